@@ -1,0 +1,66 @@
+"""A series, worked out once: from the text before a value to everything the join needs to know about it.
+
+From scrape to scrape a page has the same series with new values, so the text before the value is the key of a cache
+(the caller's: see layout.py) and this is what it holds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from exporter.exposition.lines import SampleLine, is_value
+from exporter.exposition.text import unescape
+from exporter.model import Subject
+
+ReadSubject = Callable[[Mapping[str, str]], Subject]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One series as it came, cut where labels are added.
+
+    `whole` is name and labels as they came. `open` is the same without the closing brace and without the labels that
+    say who owns the device (those are written anew), ready for a label to follow; `bare` is `open` closed again.
+    `identity` holds the name and the labels that are not empty, without the owner's: Prometheus takes an empty label
+    for an absent one. `subject` is one object for all series of one device. `le_is_number` and `quantile_is_number`
+    are False where a label of that name is no number, which promtool refuses in histograms and summaries.
+    """
+
+    name: bytes
+    whole: bytes
+    open: bytes
+    bare: bytes
+    identity: tuple[bytes, frozenset[tuple[bytes, bytes]]]
+    subject: Subject
+    le_is_number: bool
+    quantile_is_number: bool
+
+
+class SeriesReader:
+    """Turns valid sample lines into `Series`."""
+
+    def __init__(self, read_subject: ReadSubject, owner_labels: frozenset[str]) -> None:
+        """`owner_labels` names the labels that say who owns the device, under all their names."""
+        self._read_subject = read_subject
+        self._owner_labels = frozenset(name.encode() for name in owner_labels)
+
+    def read(self, line: SampleLine, subjects: dict[Subject, Subject]) -> Series:
+        """`subjects` makes equal subjects one object, so that what is worked out for a device is found by identity."""
+        labels = dict(line.labels)
+        subject = self._read_subject({name.decode(): unescape(value) for name, value in line.labels})
+        kept = [(name, value) for name, value in line.labels if name not in self._owner_labels]
+        if len(kept) == len(line.labels):
+            before_brace = line.series.removesuffix(b"}").rstrip(b" \t,") if b"{" in line.series else line.series + b"{"
+            bare = line.series
+        else:
+            before_brace = line.name + b"{" + b",".join(b'%b="%b"' % label for label in kept)
+            bare = before_brace + b"}" if kept else line.name
+        return Series(
+            name=line.name,
+            whole=line.series,
+            open=before_brace + b"," if kept else before_brace,
+            bare=bare,
+            identity=(line.name, frozenset(label for label in kept if label[1])),
+            subject=subjects.setdefault(subject, subject),
+            le_is_number=is_value(labels.get(b"le", b"0")),
+            quantile_is_number=is_value(labels.get(b"quantile", b"0")),
+        )

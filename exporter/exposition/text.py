@@ -1,0 +1,39 @@
+"""Writing the text format: label values, label lists, and whole families of the exporter's own."""
+
+from collections.abc import Iterable
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def escape(value: str) -> bytes:
+    r"""A text as a label value: backslash, quote and newline escaped. The one place where this is done.
+
+    A NUL ends the page for Prometheus' scraper without a word, so it becomes U+FFFD; so does what UTF-8 cannot say.
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    try:
+        return escaped.encode()
+    except UnicodeEncodeError:
+        return escaped.encode("utf-8", "replace")
+
+
+def unescape(value: bytes) -> str:
+    r"""A label value's text: `\\`, `\"` and `\n` undone. The bytes are valid UTF-8 (lines.py saw to it)."""
+    if b"\\" not in value:
+        return value.decode()
+    parts = value.split(b"\\\\")
+    return "\\".join(part.replace(b"\\n", b"\n").replace(b'\\"', b'"').decode() for part in parts)
+
+
+def render_labels(labels: Labels) -> bytes:
+    """Labels as they stand between the braces, in the order given."""
+    return b",".join(b'%b="%b"' % (name.encode(), escape(value)) for name, value in labels)
+
+
+def render_family(name: str, kind: str, help_text: str, samples: Iterable[tuple[Labels, float]]) -> bytes:
+    """A whole family. `help_text` is the program's own: one line without backslashes."""
+    lines = [f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode()]
+    for labels, value in samples:
+        braces = b"{" + render_labels(labels) + b"}" if labels else b""
+        lines.append(b"%b%b %b\n" % (name.encode(), braces, repr(value).encode()))
+    return b"".join(lines)
