@@ -23,7 +23,20 @@ LABEL_SETS = {
 }
 # Labels that say which device a sample is of: a custom owner label must not take their place.
 DEVICE_LABELS = frozenset(
-    "UUID uuid gpu_uuid gpu device modelName model_name GPU_I_ID GPU_I_PROFILE vgpu gpu_shared pod_uid".split()
+    [
+        "UUID",
+        "uuid",
+        "gpu_uuid",
+        "gpu",
+        "device",
+        "modelName",
+        "model_name",
+        "GPU_I_ID",
+        "GPU_I_PROFILE",
+        "vgpu",
+        "gpu_shared",
+        "pod_uid",
+    ]
 )
 
 
@@ -85,9 +98,14 @@ class Setting:
         return f"--{self.name}"
 
     @property
+    def parameter(self) -> str:
+        """As a Python name."""
+        return re.sub(r"[.-]", "_", self.name)
+
+    @property
     def env(self) -> str:
         """The environment name: `--web.listen-address` is POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS."""
-        return ENVIRONMENT_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
+        return ENVIRONMENT_PREFIX + self.parameter.upper()
 
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -430,7 +448,8 @@ def _parse(setting: Setting, given: _Given) -> Any:  # noqa: ANN401 - each setti
         try:
             values.append(setting.parse(text))
         except ValueError:
-            raise ConfigError(f"{given.where}: {text!r} is not allowed; it takes {setting.allowed}") from None
+            shown = _without_user(repr(text))
+            raise ConfigError(f"{given.where}: {shown} is not allowed; it takes {setting.allowed}") from None
     return tuple(values) if setting.repeatable else values[-1]
 
 
@@ -517,16 +536,19 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _without_user(address_text: str) -> str:
-    """A URL without user information, which may hold a password."""
-    parts = urlsplit(address_text)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else address_text
+def _without_user(text: str) -> str:
+    """A text without the user information of URLs in it, which may hold a password."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def source_names(urls: Sequence[str]) -> tuple[str, ...]:
     """`dcgm:<host:port>` for each URL; where two share an address, their paths tell them apart. No user information."""
-    hosts = [urlsplit(text).netloc.rpartition("@")[2] for text in urls]
+    parts = [urlsplit(text) for text in urls]
+    hosts = [
+        str(Address(host=part.hostname or "", port=part.port or (443 if part.scheme == "https" else 80)))
+        for part in parts
+    ]
     return tuple(
-        f"dcgm:{host}" if hosts.count(host) == 1 else f"dcgm:{host}{urlsplit(text).path}"
-        for host, text in zip(hosts, urls, strict=True)
+        f"dcgm:{host}" if hosts.count(host) == 1 else f"dcgm:{host}{part.path}{part.query and '?'}{part.query}"
+        for host, part in zip(hosts, parts, strict=True)
     )

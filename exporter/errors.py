@@ -28,7 +28,7 @@ class SourceError(ExporterError):
         self.reason = reason
 
 
-class Unavailable(SourceError):  # noqa: N818 - the tree's names are adjectives: "the kubelet is Unavailable"
+class Unavailable(SourceError):
     """There is nobody to talk to, or it refuses to talk."""
 
     reasons = frozenset({"refused", "missing", "permission", "unreachable", "rate_limited", "http_status"})

@@ -21,8 +21,8 @@ class Unmatched(StrEnum):
 EXPLANATIONS = {
     Unmatched.UNKNOWN_ID: "the form of this device id is not known to the exporter",
     Unmatched.MIG_UNRESOLVED: (
-        "samples name a MIG instance by its parent's UUID and GPU_I_ID, and nothing here says which instance this id is;"
-        " let dcgm-exporter map it (its flag -k): what it says is kept"
+        "samples name a MIG instance by its parent's UUID and GPU_I_ID, and nothing here says which instance this id"
+        " is; let dcgm-exporter map it (its flag -k): what it says is kept"
     ),
     Unmatched.NO_SAMPLE: "no upstream page has a sample of this device: is its dcgm-exporter among the sources?",
 }

@@ -1,8 +1,8 @@
 """Keeping owners while the kubelet is away, and through the first moments after it is back.
 
-Only the kubelet hands devices out, so what it last said holds while it is down. A kubelet that starts lists nothing at
-first, then for about 0.1 s a part of its pods (measured on 1.20.2), so after a reconnect a pod that is not listed is not
-gone yet. It is kept until one of these:
+Only the kubelet hands devices out, so what it last said holds while it is down. A kubelet that starts lists nothing
+at first, then for about 0.1 s a part of its pods (measured on 1.20.2), so after a reconnect a pod that is not listed
+is not gone yet. It is kept until one of these:
 
 - it is listed again: from then on the answer's word holds for it, at once;
 - one of the devices it holds is given to another;

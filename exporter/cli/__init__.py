@@ -1,0 +1,1 @@
+"""The commands, one file each, without logic of their own."""

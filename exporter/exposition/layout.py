@@ -30,7 +30,8 @@ _PLAIN_DECIMALS = b"0123456789.+-eE\n"
 class Attribute(Protocol):
     """Says for every sample, by family name and subject, which rows go out: one tuple of added labels a row."""
 
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[tuple[Labels, ...]]: ...
+    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[tuple[Labels, ...]]:
+        """One answer a sample, in the order given; never an empty one."""
 
 
 Wanted = Callable[[str], bool]
@@ -174,9 +175,7 @@ class _Reading:
             return
         family = self._family(series.name)
         kind = family.metadata.get(b"TYPE")
-        if (kind == b"histogram" and not series.le_is_number) or (
-            kind == b"summary" and not series.quantile_is_number
-        ):
+        if (kind == b"histogram" and not series.le_is_number) or (kind == b"summary" and not series.quantile_is_number):
             self.rejected[Reason.SYNTAX] += 1
             return
         family.has_samples = True

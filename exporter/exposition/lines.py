@@ -74,7 +74,11 @@ _SERIES = re.compile(
 _QUOTED = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # Prometheus 3 may quote a metric's or a label's name: {"my.name", "my.label"="x"}. A quoted text where a name belongs.
 _QUOTED_NAME = re.compile(
-    rb"(?:" + _NAME + rb")?[ \t]*+\{[ \t]*+(?:[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+" + _QUOTED + rb"[ \t]*+,[ \t]*+)*+"
+    rb"(?:"
+    + _NAME
+    + rb")?[ \t]*+\{[ \t]*+(?:[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+"
+    + _QUOTED
+    + rb"[ \t]*+,[ \t]*+)*+"
     + _QUOTED,
     re.DOTALL,
 )

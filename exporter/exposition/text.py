@@ -10,7 +10,9 @@ def escape(value: str) -> bytes:
 
     A NUL ends the page for Prometheus' scraper without a word, so it becomes U+FFFD; so does what UTF-8 cannot say.
     """
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    escaped = (
+        value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    )
     try:
         return escaped.encode()
     except UnicodeEncodeError:
@@ -31,9 +33,16 @@ def render_labels(labels: Labels) -> bytes:
 
 
 def render_family(name: str, kind: str, help_text: str, samples: Iterable[tuple[Labels, float]]) -> bytes:
-    """A whole family. `help_text` is the program's own: one line without backslashes."""
-    lines = [f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode()]
-    for labels, value in samples:
-        braces = b"{" + render_labels(labels) + b"}" if labels else b""
-        lines.append(b"%b%b %b\n" % (name.encode(), braces, repr(value).encode()))
-    return b"".join(lines)
+    """A whole family; nothing where there are no samples. `help_text` is our own: one line, no backslashes."""
+    lines = [b"%b%b %b\n" % (name.encode(), _braces(labels), _number(value)) for labels, value in samples]
+    if not lines:
+        return b""
+    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode() + b"".join(lines)
+
+
+def _braces(labels: Labels) -> bytes:
+    return b"{%b}" % render_labels(labels) if labels else b""
+
+
+def _number(value: float) -> bytes:
+    return repr(int(value) if value.is_integer() else value).encode()

@@ -1,0 +1,1 @@
+"""What people and tools read, one file each: a Snapshot in, bytes out."""

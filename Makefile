@@ -1,0 +1,65 @@
+# What a developer does here. Every target works on a fresh machine with python3, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CACHE := .cache
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help run test lint format bench protos clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it, on :9400
+	@$(BIN)/pod-gpu-metrics-exporter demo $(ARGS)
+
+test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
+	@tests/get-real-components $(CACHE)/real
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory protos OUT=$(CACHE)/protos
+	@diff -r -x __pycache__ -x __init__.py $(CACHE)/protos/exporter/_gen exporter/_gen \
+		|| { echo "exporter/_gen is not what protos/ make of it: run 'make protos'"; exit 1; }
+
+format: $(VENV)/installed-dev  ## format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/installed-dev  ## speed and memory against what a user would pick instead, as ratios
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+OUT := .
+protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
+	@mkdir -p $(OUT)/exporter/_gen
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iexporter/_gen=protos \
+		--python_out=$(OUT) --mypy_out=quiet:$(OUT) protos/*.proto
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or later is needed; name one with: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+		rm -rf $(VENV); \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); \
+		else \
+			echo "python3-venv is missing: install it (Debian: apt-get install python3-venv), then run make again"; exit 1; \
+		fi; }
+
+$(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
+	@echo "Installing into $(VENV) ..."
+	@$(BIN)/pip install -q -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/pip
+	@echo "Installing what development needs into $(VENV) ..."
+	@$(BIN)/pip install -q -e '.[dev]'
+	@touch $@ $(VENV)/installed

@@ -1,0 +1,14 @@
+"""The console script, and `python -m exporter`."""
+
+import sys
+
+from exporter.cli.main import run
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

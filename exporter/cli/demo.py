@@ -1,0 +1,79 @@
+"""`demo`: a simulated GPU node with the real exporter in front of it."""
+
+import asyncio
+import errno
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from exporter import node, telemetry
+from exporter.cli.options import read_config, setting_options
+from exporter.config import Address, Config
+
+if TYPE_CHECKING:
+    from exporter.simulator.node import SimulatedNode
+
+STEP_SECONDS = 5.0
+PORTS_TO_TRY = 20
+
+
+@click.command()
+@click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of the node.")
+@click.option("--shared", type=click.IntRange(0), default=2, show_default=True, help="Of these, time-sliced by four.")
+@click.option("--mig", type=click.IntRange(0), default=0, show_default=True, help="Of these, cut into 7 MIG instances.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
+@setting_options(without=("kubelet.socket", "dcgm.url"))
+def demo(gpus: int, shared: int, mig: int, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
+    """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
+    # imported only here: the node exporter must not carry the simulator's memory
+    from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
+    from exporter.simulator.world import World  # noqa: PLC0415
+
+    if shared + mig > gpus:
+        raise click.UsageError(f"--shared {shared} and --mig {mig} are more than --gpus {gpus}")
+    asyncio.run(_demo(SimulatedNode(World(gpus=gpus, shared=shared, mig=mig, seed=seed), socket.gethostname()), given))
+
+
+async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
+    try:
+        await simulated.start(step_seconds=STEP_SECONDS)
+        config = read_config(given, kubelet_socket=str(simulated.socket), dcgm_url=simulated.url)
+        telemetry.start_logging(config.log_level, config.log_format)
+        if not given["web_listen_address"]:
+            config = _on_a_free_port(config)
+        await node.serve(config, on_listening=_say_what_to_open)
+    finally:
+        await simulated.stop()
+
+
+def _on_a_free_port(config: Config) -> Config:
+    """The demo moves on to the next port where dcgm-exporter or another demo has this one."""
+    (wanted,) = config.listen_addresses[:1]
+    for port in range(wanted.port, wanted.port + PORTS_TO_TRY):
+        try:
+            with socket.create_server((wanted.host, port)):
+                return replace(config, listen_addresses=(Address(host=wanted.host, port=port),))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                break
+    return config
+
+
+def _say_what_to_open(addresses: Iterable[Address]) -> None:
+    port = next(iter(addresses)).port
+    print(
+        f"""
+A simulated GPU node is running; pods come and go every {STEP_SECONDS:g} s.
+
+  curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    GPU metrics with their pods
+  curl -s localhost:{port}/metrics/nodes                     which pod holds which GPU
+  http://localhost:{port}/                                   everything else
+
+Ctrl-C ends it.
+""",
+        file=sys.stderr,
+    )

@@ -1,0 +1,81 @@
+"""The flags of `config.SETTINGS` as click options, and back as a `Config`."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from exporter.config import ENVIRONMENT_PREFIX, SETTINGS, Config, flag_of, load
+from exporter.errors import ConfigError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_CONFIG_FILE_ENV = ENVIRONMENT_PREFIX + "CONFIG_FILE"
+
+
+def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Add a flag for every setting, and --config.file.
+
+    Every flag may be given more than once as far as click is concerned, so that "not given" can be told from "given
+    as the default"; `read_config` refuses what may not.
+    """
+
+    def decorate(command: Command) -> Command:
+        for setting in reversed(SETTINGS):
+            if setting.name in without:
+                continue
+            default = f" Default: {setting.default}." if setting.default else ""
+            repeat = " Repeatable." if setting.repeatable else ""
+            also = f", {setting.also_env}" if setting.also_env else ""
+            command = click.option(
+                setting.flag,
+                setting.parameter,
+                multiple=True,
+                metavar=setting.metavar,
+                help=f"{setting.help}{default}{repeat} [{setting.env}{also}]",
+            )(command)
+        return click.option(
+            "--config.file",
+            "config_file",
+            metavar="FILE",
+            help=f"YAML; its keys are these flags without dashes. Flags and environment win. [{_CONFIG_FILE_ENV}]",
+        )(command)
+
+    return decorate
+
+
+def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
+    """The configuration of this command line, environment and file. `fixed` settings, by parameter, win over all.
+
+    Raises:
+        ConfigError: one line.
+    """
+    flags = {}
+    for setting in SETTINGS:
+        texts = given.get(setting.parameter) or ()
+        if len(texts) > 1 and not setting.repeatable:
+            raise ConfigError(f"{flag_of(setting.name)} is given {len(texts)} times; give it once")
+        if texts:
+            flags[setting.name] = tuple(texts)
+        if setting.parameter in fixed:
+            flags[setting.name] = (fixed[setting.parameter],)
+    path = given.get("config_file") or os.environ.get(_CONFIG_FILE_ENV)
+    return load(flags, os.environ, _read_file(path) if path else None, socket.gethostname())
+
+
+def _read_file(path: str) -> Mapping[str, Any]:
+    import yaml  # noqa: PLC0415 - 1 MiB of memory that only a configuration file is worth
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config.file: {path!r} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config.file: {path!r} is not YAML: {' '.join(str(error).split())}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"--config.file: {path!r} must hold keys and values, such as `kubelet.socket: /path`")
+    return content

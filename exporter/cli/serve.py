@@ -1,0 +1,18 @@
+"""`serve`: the node exporter."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from exporter import node, telemetry
+from exporter.cli.options import read_config, setting_options
+
+
+@click.command()
+@setting_options()
+def serve(**given: Any) -> None:  # noqa: ANN401 - click hands over what the table of settings makes
+    """Serve GPU metrics with the pods that own them, at /gpu/metrics."""
+    config = read_config(given)
+    telemetry.start_logging(config.log_level, config.log_format)
+    asyncio.run(node.serve(config))

@@ -1,0 +1,159 @@
+"""Which pod holds which GPU: the mapping families on /metrics, /metrics/nodes, and /debug/mapping."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from exporter.attribution.owners import EXPLANATIONS, match
+from exporter.model import DeviceKey, Holder, Snapshot, Subject
+from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
+
+
+def families(snapshot: Snapshot) -> tuple[Filled, ...]:
+    """The mapping families. A device without samples is there with what the kubelet alone knows of it."""
+    devices = _devices(snapshot)
+    return (
+        Filled(
+            DEVICE_OWNERS,
+            tuple(((key.uuid, key.instance), float(len(_holders(snapshot, key)))) for key, _ in devices),
+        ),
+        Filled(MAP_INFO, _map_info(snapshot)),
+        Filled(
+            POD_GPU_INFO,
+            tuple(
+                (
+                    (
+                        holder.owner.namespace,
+                        holder.owner.pod,
+                        holder.owner.container,
+                        key.uuid,
+                        subject.index,
+                        subject.device,
+                        subject.model,
+                        holder.resource,
+                        key.instance,
+                        subject.profile,
+                        snapshot.node,
+                    ),
+                    1.0,
+                )
+                for key, subject in devices
+                for holder in _holders(snapshot, key)
+            ),
+        ),
+    )
+
+
+def node_families(snapshots: Iterable[Snapshot]) -> tuple[Filled, ...]:
+    """/metrics/nodes: one family `<node>_info` for each node, shared by nodes whose names come out alike."""
+    rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
+    for snapshot in snapshots:
+        rows.setdefault(family_name_of(snapshot.node), {}).update(dict.fromkeys(_map_info(snapshot)))
+    return tuple(
+        Filled(replace(MAP_INFO, name=name, help="A pod of this node that holds a GPU; always 1."), tuple(samples))
+        for name, samples in rows.items()
+    )
+
+
+def family_name_of(node: str) -> str:
+    """`gpu-node-1` becomes `gpu_node_1_info`, `10.0.0.1` becomes `_10_0_0_1_info`."""
+    name = re.sub(r"[^a-zA-Z0-9_:]", "_", node) + "_info"
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def debug(snapshot: Snapshot) -> dict[str, Any]:
+    """/debug/mapping: every device id the kubelet named, every device seen in samples, and why one has no match."""
+    joined = snapshot.joined
+    return {
+        "node": snapshot.node,
+        "assignments_age_seconds": snapshot.assignments_age_seconds,
+        "sources": {
+            name: {"up": state.up, "reason": state.reason, "message": state.message}
+            for name, state in snapshot.health.items()
+        },
+        "assigned": [
+            {
+                "device_id": found.assignment.device_id,
+                "resource": found.assignment.resource,
+                "namespace": found.assignment.owner.namespace,
+                "pod": found.assignment.owner.pod,
+                "container": found.assignment.owner.container,
+                "uuid": found.key.uuid if found.key else "",
+                "matched": found.unmatched is None,
+                "reason": str(found.unmatched or ""),
+                "explanation": EXPLANATIONS[found.unmatched] if found.unmatched else "",
+            }
+            for found in match(snapshot.owners, joined.subjects if joined else ())
+        ],
+        "seen": [
+            {
+                "uuid": key.uuid,
+                "gpu_i_id": key.instance,
+                "gpu_i_profile": subject.profile,
+                "gpu": subject.index,
+                "device": subject.device,
+                "model": subject.model,
+                "matched": bool(holders),
+                "reason": "" if holders else _why_idle(snapshot),
+                "owners": [
+                    {
+                        "namespace": holder.owner.namespace,
+                        "pod": holder.owner.pod,
+                        "container": holder.owner.container,
+                        "shared": holder.shared,
+                    }
+                    for holder in holders
+                ],
+            }
+            for key, subject, holders in (
+                (key, subject, _holders(snapshot, key)) for key, subject in _devices(snapshot, seen_only=True)
+            )
+        ],
+    }
+
+
+def _why_idle(snapshot: Snapshot) -> str:
+    if snapshot.assignments_age_seconds is None:
+        return "the kubelet has not answered yet"
+    return "the kubelet names no container that holds this device"
+
+
+def _holders(snapshot: Snapshot, key: DeviceKey) -> tuple[Holder, ...]:
+    return snapshot.owners.of(key.uuid, key.instance)
+
+
+def _devices(snapshot: Snapshot, *, seen_only: bool = False) -> list[tuple[DeviceKey, Subject]]:
+    """Every device once, by index: those seen in samples, then those that only the kubelet names."""
+    found: dict[DeviceKey, Subject] = {}
+    for subject in snapshot.joined.subjects if snapshot.joined else ():
+        if subject.uuid:
+            known = found.setdefault(subject.key, subject)
+            # NvLink rows know less of their GPU than others do
+            found[subject.key] = replace(
+                known,
+                index=known.index or subject.index,
+                device=known.device or subject.device,
+                model=known.model or subject.model,
+                profile=known.profile or subject.profile,
+            )
+    if not seen_only:
+        for key in snapshot.owners.holders:
+            found.setdefault(key, Subject(uuid=key.uuid, instance=key.instance))
+    return sorted(found.items(), key=lambda item: (_number(item[1].index), _number(item[0].instance), item[0]))
+
+
+def _number(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isascii() and text.isdigit() and len(text) < 10 else (10**9, text)  # noqa: PLR2004
+
+
+def _map_info(snapshot: Snapshot) -> tuple[tuple[tuple[str, ...], float], ...]:
+    rows = {
+        (
+            (key.uuid, subject.model, holder.owner.namespace, snapshot.node, holder.owner.pod),
+            1.0,
+        ): None
+        for key, subject in _devices(snapshot)
+        for holder in _holders(snapshot, key)
+    }
+    return tuple(rows)

@@ -1,0 +1,55 @@
+"""/: a page for people. Plain HTML without scripts; everything that came from elsewhere is escaped."""
+
+from html import escape
+
+from exporter import __version__
+from exporter.model import Snapshot
+
+LINKS = (
+    ("/gpu/metrics", "GPU metrics with pod, namespace and container"),
+    ("/metrics", "the exporter's own metrics, and which pod holds which GPU"),
+    ("/metrics/nodes", "which pod holds which GPU, a family for this node"),
+    ("/debug/mapping", "every device, its owner, and why one has none"),
+    ("/-/healthy", "200 while the process works"),
+    ("/-/ready", "200 once a page could be made"),
+)
+
+_HTML = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>pod-gpu-metrics-exporter</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }}
+table {{ border-collapse: collapse; }} td, th {{ padding: .2rem 1rem .2rem 0; text-align: left; vertical-align: top; }}
+.down {{ color: #b00020; font-weight: bold; }} .up {{ color: #1b6e3c; font-weight: bold; }}
+</style></head><body>
+<h1>pod-gpu-metrics-exporter</h1>
+<p>Version {version} on node {node}. {devices}</p>
+<h2>Sources</h2>
+<table><tr><th>source</th><th>state</th><th></th></tr>
+{sources}
+</table>
+<h2>Endpoints</h2>
+<table>
+{links}
+</table>
+</body></html>
+"""
+
+
+def render(snapshot: Snapshot) -> str:
+    """The page of this moment."""
+    subjects = snapshot.joined.subjects if snapshot.joined else ()
+    gpus = {subject.uuid for subject in subjects if subject.uuid}
+    held = {uuid for uuid in gpus if any(key.uuid == uuid for key in snapshot.owners.holders)}
+    return _HTML.format(
+        version=escape(__version__),
+        node=escape(snapshot.node),
+        devices=f"{len(gpus)} GPUs seen, {len(held)} held by pods." if snapshot.joined else "No GPU page.",
+        sources="\n".join(
+            f'<tr><td>{escape(name)}</td><td class="{"up" if state.up else "down"}">{"up" if state.up else "down"}</td>'
+            f"<td>{escape(state.message)}</td></tr>"
+            for name, state in snapshot.health.items()
+        ),
+        links="\n".join(
+            f'<tr><td><a href="{path}">{path}</a></td><td>{escape(text)}</td></tr>' for path, text in LINKS
+        ),
+    )

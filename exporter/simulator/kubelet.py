@@ -1,0 +1,126 @@
+"""A kubelet on a real unix socket that can restart, stall and lie, as the recorded one did.
+
+The socket is bound beside its path and renamed into place: grpc.aio's `stop` removes the file it bound, a real kubelet
+leaves its socket behind, and so does this one.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from exporter._gen import podresources_v1_pb2 as v1
+from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter.simulator.world import Pod
+
+Answer = Callable[[str], bytes]
+
+
+def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
+    """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology."""
+    messages = v1 if version == "v1" else v1alpha1
+    return messages.ListPodResourcesResponse(
+        pod_resources=[
+            messages.PodResources(
+                namespace=pod.namespace,
+                name=pod.name,
+                containers=[
+                    messages.ContainerResources(
+                        name=container.name,
+                        devices=[
+                            messages.ContainerDevices(resource_name=resource, device_ids=[device_id])
+                            for resource, device_id in container.devices
+                        ],
+                    )
+                    for container in pod.containers
+                ],
+            )
+            for pod in pods
+        ]
+    ).SerializeToString()
+
+
+class SimulatedKubelet:
+    """Answers List of v1 and v1alpha1. `calls` counts what came in."""
+
+    def __init__(
+        self, socket: Path, pods: Callable[[], Sequence[Pod]], *, versions: Sequence[str] = ("v1", "v1alpha1")
+    ) -> None:
+        self.calls = 0
+        self.failure: tuple[grpc.StatusCode, str] | None = None
+        self.raw_answer: bytes | None = None
+        self._socket = socket
+        self._pods = pods
+        self._versions = tuple(versions)
+        self._server: grpc.aio.Server | None = None
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self._random = random.Random(1)
+        self._empty_until = self._partial_until = 0.0
+
+    async def start(self, *, empty_seconds: float = 0.0, partial_seconds: float = 0.0) -> None:
+        """Serve. For `empty_seconds` List names no pod, then for `partial_seconds` three quarters of them."""
+        self._empty_until = time.monotonic() + empty_seconds
+        self._partial_until = self._empty_until + partial_seconds
+        # without SO_REUSEPORT games and without an HTTP proxy: a socket file, as the kubelet has it
+        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        handlers = {
+            version: grpc.method_handlers_generic_handler(
+                f"{version}.PodResourcesLister",
+                {"List": grpc.unary_unary_rpc_method_handler(self._handler(version))},
+            )
+            for version in self._versions
+        }
+        self._server.add_generic_rpc_handlers(tuple(handlers.values()))
+        beside = self._socket.with_name(f"{self._socket.name}.new")
+        self._server.add_insecure_port(f"unix:{beside}")
+        await self._server.start()
+        os.replace(beside, self._socket)  # noqa: PTH105 - atomic, and no await between
+
+    async def stop(self) -> None:
+        """Go down at once, calls in flight included. The socket file stays."""
+        if self._server is not None:
+            self._answering.set()
+            await self._server.stop(grace=None)
+            self._server = None
+
+    async def restart(self, *, down_seconds: float, empty_seconds: float, partial_seconds: float) -> None:
+        """Down, then up again with a List that is empty first, then partial."""
+        await self.stop()
+        await asyncio.sleep(down_seconds)
+        await self.start(empty_seconds=empty_seconds, partial_seconds=partial_seconds)
+
+    def stall(self) -> None:
+        """Take calls and never answer, like a stopped process."""
+        self._answering.clear()
+
+    def resume(self) -> None:
+        """Answer again."""
+        self._answering.set()
+
+    def _handler(self, version: str) -> Callable[[bytes, grpc.aio.ServicerContext], object]:
+        async def answer(_: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            self.calls += 1
+            await self._answering.wait()
+            if self.failure:
+                await context.abort(*self.failure)
+            if self.raw_answer is not None:
+                return self.raw_answer
+            return list_response(self._listed(), version)
+
+        return answer
+
+    def _listed(self) -> list[Pod]:
+        pods = list(self._pods())
+        now = time.monotonic()
+        if now < self._empty_until:
+            return []
+        if now < self._partial_until:
+            return pods[: len(pods) * 3 // 4]
+        self._random.shuffle(pods)  # a real kubelet's order changes from call to call
+        return pods

@@ -1,0 +1,42 @@
+"""A whole simulated node: a world, its kubelet and its dcgm-exporter. Nothing in the exporter knows it is simulated."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.world import World
+
+
+class SimulatedNode:
+    """A world, its kubelet and its dcgm-exporter, on a socket in a temporary folder and on a loopback port."""
+
+    def __init__(self, world: World, host_name: str = "gpu-node-1") -> None:
+        self.world = world
+        self.dcgm = SimulatedDcgm(world, host_name=host_name)
+        self.url = ""
+        self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
+        self.socket = Path(self._folder.name) / "kubelet.sock"
+        self.kubelet = SimulatedKubelet(self.socket, lambda: world.pods)
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self, *, step_seconds: float | None = None) -> None:
+        """Start both; with `step_seconds`, pods come and go that often."""
+        await self.kubelet.start()
+        self.url = await self.dcgm.start()
+        if step_seconds:
+            self._life = asyncio.create_task(self._live(step_seconds))
+
+    async def stop(self) -> None:
+        """Stop everything and remove the folder."""
+        if self._life is not None:
+            self._life.cancel()
+        await self.kubelet.stop()
+        await self.dcgm.stop()
+        self._folder.cleanup()
+
+    async def _live(self, step_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(step_seconds)
+            self.world.step()

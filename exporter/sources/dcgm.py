@@ -1,0 +1,170 @@
+"""dcgm-exporter's page over HTTP: bytes in, a whole page with at least one valid sample out, or a clear failure."""
+
+import asyncio
+import time
+import zlib
+from collections.abc import Callable, Mapping
+
+import aiohttp
+
+from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
+from exporter.exposition.join import has_sample
+from exporter.model import Health, Page
+from exporter.sources.single_flight import SingleFlight
+
+ACCEPT = "text/plain;version=0.0.4"
+# Scrapes come every 15 to 60 s; aiohttp's own 15 s would mean a new connection each time.
+KEEP_ALIVE_SECONDS = 120.0
+
+
+class DcgmSource:
+    """One URL. Every `read` that no other read is in flight for fetches the page anew."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        url: str,
+        timeout_seconds: float,
+        max_bytes: int,
+        on_health: Callable[[str, Health], None],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression."""
+        self.name = name
+        self.health = Health()
+        self._url = url
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes = max_bytes
+        self._on_health = on_health
+        # identity: on a node's own network compression costs more than it saves
+        self._headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", **(headers or {})}
+        self._flight = SingleFlight(self._read)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """End the read in flight and the connections."""
+        await self._flight.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def read(self, wait_seconds: float | None = None) -> Page:
+        """The page, whole.
+
+        Raises:
+            Unavailable: nobody answers, or with a status other than 200.
+            TimedOut: not within `wait_seconds` for this caller, or within the source's own timeout for all.
+            Malformed: cut off, larger than the limit, in an unknown encoding, or without one valid sample.
+        """
+        return await self._flight.join(wait_seconds)
+
+    async def _read(self) -> Page:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                body = await self._fetch()
+            if not has_sample(body):
+                raise Malformed("no_samples", f"{self.name} answered without one valid sample: {_beginning(body)}")
+        except TimeoutError as error:
+            failure: SourceError = TimedOut("deadline", f"{self.name} took longer than {self._timeout_seconds:g} s")
+            self._note(started, failure)
+            raise failure from error
+        except SourceError as error:
+            self._note(started, error)
+            raise
+        now = time.time()
+        self._note(started, None, now)
+        return Page(source=self.name, body=body, read_at_seconds=now)
+
+    def _note(self, started: float, error: SourceError | None, now: float | None = None) -> None:
+        self.health = Health(
+            up=error is None,
+            reason=error.reason if error else "",
+            message=str(error) if error else "",
+            duration_seconds=time.monotonic() - started,
+            last_success_at_seconds=now or self.health.last_success_at_seconds,
+        )
+        self._on_health(self.name, self.health)
+
+    async def _fetch(self) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False,
+            )
+        try:
+            # No redirects: the upstream is the one that was configured.
+            async with self._session.get(self._url, allow_redirects=False) as response:
+                if response.status != 200:  # noqa: PLR2004
+                    raise Unavailable("http_status", f"{self.name} answered with HTTP status {response.status}")
+                return await self._body(response)
+        except aiohttp.ClientPayloadError as error:
+            raise Malformed("truncated", f"{self.name}: the answer was cut off: {error}") from error
+        except aiohttp.ClientConnectorError as error:
+            refused = isinstance(error.os_error, ConnectionRefusedError)
+            raise Unavailable(
+                "refused" if refused else "unreachable",
+                f"{self.name}: nobody listens there; is dcgm-exporter running, and on this address?"
+                if refused
+                else f"{self.name}: {error.os_error}",
+            ) from error
+        except aiohttp.ClientConnectionError as error:
+            raise Unavailable("unreachable", f"{self.name}: {_one_line(error)}") from error
+        except aiohttp.ClientError as error:
+            raise Malformed("garbage", f"{self.name} does not answer in HTTP: {_one_line(error)}") from error
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        unpack = _unpacker(response.headers.get("Content-Encoding", ""), self.name)
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in response.content.iter_any():
+            # one byte more than allowed is enough to know, and a bomb is not unpacked further
+            data = unpack.decompress(chunk, self._max_bytes - size + 1) if unpack else chunk
+            size += len(data)
+            if size > self._max_bytes:
+                response.close()
+                raise Malformed("oversize", f"{self.name}: more than --dcgm.max-bytes {self._max_bytes}")
+            chunks.append(data)
+        if unpack and not unpack.eof:
+            raise Malformed("truncated", f"{self.name}: the compressed answer was cut off")
+        return b"".join(chunks)
+
+
+class _Unpacker:
+    """gzip, with a limit on what comes out. A broken stream is a failure of the source."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        try:
+            return self._stream.decompress(data, most)
+        except zlib.error as error:
+            raise Malformed("encoding", f"{self._name}: not gzip, though it says so: {error}") from error
+
+
+def _unpacker(encoding: str, name: str) -> _Unpacker | None:
+    match encoding.strip().lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "x-gzip":
+            return _Unpacker(name)
+        case other:
+            raise Malformed("encoding", f"{name}: Content-Encoding {other[:20]!r} was not asked for")
+
+
+def _beginning(body: bytes) -> str:
+    """The start of an answer, for a message: printable and short."""
+    return repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,261 @@
+"""The kubelet's pod-resources socket: which container holds which device.
+
+One grpc channel for the life of the program, set up for a peer that restarts (see CHANNEL_OPTIONS). v1 is asked first,
+v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are parsed only when they differ from the last.
+
+What the kubelet last said outlives its failures: the rules are in attribution/retention.py. Whether a new answer comes
+from another kubelet is seen on the socket file (device, inode and change time: inode numbers recur) and on a
+connection that was lost since.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from exporter._gen import podresources_v1_pb2 as v1
+from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter.attribution.owners import select
+from exporter.attribution.retention import (
+    STALE_OTHERWISE_SECONDS,
+    STALE_WHILE_REFUSED_SECONDS,
+    Retained,
+    answered,
+    failed,
+)
+from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
+from exporter.model import Assignment, Health, Owner, PodResources
+from exporter.sources.single_flight import SingleFlight
+
+NAME = "kubelet"
+# Once owners are known, a scrape waits no longer than this for newer ones.
+PATIENCE_SECONDS = 0.5
+CHANNEL_OPTIONS = (
+    # grpc-python sends the socket's path, percent-encoded, as the authority, which Go's server may refuse
+    ("grpc.default_authority", "localhost"),
+    # back within a second of the socket being back; the default backoff was measured at 5 to 11 s
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # nodes with many pods pass grpc's default of 4 MiB
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.enable_http_proxy", 0),
+)
+LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
+
+ListResponse = v1.ListPodResourcesResponse | v1alpha1.ListPodResourcesResponse
+RESPONSE_TYPES: dict[str, type[ListResponse]] = {
+    "v1": v1.ListPodResourcesResponse,
+    "v1alpha1": v1alpha1.ListPodResourcesResponse,
+}
+
+
+def parse(body: bytes, version: str = "v1") -> PodResources:
+    """A serialised ListPodResourcesResponse as assignments.
+
+    A container has several `devices` entries of one resource when they sit on several NUMA nodes; they add up.
+
+    Raises:
+        Malformed: the bytes are no such message.
+    """
+    response = RESPONSE_TYPES[version]()
+    try:
+        response.ParseFromString(body)
+    except DecodeError as error:
+        raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
+    return PodResources(
+        assignments=frozenset(
+            Assignment(
+                owner=Owner(namespace=pod.namespace, pod=pod.name, container=container.name),
+                resource=devices.resource_name,
+                device_id=device_id,
+            )
+            for pod in response.pod_resources
+            for container in pod.containers
+            for devices in container.devices
+            for device_id in devices.device_ids
+        ),
+        listed=frozenset((pod.namespace, pod.name) for pod in response.pod_resources),
+    )
+
+
+class KubeletSource:
+    """Assignments as the kubelet last gave them, read when asked for and kept while it is away."""
+
+    def __init__(
+        self,
+        *,
+        socket: str,
+        timeout_seconds: float,
+        max_age_seconds: float,
+        max_stale_seconds: float | None,
+        resources: Sequence[str],
+        on_health: Callable[[str, Health], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure."""
+        self.health = Health()
+        self._socket = socket
+        self._timeout_seconds = timeout_seconds
+        self._max_age_seconds = max_age_seconds
+        self._max_stale_seconds = max_stale_seconds
+        self._resources = tuple(resources)
+        self._on_health = on_health
+        self._clock = clock
+        self._flight = SingleFlight(self._refresh)
+        self._retained = Retained()
+        self._version = "v1"
+        self._last: tuple[str, bytes, PodResources] | None = None
+        self._answered_on: tuple[int, int, int] | None = None
+        self._connection_lost = False
+        self._attempted_at: float | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    async def close(self) -> None:
+        """End the call in flight and the channel."""
+        await self._flight.close()
+        if self._channel is not None:
+            await self._channel.close()
+
+    @property
+    def assignments(self) -> frozenset[Assignment]:
+        """What is in force now. The same object as long as nothing changed."""
+        return self._retained.assignments
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How old the kubelet's last answer is; None before the first."""
+        answered_at = self._retained.answered_at
+        return None if answered_at is None else max(0.0, self._clock() - answered_at)
+
+    async def read(self, wait_seconds: float | None = None) -> frozenset[Assignment]:
+        """What is in force after asking the kubelet, if its last answer is older than `max_age_seconds`.
+
+        A failed attempt is not repeated at once either, so that a crowd of scrapes does not become a crowd of calls.
+        Never raises for the kubelet's sake: how the last attempt went is in `health`.
+
+        Raises:
+            TimedOut: the kubelet did not answer in time for this caller; `assignments` still holds.
+        """
+        since = None if self._attempted_at is None else self._clock() - self._attempted_at
+        fresh_for = self._max_age_seconds if self.health.up else self._max_age_seconds / 2
+        if since is None or since >= fresh_for:
+            if self._retained.assignments:
+                wait_seconds = PATIENCE_SECONDS if wait_seconds is None else min(wait_seconds, PATIENCE_SECONDS)
+            await self._flight.join(wait_seconds)
+        return self._retained.assignments
+
+    async def _refresh(self) -> None:
+        started = self._clock()
+        identity = self._socket_identity()
+        try:
+            answer = await self._list()
+        except SourceError as error:
+            self._note_failure(error, started)
+        else:
+            reconnected = self._connection_lost or self._socket_identity() != self._answered_on
+            self._retained = answered(self._retained, answer, now=self._clock(), reconnected=reconnected)
+            # The identity from before the call: a socket replaced during the call is noticed by the next one.
+            self._answered_on = identity
+            self._connection_lost = False
+            self._set_health(
+                Health(up=True, duration_seconds=self._clock() - started, last_success_at_seconds=time.time())
+            )
+        self._attempted_at = self._clock()
+
+    def _note_failure(self, error: SourceError, started: float) -> None:
+        if isinstance(error, Unavailable) and error.reason != "rate_limited":
+            self._connection_lost = True
+            self._version = "v1"  # the kubelet that comes back may be a newer one
+        max_stale = self._max_stale_seconds
+        if max_stale is None:
+            max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
+        had_owners = bool(self._retained.assignments)
+        self._retained = failed(self._retained, now=self._clock(), max_stale_seconds=max_stale)
+        message = str(error)
+        if had_owners and not self._retained.assignments:
+            message += f"; the last known owners are older than {max_stale:g} s and were dropped"
+        self._set_health(
+            Health(
+                up=False,
+                reason=error.reason,
+                message=message,
+                duration_seconds=self._clock() - started,
+                last_success_at_seconds=self.health.last_success_at_seconds,
+            )
+        )
+
+    def _set_health(self, health: Health) -> None:
+        self.health = health
+        self._on_health(NAME, health)
+
+    def _socket_identity(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._socket)  # noqa: PTH116 - one system call on a local file system
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+
+    async def _list(self) -> PodResources:
+        try:
+            return await self._call(self._version)
+        except Unsupported:
+            other = "v1alpha1" if self._version == "v1" else "v1"
+            answer = await self._call(other)
+            self._version = other
+            return answer
+
+    async def _call(self, version: str) -> PodResources:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=CHANNEL_OPTIONS)
+        call = self._channel.unary_unary(
+            LIST_METHODS[version], request_serializer=lambda body: body, response_deserializer=lambda body: body
+        )
+        try:
+            body: bytes = await call(b"", timeout=self._timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translate(error) from error
+        if self._last is None or self._last[:2] != (version, body):
+            answer = parse(body, version)
+            answer = PodResources(assignments=select(answer.assignments, self._resources), listed=answer.listed)
+            self._last = (version, body, answer)
+        return self._last[2]
+
+    def _translate(self, error: grpc.aio.AioRpcError) -> SourceError:
+        """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's."""
+        code, details, socket = error.code(), error.details() or "", self._socket
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return Unsupported("unimplemented", f"{socket} serves neither pod-resources v1 nor v1alpha1")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return TimedOut("deadline", f"the kubelet did not answer on {socket} within {self._timeout_seconds:g} s")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            # one code for two things: only the text tells them apart
+            if "rate limit" in details:
+                return Unavailable(
+                    "rate_limited", "the kubelet's rate limit, shared by everyone on the node, is used up"
+                )
+            return Malformed("oversize", f"the kubelet's answer is too large: {details}")
+        if code is not grpc.StatusCode.UNAVAILABLE:
+            return Malformed("garbage", f"{socket} does not answer like a kubelet: {code.name} {details}")
+        for text, reason, advice in _UNAVAILABLE:
+            if text in details:
+                return Unavailable(reason, advice.format(socket=socket))
+        return Unavailable("unreachable", f"{socket}: {details}")
+
+
+_UNAVAILABLE = (
+    (
+        "Permission denied",
+        "permission",
+        "no permission for {socket}: its folder is for uid 0, run as root (without capabilities is enough)",
+    ),
+    (
+        "No such file or directory",
+        "missing",
+        "{socket} does not exist: mount the folder it is in, or name the socket with --kubelet.socket",
+    ),
+    ("Connection refused", "refused", "nobody listens on {socket}: the kubelet is down or restarting"),
+)

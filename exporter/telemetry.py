@@ -1,0 +1,220 @@
+"""The exporter's own families and its log, in one place.
+
+`FAMILIES` is the catalogue: every family that the program makes up itself, with its type, help and labels. The slim
+part at the end of /gpu/metrics and the whole on /metrics are filled from it. They are written by the program's own
+writer (exposition/text.py): it is on every scrape's path, and it keeps the labels in the catalogue's order.
+"""
+
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+
+from exporter.model import Health
+
+LOG = logging.getLogger("pod_gpu_exporter")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family of the catalogue. A counter's name ends in _total."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A family with its samples: one tuple of label values (as many as the family has labels) and a number each."""
+
+    family: Family
+    samples: tuple[tuple[tuple[str, ...], float], ...]
+
+
+BUILD_INFO = Family("pod_gpu_exporter_build_info", "gauge", "The exporter's version; always 1.", ("version",))
+SOURCE_UP = Family(
+    "pod_gpu_exporter_source_up", "gauge", "Whether the last read of a source succeeded (1) or failed (0).", ("source",)
+)
+SOURCE_DURATION = Family(
+    "pod_gpu_exporter_source_duration_seconds", "gauge", "How long the last read of a source took.", ("source",)
+)
+SOURCE_LAST_SUCCESS = Family(
+    "pod_gpu_exporter_source_last_success_timestamp_seconds",
+    "gauge",
+    "When a source was last read with success, in seconds since 1970.",
+    ("source",),
+)
+ASSIGNMENTS = Family(
+    "pod_gpu_exporter_assignments",
+    "gauge",
+    "Device ids in force, by resource: what the kubelet handed to containers.",
+    ("resource",),
+)
+ASSIGNMENTS_AGE = Family(
+    "pod_gpu_exporter_assignments_age_seconds",
+    "gauge",
+    "How old the kubelet's last answer is; absent before the first.",
+)
+UNMATCHED = Family(
+    "pod_gpu_exporter_unmatched_devices",
+    "gauge",
+    "Assigned device ids that no sample was found for, by reason; /debug/mapping names them.",
+    ("reason",),
+)
+REJECTED = Family(
+    "pod_gpu_exporter_rejected_lines_total",
+    "counter",
+    "Lines, or parts of lines, of upstream pages that did not go out, by reason.",
+    ("reason",),
+)
+DEVICE_OWNERS = Family(
+    "pod_gpu_device_owners",
+    "gauge",
+    "How many containers hold a device: a GPU, or a MIG instance of it by GPU_I_ID.",
+    ("UUID", "GPU_I_ID"),
+)
+MAP_INFO = Family(
+    "pod_and_gpu_map_info",
+    "gauge",
+    "A pod that holds a GPU; always 1.",
+    ("gpu_id", "gpu_model", "namespace", "node", "pod_name"),
+)
+POD_GPU_INFO = Family(
+    "pod_gpu_info",
+    "gauge",
+    "A container that holds a GPU or a MIG instance, with all that is known of the device; always 1.",
+    (
+        "namespace",
+        "pod",
+        "container",
+        "UUID",
+        "gpu",
+        "device",
+        "modelName",
+        "resource",
+        "GPU_I_ID",
+        "GPU_I_PROFILE",
+        "node",
+    ),
+)
+FAMILIES = (
+    BUILD_INFO,
+    SOURCE_UP,
+    SOURCE_DURATION,
+    SOURCE_LAST_SUCCESS,
+    ASSIGNMENTS,
+    ASSIGNMENTS_AGE,
+    UNMATCHED,
+    REJECTED,
+    DEVICE_OWNERS,
+    MAP_INFO,
+    POD_GPU_INFO,
+)
+
+
+def health_families(health: Mapping[str, Health]) -> tuple[Filled, Filled]:
+    """Up and duration of every source; a source that was never tried has neither."""
+    tried = {name: state for name, state in health.items() if state.up is not None}
+    return (
+        Filled(SOURCE_UP, tuple(((name,), float(bool(state.up))) for name, state in tried.items())),
+        Filled(
+            SOURCE_DURATION,
+            tuple(
+                ((name,), state.duration_seconds) for name, state in tried.items() if state.duration_seconds is not None
+            ),
+        ),
+    )
+
+
+def age_family(age_seconds: float | None) -> Filled:
+    """Absent as long as there is no age: unknown is no series."""
+    return Filled(ASSIGNMENTS_AGE, () if age_seconds is None else (((), age_seconds),))
+
+
+class Telemetry:
+    """What the program counts about itself, and the log lines that go with it."""
+
+    def __init__(self) -> None:
+        self.rejected: Counter[str] = Counter()
+        self._logged: dict[str, tuple[bool | None, str]] = {}
+        self._process = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
+
+    def count_rejected(self, rejected: Mapping[str, int]) -> None:
+        """Add the rejected lines of one read of the upstreams."""
+        self.rejected.update(rejected)
+
+    def note_health(self, source: str, health: Health) -> None:
+        """Log a source's failure once, when it begins or changes its reason, and its end."""
+        state = (health.up, health.reason)
+        before = self._logged.get(source)
+        self._logged[source] = state
+        if state == before:
+            return
+        if not health.up:
+            LOG.warning("source failed", extra=_fields(source=source, reason=health.reason, error=health.message))
+        elif before is not None:
+            LOG.info("source is back", extra=_fields(source=source))
+        else:
+            LOG.info("source answers", extra=_fields(source=source))
+
+    def render_process(self) -> bytes:
+        """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
+        return generate_latest(self._process)
+
+
+def _fields(**fields: object) -> dict[str, object]:
+    return {"fields": fields}
+
+
+def log(level: int, message: str, **fields: object) -> None:
+    """One event: a fixed message, and what varies as fields."""
+    LOG.log(level, message, extra=_fields(**fields))
+
+
+def start_logging(level: str, log_format: str) -> None:
+    """Log to standard error from here on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if log_format == "json" else _Logfmt())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    LOG.setLevel({"warn": "WARNING"}.get(level, level.upper()))
+
+
+class _Event(logging.Formatter):
+    """Time, level, message and fields of a record, in that order."""
+
+    def event(self, record: logging.LogRecord) -> dict[str, object]:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        event: dict[str, object] = {"ts": moment, "level": record.levelname.lower(), "msg": record.getMessage()}
+        if record.name != LOG.name:
+            event["logger"] = record.name
+        event.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        return event
+
+
+class _Json(_Event):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.event(record), default=str)
+
+
+class _Logfmt(_Event):
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{key}={_logfmt_value(str(value))}" for key, value in self.event(record).items())
+
+
+def _logfmt_value(text: str) -> str:
+    # json's quoting also keeps control characters, and with them terminal escapes, out of the log
+    plain = text.isascii() and text.isprintable() and text and not set(text) & {" ", '"', "=", "\\"}
+    return text if plain else json.dumps(text)

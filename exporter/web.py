@@ -1,0 +1,185 @@
+"""The HTTP side: routes, compression, and the listening sockets. What the answers say is made in outputs/.
+
+GET and HEAD only (aiohttp answers 405 to the rest); no endpoint changes anything.
+"""
+
+import json
+import math
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from exporter.config import Address
+from exporter.errors import ExporterError
+from exporter.model import Snapshot
+from exporter.outputs import families, gpu_metrics, mapping, own_metrics, page
+from exporter.telemetry import Telemetry
+
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+PLAIN = "text/plain; charset=utf-8"
+# Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
+GZIP_LEVEL = 1
+# A scrape waits for its sources no longer than their timeouts (5 s): in-flight scrapes get to end.
+DRAIN_SECONDS = 10.0
+GPU_METRICS_PATH = "/gpu/metrics"
+
+
+class PortTaken(ExporterError):
+    """An address to listen on cannot be had."""
+
+
+class Collector(Protocol):
+    """What the web needs of the program behind it."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """The exporter's counters."""
+
+    @property
+    def instance(self) -> str:
+        """What this process calls itself towards upstreams, in the header Via."""
+
+    async def collect(self, wait_seconds: float | None) -> Snapshot:
+        """A look at the node, with what its sources can say within `wait_seconds`."""
+
+    async def why_not_ready(self) -> str:
+        """The reason, or "" for ready."""
+
+
+def patience_of(headers: Mapping[str, str]) -> float | None:
+    """How long a scrape may wait for sources: max(h - 0.5, h / 2) of its X-Prometheus-Scrape-Timeout-Seconds h."""
+    try:
+        timeout = float(headers.get("X-Prometheus-Scrape-Timeout-Seconds", ""))
+    except ValueError:
+        return None
+    return max(timeout - 0.5, timeout / 2) if math.isfinite(timeout) and timeout > 0 else None
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding header asks for gzip, `gzip;q=0` being a refusal."""
+    for part in header.split(","):
+        coding, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if coding == "gzip":
+            return not any(parameter in ("q=0", "q=0.0", "q=0.00", "q=0.000") for parameter in parameters)
+    return False
+
+
+def build_app(collector: Collector) -> web.Application:
+    """The application; it keeps no state of its own."""
+    app = web.Application()
+    handlers: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
+        GPU_METRICS_PATH: _GpuMetrics(collector),
+        "/metrics": _OwnMetrics(collector),
+        "/metrics/nodes": _Nodes(collector),
+        "/debug/mapping": _DebugMapping(collector),
+        "/": _Page(collector),
+        "/-/ready": _Ready(collector),
+        "/-/healthy": _healthy,
+        "/healthz": _healthy,
+    }
+    for path, handler in handlers.items():
+        app.router.add_get(path, handler)
+    app.on_response_prepare.append(_name_server)
+    return app
+
+
+class Server:
+    """The listening sockets of an application."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
+
+    async def start(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
+        """Listen; the addresses that came of it (port 0 has become a number).
+
+        Raises:
+            PortTaken: with one line that says which address and what to do.
+        """
+        await self._runner.setup()
+        for address in addresses:
+            try:
+                await web.TCPSite(self._runner, address.host or None, address.port).start()
+            except OSError as error:
+                await self._runner.cleanup()
+                raise PortTaken(
+                    f"--web.listen-address: cannot listen on {address}: {error.strerror or error}; if another program"
+                    " has the port (dcgm-exporter's default is 9400 too), one of the two must move"
+                ) from error
+        return tuple(Address(host=found[0], port=found[1]) for found in self._runner.addresses)
+
+    async def close(self) -> None:
+        """Stop listening, let the scrapes in flight end, close."""
+        await self._runner.cleanup()
+
+
+async def _name_server(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "pod-gpu-metrics-exporter"
+
+
+def _respond(request: web.Request, body: bytes, content_type: str, status: int = 200) -> web.Response:
+    headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
+    if accepts_gzip(request.headers.get("Accept-Encoding", "")):
+        headers["Content-Encoding"] = "gzip"
+        body = zlib.compress(body, GZIP_LEVEL, wbits=31)
+    return web.Response(body=body, status=status, headers=headers)
+
+
+def _line(text: str, status: int) -> web.Response:
+    return web.Response(text=text + "\n", status=status, headers={"Content-Type": PLAIN})
+
+
+async def _healthy(_: web.Request) -> web.Response:
+    return _line("healthy", 200)
+
+
+class _Handler:
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    async def _collect(self, request: web.Request) -> Snapshot:
+        return await self._collector.collect(patience_of(request.headers))
+
+
+class _GpuMetrics(_Handler):
+    async def __call__(self, request: web.Request) -> web.Response:
+        if self._collector.instance in request.headers.get("Via", ""):
+            return _line("this exporter is its own upstream: look at --dcgm.url", 508)
+        snapshot = await self._collect(request)
+        body = gpu_metrics.render(snapshot)
+        if body is None:
+            return _line(gpu_metrics.why_not(snapshot), 503)
+        return _respond(request, body, TEXT_FORMAT)
+
+
+class _OwnMetrics(_Handler):
+    async def __call__(self, request: web.Request) -> web.Response:
+        snapshot = await self._collect(request)
+        telemetry = self._collector.telemetry
+        own = families.render((*own_metrics.families(snapshot, telemetry.rejected), *mapping.families(snapshot)))
+        return _respond(request, own + telemetry.render_process(), TEXT_FORMAT)
+
+
+class _Nodes(_Handler):
+    async def __call__(self, request: web.Request) -> web.Response:
+        snapshot = await self._collect(request)
+        return _respond(request, families.render(mapping.node_families((snapshot,))), TEXT_FORMAT)
+
+
+class _DebugMapping(_Handler):
+    async def __call__(self, request: web.Request) -> web.Response:
+        text = json.dumps(mapping.debug(await self._collect(request)), indent=2) + "\n"
+        return _respond(request, text.encode(), "application/json; charset=utf-8")
+
+
+class _Page(_Handler):
+    async def __call__(self, request: web.Request) -> web.Response:
+        html = page.render(await self._collect(request))
+        return _respond(request, html.encode(), "text/html; charset=utf-8")
+
+
+class _Ready(_Handler):
+    async def __call__(self, _: web.Request) -> web.Response:
+        reason = await self._collector.why_not_ready()
+        return _line(reason, 503) if reason else _line("ready", 200)
