@@ -41,9 +41,10 @@ Wanted = Callable[[str], bool]
 class Layout:
     """How to make the outgoing page from the last words of the incoming lines.
 
-    `heads` is every line's text before its last blank. Of the last words, `is_value` marks those that are values,
-    `is_constant` those that belong to the shape (metadata, rejected lines). The page that goes out is
-    pieces[0] + value + pieces[1] + value + … ; `order` says which value, None means one after the other.
+    `heads` is every line's text before its last blank. Of the last words, `is_value` marks those that are values, also
+    of samples that do not go out; the others are `constants` and belong to the shape (metadata, rejected lines). The
+    page that goes out is pieces[0] + value + pieces[1] + value + … ; `order` says which value, None means one after
+    the other.
     """
 
     heads: Sequence[bytes]
@@ -94,7 +95,7 @@ class _Family:
 
 @dataclass(slots=True)
 class _Row:
-    position: int  # of the line in the page
+    slot: int  # which of the page's values is this one's
     series: Series
     gap: bytes
     value: bytes  # b"" where the last word of the line is the value and may change without changing the shape
@@ -129,7 +130,7 @@ class _Reading:
     def __init__(self, reader: SeriesReader, wanted: Wanted, known: Mapping[bytes, Series]) -> None:
         self.entries: list[_Row | bytes] = []
         self.series: dict[bytes, Series] = {}
-        self.constant: set[int] = set()
+        self.value_positions: list[int] = []
         self.rejected: Counter[str] = Counter()
         self.subjects: dict[Subject, None] = {}
         self._reader = reader
@@ -146,27 +147,29 @@ class _Reading:
         """Read one line and note what becomes of it."""
         known = self._known.get(head)
         if known is not None and is_value(word):
-            self.series[head] = known
-            self._take_sample(_Row(position, known, b" ", b"", b""))
+            self._take_moving(position, head, known)
             return
-        self.constant.add(position)
         match read_line(line):
             case SampleLine() as sample:
                 if sample.had_exemplar:
                     self.rejected[Reason.EXEMPLAR] += 1
                 series = self._reader.read(sample, self._interned)
                 if head == sample.series and word == sample.value:
-                    self.constant.discard(position)
-                    self.series[head] = series
-                    self._take_sample(_Row(position, series, b" ", b"", b""))
+                    self._take_moving(position, head, series)
                 else:
-                    self._take_sample(_Row(position, series, sample.gap, sample.value, sample.timestamp))
+                    self._take_sample(_Row(-1, series, sample.gap, sample.value, sample.timestamp))
             case MetadataLine() as metadata:
                 self._take_metadata(metadata)
             case PassedLine() as passed:
                 self.entries.append(passed.line)
             case Reason() as reason:
                 self.rejected[reason] += 1
+
+    def _take_moving(self, position: int, head: bytes, series: Series) -> None:
+        """A sample whose value is the last word of its line: it may change without changing the shape."""
+        self.series[head] = series
+        self._take_sample(_Row(len(self.value_positions), series, b" ", b"", b""))
+        self.value_positions.append(position)
 
     def _take_sample(self, row: _Row) -> None:
         series = row.series
@@ -224,7 +227,6 @@ def _write(
     """The second pass: the rows of every sample, with the labels that attribution adds."""
     pieces: list[bytes] = []
     order: list[int] = []
-    value_positions: list[int] = []
     seen: set[tuple[object, frozenset[tuple[str, str]]]] = set()
     rendered: dict[Labels, tuple[bytes, frozenset[tuple[str, str]]]] = {}
     text: list[bytes] = []
@@ -235,7 +237,6 @@ def _write(
             text += (entry, b"\n")
             continue
         series = entry.series
-        rows = 0
         for labels in next(additions):
             extra = rendered.get(labels)
             if extra is None:
@@ -246,34 +247,27 @@ def _write(
                 shape.rejected[Reason.DUPLICATE] += 1
                 continue
             seen.add(identity)
-            rows += 1
+            sample_count += 1
             text += (series.open, extra[0], b"}") if extra[0] else (series.bare,)
             text += (entry.gap, entry.value, entry.timestamp)
             if not entry.value:
                 pieces.append(b"".join(text))
-                order.append(len(value_positions))
+                order.append(entry.slot)
                 text = []
             text.append(b"\n")
-        sample_count += rows
-        if rows and not entry.value:
-            value_positions.append(entry.position)
     pieces.append(b"".join(text))
-    is_constant = _mask(shape.constant, len(heads))
+    is_value_word = [False] * len(heads)
+    for position in shape.value_positions:
+        is_value_word[position] = True
+    is_constant = [not is_value_here for is_value_here in is_value_word]
     return Layout(
         heads=heads,
         is_constant=is_constant,
         constants=list(compress(words, is_constant)),
-        is_value=_mask(value_positions, len(heads)),
+        is_value=is_value_word,
         pieces=pieces,
-        order=None if order == list(range(len(value_positions))) else order,
+        order=None if order == list(range(len(shape.value_positions))) else order,
         subjects=tuple(shape.subjects),
         sample_count=sample_count,
         rejected={str(reason): count for reason, count in shape.rejected.items()},
     )
-
-
-def _mask(positions: Iterable[int], length: int) -> list[bool]:
-    mask = [False] * length
-    for position in positions:
-        mask[position] = True
-    return mask

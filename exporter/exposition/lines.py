@@ -127,7 +127,9 @@ def _is_utf8(line: bytes) -> bool:
 def _read_comment(line: bytes) -> Line:
     found = _METADATA.fullmatch(line)
     if found is None:
-        return PassedLine(line)
+        # Half a HELP or TYPE is a comment to Prometheus and promtool, an error to prometheus_client
+        words = line.decode().lstrip(" \t#").split(maxsplit=1)
+        return Reason.SYNTAX if words and words[0] in ("HELP", "TYPE") else PassedLine(line)
     keyword, name, text = found[1], found[2], found[3] or b""
     if not _WHOLE_NAME.fullmatch(name):
         return Reason.SYNTAX

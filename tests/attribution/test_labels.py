@@ -1,0 +1,116 @@
+"""Which labels a sample gains: whose word counts, under which names, in how many rows."""
+
+import pytest
+
+from exporter.attribution.labels import AddedLabels, Attribution, LabelPolicy
+from exporter.attribution.owners import build_owners
+from exporter.model import Assignment, Owner
+
+A = Owner(namespace="ml", pod="train-0", container="main")
+B = Owner(namespace="web", pod="serve-1", container="server")
+IS_A = (("pod", "train-0"), ("namespace", "ml"), ("container", "main"))
+IS_B = (("pod", "serve-1"), ("namespace", "web"), ("container", "server"))
+IDLE = (("pod", ""), ("namespace", ""), ("container", ""))
+SHARED = (("gpu_shared", "true"),)
+CAME = {"pod": "came", "namespace": "in", "container": "c"}
+IS_CAME = (("pod", "came"), ("namespace", "in"), ("container", "c"))
+
+
+def rows(
+    samples: list[dict[str, str]], owns: dict[str, Owner] | None = None, policy: LabelPolicy | None = None
+) -> list[tuple[AddedLabels, ...]]:
+    policy = policy or LabelPolicy()
+    owners = build_owners(
+        Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
+        for device_id, owner in (owns or {}).items()
+    )
+    subjects = [(labels.pop("__name__", "family").encode(), policy.read_subject(labels)) for labels in samples]
+    return Attribution(owners, policy)(subjects)
+
+
+def row(labels: dict[str, str], owns: dict[str, Owner] | None = None, **policy: object) -> tuple[AddedLabels, ...]:
+    (only,) = rows([labels], owns, LabelPolicy(**policy))  # type: ignore[arg-type] - real fields, from the tables
+    return only
+
+
+@pytest.mark.parametrize(
+    ("labels", "owns", "expected"),
+    [
+        ({"UUID": "GPU-1"}, {"GPU-1": A}, (IS_A,)),
+        ({"uuid": "GPU-1"}, {"GPU-1": A}, (IS_A,)),
+        ({"gpu_uuid": "GPU-1", "nvlink": "0"}, {"GPU-1": A}, (IS_A,)),
+        ({"UUID": "GPU-1", "GPU_I_ID": "7"}, {"GPU-1": A}, (IS_A,)),
+        ({"UUID": "MIG-1"}, {"MIG-1": A}, (IS_A,)),
+        ({"UUID": "GPU-1"}, {"MIG-1": A}, (IDLE,)),
+        ({"UUID": "GPU-2"}, {"GPU-1": A}, (IDLE,)),
+        ({"cpu": "0"}, {"GPU-1": A}, (IDLE,)),
+        ({}, {"GPU-1": A}, (IDLE,)),
+        # a share is marked, with and without a neighbour
+        ({"UUID": "GPU-1"}, {"GPU-1::0": A}, (IS_A + SHARED,)),
+        ({"UUID": "GPU-1"}, {"GPU-1::0": A, "GPU-1::1": A}, (IS_A + SHARED,)),
+        ({"UUID": "GPU-1"}, {"GPU-1::0": B, "GPU-1::1": A}, (IS_A + SHARED, IS_B + SHARED)),
+    ],
+)
+def test_the_kubelets_word(labels: dict[str, str], owns: dict[str, Owner], expected: tuple[AddedLabels, ...]) -> None:
+    assert row(labels, owns) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "owns", "replace", "keep"),
+    [
+        ({"UUID": "GPU-1", **CAME}, {"GPU-1": A}, (IS_A,), (IS_CAME,)),
+        ({"UUID": "GPU-1", **CAME}, {}, (IS_CAME,), (IS_CAME,)),
+        ({"UUID": "GPU-1", "pod": "", "namespace": "", "container": ""}, {"GPU-1": A}, (IS_A,), (IS_A,)),
+        # one set: half of what came in is never mixed with the kubelet's word, pod_uid goes with its pod
+        ({"UUID": "GPU-1", "pod": "came", "pod_uid": "7"}, {"GPU-1": A}, (IS_A,),
+         ((("pod", "came"), ("namespace", ""), ("container", ""), ("pod_uid", "7")),)),
+        ({"UUID": "GPU-1", "pod_name": "came", "pod_namespace": "in", "container_name": "c"}, {}, (IS_CAME,), (IS_CAME,)),
+        ({"UUID": "GPU-1", **CAME}, {"GPU-1::0": A, "GPU-1::1": B}, (IS_A + SHARED, IS_B + SHARED), (IS_CAME,)),
+        # virtual GPUs come per owner: never copied
+        ({"UUID": "GPU-1", "vgpu": "1", **CAME}, {"GPU-1::0": A, "GPU-1::1": B}, (IS_CAME,), (IS_CAME,)),
+        ({"UUID": "GPU-1", "vgpu": "1"}, {"GPU-1::0": A, "GPU-1::1": B}, (IDLE,), (IDLE,)),
+        ({"UUID": "GPU-1", "vgpu": "1", **CAME}, {"GPU-1::0": A}, (IS_A + SHARED,), (IS_CAME,)),
+        # the kubelet knows that what came in holds a share
+        ({"UUID": "GPU-1", "vgpu": "1", "pod": "train-0", "namespace": "ml", "container": "main"},
+         {"GPU-1::0": A, "GPU-1::1": B}, (IS_A + SHARED,), (IS_A + SHARED,)),
+        # an exporter behind an exporter
+        ({"UUID": "GPU-1", "gpu_shared": "true", **CAME}, {}, (IS_CAME + SHARED,), (IS_CAME + SHARED,)),
+    ],
+)  # fmt: skip
+def test_a_page_that_is_already_attributed(
+    labels: dict[str, str], owns: dict[str, Owner], replace: tuple[AddedLabels, ...], keep: tuple[AddedLabels, ...]
+) -> None:
+    assert row(labels, owns) == replace
+    assert row(labels, owns, incoming_wins=True) == keep
+
+
+def test_rows_of_one_family_and_device_with_different_owners_are_left_as_they_are() -> None:
+    samples = [
+        {"__name__": "power", "UUID": "GPU-1", "pod": "x"},
+        {"__name__": "power", "UUID": "GPU-1", "pod": "y"},
+        {"__name__": "power", "UUID": "GPU-1"},
+        {"__name__": "temp", "UUID": "GPU-1", "pod": "x"},
+        {"__name__": "power", "UUID": "GPU-2", "pod": "x"},
+    ]
+    owner_of = [
+        [dict(added)["pod"] for added in found] for found in rows(samples, {"GPU-1::0": A, "GPU-1::1": B, "GPU-2": A})
+    ]
+    assert owner_of == [["x"], ["y"], [""], ["train-0", "serve-1"], ["train-0"]]
+
+
+def test_names() -> None:
+    legacy = row({"UUID": "GPU-1", "pod": "came"}, {}, names=("pod_name", "pod_namespace", "container_name"))
+    assert legacy == ((("pod_name", "came"), ("pod_namespace", ""), ("container_name", "")),)
+    custom = row({"UUID": "GPU-1", "x": "came"}, {"GPU-1": A}, names=("x", "y", "z"), idle_labels=False)
+    assert custom == ((("x", "train-0"), ("y", "ml"), ("z", "main")),)
+
+
+def test_idle_samples_may_go_without_labels() -> None:
+    assert row({"UUID": "GPU-1"}, {}, idle_labels=False) == ((),)
+
+
+def test_sharing_device_shows_a_device_once_without_an_owner() -> None:
+    both = {"GPU-1::0": A, "GPU-1::1": B}
+    assert row({"UUID": "GPU-1"}, both, copy_shared=False) == (IDLE,)
+    assert row({"UUID": "GPU-1"}, {"GPU-1::0": A}, copy_shared=False) == (IS_A + SHARED,)
+    assert row({"UUID": "GPU-1", **CAME}, both, copy_shared=False) == (IDLE,)

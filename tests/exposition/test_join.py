@@ -1,0 +1,136 @@
+"""The join on small pages: what goes out for what came in."""
+
+import pytest
+
+from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.owners import build_owners
+from exporter.exposition.join import Joiner, has_sample
+from exporter.model import Assignment, JoinedPage, Owner
+
+A = Owner(namespace="ml", pod="train-0", container="main")
+B = Owner(namespace="web", pod="serve-1", container="server")
+
+
+def join(*bodies: bytes, owns: dict[str, Owner] | None = None, wanted: object = None, **policy: object) -> JoinedPage:
+    labels = LabelPolicy(**policy)  # type: ignore[arg-type] - the tables below name real fields
+    owners = build_owners(
+        Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
+        for device_id, owner in (owns or {}).items()
+    )
+    joiner = Joiner(
+        read_subject=labels.read_subject,
+        owner_labels=labels.owner_labels,
+        wanted=wanted if callable(wanted) else lambda _: True,
+    )
+    return joiner.join(bodies, Attribution(owners, labels))
+
+
+IDLE = b'pod="",namespace="",container=""'
+
+
+@pytest.mark.parametrize(
+    ("incoming", "outgoing"),
+    [
+        (b"a 1\n", b"a{%b} 1\n" % IDLE),
+        (b"a{} 1\n", b"a{%b} 1\n" % IDLE),
+        (b'a{x="y"} 1\n', b'a{x="y",%b} 1\n' % IDLE),
+        (b'a{x="y",} 1\n', b'a{x="y",%b} 1\n' % IDLE),
+        (b'a{x="y"}1\n', b'a{x="y",%b}1\n' % IDLE),
+        (b'a{x="y"} 1 5\n', b'a{x="y",%b} 1 5\n' % IDLE),
+        (b'a{UUID="GPU-1"} 1\n', b'a{UUID="GPU-1",pod="train-0",namespace="ml",container="main"} 1\n'),
+        (b'a{UUID="GPU-1",pod=""} 1\n', b'a{UUID="GPU-1",pod="train-0",namespace="ml",container="main"} 1\n'),
+        (b'a{uuid="GPU-1"} 1\n', b'a{uuid="GPU-1",pod="train-0",namespace="ml",container="main"} 1\n'),
+        (b'a{gpu_uuid="GPU-1"} 1\n', b'a{gpu_uuid="GPU-1",pod="train-0",namespace="ml",container="main"} 1\n'),
+        # no newline at the end, carriage returns, blank lines and comments
+        (b"a 1", b"a{%b} 1\n" % IDLE),
+        (b"a 1\r\n\r\n# hi\r\n", b"a{%b} 1\n\n# hi\n" % IDLE),
+        (b"", b""),
+        (b"\n", b"\n"),
+    ],
+)
+def test_labels_are_added(incoming: bytes, outgoing: bytes) -> None:
+    assert join(incoming, owns={"GPU-1": A}).body == outgoing
+
+
+@pytest.mark.parametrize(
+    ("incoming", "outgoing", "rejected"),
+    [
+        # metadata: once, before the first sample, never against what was said
+        ([b"# TYPE a gauge\n# TYPE a gauge\n"], b"# TYPE a gauge\n", {}),
+        ([b"# TYPE a gauge\n# TYPE a counter\n"], b"# TYPE a gauge\n", {"late_metadata": 1}),
+        ([b"# HELP a x\n# HELP a y\n"], b"# HELP a x\n", {"late_metadata": 1}),
+        ([b"a 1\n# TYPE a gauge\n# HELP a x\n"], b"a 1\n", {"late_metadata": 2}),
+        ([b"# HELP a x\n# TYPE a gauge\na 1\n", b"# HELP a x\n# TYPE a gauge\na{b=\"2\"} 1\n"],
+         b'# HELP a x\n# TYPE a gauge\na 1\na{b="2"} 1\n', {}),
+        ([b"# TYPE a summary\n# TYPE a_sum gauge\na_sum 1\n"], b"# TYPE a summary\na_sum 1\n", {"late_metadata": 1}),
+        # families may be interleaved
+        ([b"# TYPE a gauge\na{g=\"0\"} 1\n# TYPE b gauge\nb 1\na{g=\"1\"} 1\n"],
+         b"# TYPE a gauge\na{g=\"0\"} 1\n# TYPE b gauge\nb 1\na{g=\"1\"} 1\n", {}),
+        # no two series are the same, whatever their labels' order, and an empty label is none
+        ([b'a{x="1",y="2"} 1\na{y="2",x="1"} 2\n'], b'a{x="1",y="2"} 1\n', {"duplicate": 1}),
+        ([b'a{x=""} 1\na 2\n'], b'a{x=""} 1\n', {"duplicate": 1}),
+        ([b"a 1\n", b"a 2\n"], b"a 1\n", {"duplicate": 1}),
+        # what is ours is ours
+        ([b"# TYPE pod_gpu_exporter_x gauge\npod_gpu_exporter_x 1\na 1\n"], b"a 1\n", {"reserved_name": 2}),
+        # inside a histogram le is a number
+        ([b'# TYPE a histogram\na_bucket{le="x"} 1\na_bucket{le="+Inf"} 1\n'],
+         b'# TYPE a histogram\na_bucket{le="+Inf"} 1\n', {"syntax": 1}),
+        ([b'# TYPE a summary\na{quantile=""} 1\na_sum{le="x"} 1\n'], b'# TYPE a summary\na_sum{le="x"} 1\n', {"syntax": 1}),
+        ([b'a{le="x"} 1\n'], b'a{le="x"} 1\n', {}),
+        # one bad line never costs the page
+        ([b"a 1\nwhat is this\nb{ 1\nc x\nd 1\n"], b"a 1\nd 1\n", {"value": 2, "syntax": 1}),
+        ([b'a 1 # {t="x"} 1\n'], b"a 1\n", {"exemplar": 1}),
+    ],
+)  # fmt: skip
+def test_what_goes_out_always_parses(incoming: list[bytes], outgoing: bytes, rejected: dict[str, int]) -> None:
+    joined = join(*incoming, idle_labels=False)
+    assert (joined.body, dict(joined.rejected)) == (outgoing, rejected)
+
+
+def test_a_shared_device_has_one_row_per_owner_in_stable_order() -> None:
+    joined = join(b'a{UUID="GPU-1"} 1.50\nb 2\n', owns={"GPU-1::1": B, "GPU-1::0": A}, idle_labels=False)
+    assert joined.body == (
+        b'a{UUID="GPU-1",pod="train-0",namespace="ml",container="main",gpu_shared="true"} 1.50\n'
+        b'a{UUID="GPU-1",pod="serve-1",namespace="web",container="server",gpu_shared="true"} 1.50\n'
+        b"b 2\n"
+    )
+    assert joined.sample_count == 3
+
+
+def test_families_that_are_not_wanted_go_with_their_metadata_but_are_seen() -> None:
+    joined = join(b'# TYPE a gauge\na{UUID="GPU-1"} 1\n# TYPE b gauge\nb 2\n', wanted=lambda name: name != "a")
+    assert joined.body == b"# TYPE b gauge\nb{%b} 2\n" % IDLE
+    assert [subject.uuid for subject in joined.subjects] == ["GPU-1", ""]
+    assert dict(joined.rejected) == {}
+
+
+def test_owners_names_are_escaped() -> None:
+    odd = Owner(namespace='q"', pod="back\\slash", container="new\nline\0")
+    body = join(b'a{UUID="GPU-1"} 1\n', owns={"GPU-1": odd}).body.decode()
+    assert body == 'a{UUID="GPU-1",pod="back\\\\slash",namespace="q\\"",container="new\\nline\ufffd"} 1\n'
+
+
+def test_a_value_that_turns_bad_and_good_again() -> None:
+    labels = LabelPolicy(idle_labels=False)
+    joiner = Joiner(read_subject=labels.read_subject, owner_labels=labels.owner_labels, wanted=lambda _: True)
+    nobody = Attribution(build_owners(()), labels)
+    outgoing = [
+        joiner.join([b'a{x="1"} %b\nb{x="1"} 2\n' % value], nobody).body for value in (b"1", b"N/A", b"1e999", b"3")
+    ]
+    assert outgoing == [b'a{x="1"} 1\nb{x="1"} 2\n', b'b{x="1"} 2\n', b'b{x="1"} 2\n', b'a{x="1"} 3\nb{x="1"} 2\n']
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        (b"", False),
+        (b"\n\n", False),
+        (b"# HELP a x\n# TYPE a gauge\n", False),
+        (b"<html>\n<title>502 Bad Gateway</title>\n</html>\n", False),
+        (b"a N/A\n", False),
+        (b"# x\na 1", True),
+        (b"<html>\na 1\n", True),
+    ],
+)
+def test_a_page_has_a_sample_or_it_is_none(body: bytes, answer: bool) -> None:
+    assert has_sample(body) is answer
