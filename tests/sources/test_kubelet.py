@@ -1,0 +1,304 @@
+"""The kubelet source against a simulated kubelet on a real socket."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from exporter.errors import TimedOut
+from exporter.model import Health
+from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.world import Pod, World
+from exporter.sources.kubelet import KubeletSource
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def world() -> World:
+    return World(gpus=4, seed=3)
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path, world: World) -> AsyncIterator[SimulatedKubelet]:
+    simulated = SimulatedKubelet(tmp_path / "kubelet.sock", lambda: world.pods)
+    yield simulated
+    await simulated.stop()
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Callable[..., KubeletSource]]:
+    sources: list[KubeletSource] = []
+
+    def build(**settings: object) -> KubeletSource:
+        defaults: dict[str, object] = {
+            "socket": str(tmp_path / "kubelet.sock"),
+            "timeout_seconds": 2.0,
+            "max_age_seconds": 0.0,
+            "max_stale_seconds": None,
+            "resources": ("nvidia.com/*",),
+            "on_health": lambda _name, _health: None,
+        }
+        source = KubeletSource(**{**defaults, **settings})  # type: ignore[arg-type] - real settings, from the tests
+        sources.append(source)
+        return source
+
+    yield build
+    for source in sources:
+        await source.close()
+
+
+Make = Callable[..., KubeletSource]
+
+
+def pods_of(source: KubeletSource) -> set[str]:
+    return {assignment.owner.pod for assignment in source.assignments}
+
+
+def owners_in(world: World) -> set[str]:
+    return {pod.name for pod in world.pods if any(container.devices for container in pod.containers)}
+
+
+async def test_reads_who_holds_what(kubelet: SimulatedKubelet, make: Make, world: World) -> None:
+    await kubelet.start()
+    source = make()
+    await source.read()
+    assert source.health.up is True
+    assert pods_of(source) == owners_in(world)
+    assert source.age_seconds is not None
+
+
+async def test_only_the_resources_asked_for(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    source = make(resources=("amd.com/*",))
+    assert await source.read() == frozenset()
+    assert source.health.up is True
+
+
+async def test_v1alpha1_where_v1_is_not_known(tmp_path: Path, make: Make, world: World) -> None:
+    old = SimulatedKubelet(tmp_path / "kubelet.sock", lambda: world.pods, versions=("v1alpha1",))
+    await old.start()
+    source = make()
+    await source.read()
+    await source.read()
+    assert pods_of(source) == owners_in(world)
+    assert old.calls == 2
+    await old.stop()
+
+
+async def test_no_such_service(tmp_path: Path, make: Make) -> None:
+    other = SimulatedKubelet(tmp_path / "kubelet.sock", list, versions=())
+    await other.start()
+    source = make()
+    await source.read()
+    assert (source.health.up, source.health.reason) == (False, "unimplemented")
+    await other.stop()
+
+
+async def test_a_socket_that_is_not_there(make: Make) -> None:
+    source = make()
+    assert await source.read() == frozenset()
+    assert (source.health.up, source.health.reason) == (False, "missing")
+    assert "mount the folder" in source.health.message
+    assert source.age_seconds is None
+
+
+async def test_a_dead_socket(kubelet: SimulatedKubelet, make: Make, world: World) -> None:
+    await kubelet.start()
+    source = make()
+    await source.read()
+    await kubelet.stop()
+    await source.read()
+    assert (source.health.up, source.health.reason) == (False, "refused")
+    assert pods_of(source) == owners_in(world)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "reason"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit", "rate_limited"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (9 vs. 4)", "oversize"),
+        (grpc.StatusCode.INTERNAL, "oops", "garbage"),
+        (grpc.StatusCode.UNAVAILABLE, "Permission denied", "permission"),
+        (grpc.StatusCode.UNAVAILABLE, "Stream removed (Connection reset by peer)", "unreachable"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "", "deadline"),
+    ],
+)
+async def test_reasons(
+    kubelet: SimulatedKubelet, make: Make, code: grpc.StatusCode, details: str, reason: str
+) -> None:
+    await kubelet.start()
+    kubelet.failure = (code, details)
+    source = make()
+    await source.read()
+    assert (source.health.up, source.health.reason) == (False, reason)
+
+
+async def test_an_answer_past_the_receive_limit(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    kubelet.raw_answer = b"\n" * (65 * 1024 * 1024)
+    source = make(timeout_seconds=10.0)
+    await source.read()
+    assert (source.health.up, source.health.reason) == (False, "oversize")
+
+
+async def test_an_answer_past_grpcs_own_limit_is_read(kubelet: SimulatedKubelet, make: Make, world: World) -> None:
+    world.pods += tuple(Pod(namespace="n" * 200, name=f"{number}" + "p" * 200, containers=()) for number in range(12_000))
+    await kubelet.start()
+    source = make(timeout_seconds=10.0)
+    await source.read()
+    assert source.health.up is True, source.health
+    assert pods_of(source) == owners_in(world)
+
+
+async def test_garbage_instead_of_a_message(kubelet: SimulatedKubelet, make: Make, world: World) -> None:
+    await kubelet.start()
+    source = make()
+    await source.read()
+    kubelet.raw_answer = b"\xff\xff"
+    await source.read()
+    assert (source.health.up, source.health.reason) == (False, "garbage")
+    assert pods_of(source) == owners_in(world)
+
+
+async def test_something_else_on_the_socket(tmp_path: Path, make: Make) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100)
+            await writer.drain()
+            writer.close()
+
+    async with await asyncio.start_unix_server(answer, tmp_path / "kubelet.sock"):
+        source = make(timeout_seconds=3.0)
+        await source.read()
+    assert source.health.up is False
+    assert source.health.reason in ("unreachable", "garbage", "deadline")
+
+
+async def test_permission(tmp_path: Path, make: Make) -> None:
+    if os.geteuid() == 0:
+        # root may open everything; what a user gets is in test_reasons, by the text that grpc gives
+        assert os.access(tmp_path, os.W_OK)
+        return
+    tmp_path.chmod(0)
+    source = make()
+    await source.read()
+    tmp_path.chmod(0o700)
+    assert source.health.reason == "permission"
+
+
+async def test_a_fresh_answer_is_not_asked_for_again(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    clock = Clock()
+    source = make(max_age_seconds=1.0, clock=clock)
+    for _ in range(5):
+        await source.read()
+    assert kubelet.calls == 1
+    clock.now += 1.0
+    await source.read()
+    assert kubelet.calls == 2
+
+
+async def test_concurrent_readers_share_a_call(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    source = make()
+    await asyncio.gather(*(source.read() for _ in range(50)))
+    assert kubelet.calls == 1
+
+
+async def test_a_crowd_does_not_storm_a_failing_kubelet(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    kubelet.failure = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+    clock = Clock()
+    source = make(max_age_seconds=1.0, clock=clock)
+    for _ in range(100):
+        await source.read()
+        clock.now += 0.01
+    assert kubelet.calls <= 2
+
+
+async def test_the_call_in_flight_outlives_the_reader_who_could_not_wait(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    await kubelet.start()
+    kubelet.stall()
+    source = make()
+    with pytest.raises(TimedOut):
+        await source.read(0.05)
+    kubelet.resume()
+    await source.read()
+    assert pods_of(source) == owners_in(world)
+    assert kubelet.calls == 1
+
+
+async def test_a_hanging_kubelet_is_given_up_after_the_timeout(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    source = make(timeout_seconds=0.2)
+    kubelet.stall()
+    await source.read()
+    assert source.health.reason == "deadline"
+
+
+async def test_health_is_told(kubelet: SimulatedKubelet, make: Make) -> None:
+    heard: list[tuple[str, Health]] = []
+    source = make(on_health=lambda name, health: heard.append((name, health)))
+    await source.read()
+    assert [(name, health.up, health.reason) for name, health in heard] == [("kubelet", False, "missing")]
+
+
+@pytest.mark.parametrize(
+    ("failure", "max_stale", "holds_for"),
+    [
+        ((grpc.StatusCode.UNAVAILABLE, "Connection refused"), None, 600.0),
+        ((grpc.StatusCode.INTERNAL, "oops"), None, 60.0),
+        ((grpc.StatusCode.UNAVAILABLE, "Connection refused"), 5.0, 5.0),
+    ],
+)
+async def test_owners_hold_while_the_kubelet_fails_and_then_are_dropped(
+    kubelet: SimulatedKubelet,
+    make: Make,
+    failure: tuple[grpc.StatusCode, str],
+    max_stale: float | None,
+    holds_for: float,
+) -> None:
+    await kubelet.start()
+    clock = Clock()
+    source = make(clock=clock, max_stale_seconds=max_stale)
+    await source.read()
+    held = source.assignments
+    assert held
+    kubelet.failure = failure
+    clock.now += holds_for
+    await source.read()
+    assert source.assignments is held
+    clock.now += 0.1
+    await source.read()
+    assert source.assignments == frozenset()
+    assert "were dropped" in source.health.message
+
+
+async def test_a_restart_between_two_calls_is_noticed_on_the_socket_file(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    await kubelet.start()
+    source = make()
+    await source.read()
+    held = pods_of(source)
+    # nobody asked while it was down: no failure was seen, and List is empty now
+    await kubelet.restart(down_seconds=0.0, empty_seconds=60.0, partial_seconds=0.0)
+    while not source.health.up or kubelet.calls < 2:
+        await source.read()
+        await asyncio.sleep(0.05)
+    assert pods_of(source) == held == owners_in(world)

@@ -1,0 +1,73 @@
+"""The recorded answers of a real kubelet (1.20.2), read by the parser and kept by the rules."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from exporter.attribution.retention import Retained, answered
+from exporter.errors import Malformed
+from exporter.model import Owner
+from exporter.sources.kubelet import parse
+from tests.conftest import DATA
+
+RECORDINGS = DATA / "kubelet-1.20.2"
+NAMES = sorted({path.name.partition(".")[0] for path in RECORDINGS.glob("*.pb")})
+
+
+def read(name: str, version: str = "v1") -> bytes:
+    return (RECORDINGS / f"{name}.{version}.pb").read_bytes()
+
+
+def text_of(path: Path) -> dict[str, list[str]]:
+    """Pods and their device ids, read from the text form beside a recording."""
+    pods: dict[str, list[str]] = {}
+    for block in path.read_text().split("pod_resources {")[1:]:
+        names = re.findall(r'^ {2}name: "(.*)"', block, re.MULTILINE)
+        pods[names[0]] = sorted(re.findall(r'device_ids: "(.*)"', block))
+    return pods
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_says_what_its_text_form_says(name: str, version: str) -> None:
+    answer = parse(read(name, version), version)
+    expected = text_of(RECORDINGS / f"{name}.{version}.txt")
+    held: dict[str, list[str]] = {pod: [] for _, pod in answer.listed}
+    for assignment in sorted(answer.assignments):
+        held[assignment.owner.pod].append(assignment.device_id)
+    assert {pod: sorted(ids) for pod, ids in held.items()} == expected
+
+
+def test_a_container_with_gpus_on_two_numa_nodes_has_all_of_them() -> None:
+    answer = parse(read("four-gpus-two-numa-nodes"))
+    assert {assignment.resource for assignment in answer.assignments} == {"nvidia.com/gpu"}
+    assert len(answer.assignments) == 4
+    assert len({assignment.owner for assignment in answer.assignments}) == 1
+
+
+def test_two_containers_of_a_pod_have_their_own() -> None:
+    owners = {assignment.owner: assignment.device_id for assignment in parse(read("init-and-crashing")).assignments}
+    worker = Owner(namespace="ml", pod="two-containers-gpu-node-1", container="worker-a")
+    assert owners[worker] == "GPU-2b399198-c670-a848-173b-d3400051a200"
+
+
+def test_a_completed_pod_is_listed_and_holds_nothing() -> None:
+    answer = parse(read("completed-pod-lingers"))
+    assert {pod for _, pod in answer.listed} > {assignment.owner.pod for assignment in answer.assignments}
+
+
+def test_no_owner_is_lost_over_the_recorded_restart() -> None:
+    state = answered(Retained(), parse(read("after-restart")), now=0.0, reconnected=False)
+    before = state.assignments
+    for now, name in ((5.0, "empty"), (5.1, "restart-without-plugin")):
+        state = answered(state, parse(read(name)), now=now, reconnected=name == "empty")
+        assert state.assignments == before
+    assert state.unlisted == frozenset()
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff\xff", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\n\x02\n\xff"])
+def test_garbage_is_no_answer(body: bytes) -> None:
+    with pytest.raises(Malformed) as raised:
+        parse(body)
+    assert raised.value.reason == "garbage"

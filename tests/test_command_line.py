@@ -1,0 +1,160 @@
+"""The program as a process: exit codes, one clear line, signals."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "exporter"]
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments], capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **environ}
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--no-such-flag"], "--no-such-flag: no such flag"),
+        (["serve", "--kubelet.sock=/x"], "--kubelet.socket"),
+        (["serve", "--web.config.file=x"], "no such flag"),
+        (["--sharing=split"], "--sharing: 'split' is not allowed; it takes copy or device"),
+        (["--sharing=copy", "--sharing=device"], "--sharing is given 2 times"),
+        (["--kubelet.timeout=soon"], "such as 500ms"),
+        (["frobnicate"], "frobnicate"),
+        (["serve", "extra"], "extra"),
+        (["--config.file=/no/such/file"], "/no/such/file"),
+        (["demo", "--gpus=2", "--shared=3"], "more than --gpus 2"),
+        (["--dcgm.url=http://localhost:9400/metrics"], "this exporter's own address"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_one_line(arguments: list[str], says: str) -> None:
+    ended = run(*arguments)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert says in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_environment_is_named_in_its_errors() -> None:
+    ended = run(LOG_LEVEL="loud")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "LOG_LEVEL: 'loud' is not allowed" in ended.stderr
+
+
+@pytest.mark.parametrize("content", ["kubelet: [", "- a\n- b\n", "kubelet.sockt: /x\n", "1: 2\n"])
+def test_a_bad_file_ends_with_2_and_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    ended = run(f"--config.file={path}")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+
+
+def test_help_and_version() -> None:
+    assert "serve" in run("--help").stdout
+    assert "--kubelet.socket" in run("serve", "--help").stdout
+    assert re.search(r"\d+\.\d+\.\d+", run("--version").stdout)
+
+
+def test_a_taken_port_ends_with_a_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run(f"--web.listen-address=127.0.0.1:{port}")
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert f"127.0.0.1:{port}" in ended.stderr
+    assert "one of the two must move" in ended.stderr
+
+
+@pytest.fixture
+def demo() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        [*PROGRAM, "demo", "--gpus=2", "--shared=1", "--web.listen-address=127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while not (found := re.search(r"http://localhost:(\d+)/", process.stderr.readline())):
+        assert process.poll() is None
+    yield process, f"http://127.0.0.1:{found[1]}"
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_shows_pods_and_ends_cleanly(demo: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
+    process, base = demo
+    with urllib.request.urlopen(f"{base}/gpu/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    assert re.search(r'DCGM_FI_DEV_POWER_USAGE\{.*,pod="[a-z0-9-]+",namespace="[a-z-]+",container="[a-z]+".*\} [0-9.]+', page)
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Traceback" not in rest
+
+
+def test_the_demo_moves_to_another_port_when_its_own_is_taken() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = subprocess.Popen(
+            [*PROGRAM, "demo", "--gpus=1", "--shared=0"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HTTP_LISTEN_PORT": str(port)},
+        )
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "http://localhost:" in line)
+        process.terminate()
+        process.communicate(timeout=20)
+    assert not line.strip().startswith(f"http://localhost:{port}/")
+
+
+def test_either_side_may_start_later(tmp_path: Path) -> None:
+    """The exporter is up first: 503 with the reason until there is a page, and then pods as soon as there is a kubelet."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [
+            *PROGRAM,
+            "serve",
+            f"--kubelet.socket={tmp_path}/kubelet.sock",
+            f"--dcgm.url=http://127.0.0.1:{port}/metrics",
+            "--web.listen-address=127.0.0.1:0",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    found = re.search(r"address=(\S+)", process.stderr.readline())
+    assert found
+    later = subprocess.Popen([sys.executable, "-m", "tests.late_node", str(tmp_path / "kubelet.sock"), str(port)])
+    seen = []
+    try:
+        deadline = time.monotonic() + 20
+        while "pods" not in seen and time.monotonic() < deadline:
+            seen.append(what_is_served(f"http://{found[1]}/gpu/metrics"))
+            time.sleep(0.1)
+    finally:
+        for child in (process, later):
+            child.terminate()
+            child.communicate(timeout=20)
+    assert seen[0] == "503"
+    assert seen[-1] == "pods"
+    assert "page" in seen
+
+
+def what_is_served(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return "pods" if b'pod="late"' in answer.read() else "page"
+    except urllib.error.HTTPError as error:
+        return str(error.code)

@@ -1,0 +1,196 @@
+"""Flags, environment and file: precedence, values, and errors that name what to do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from exporter.config import SETTINGS, Address, Config, duration, load, source_names
+from exporter.errors import ConfigError
+
+
+def config(
+    flags: Mapping[str, Sequence[str]] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Mapping[str, Any] | None = None,
+) -> Config:
+    return load(flags or {}, environ or {}, file, "host")
+
+
+def test_defaults() -> None:
+    found = config()
+    assert found.listen_addresses == (Address(host="", port=9400),)
+    assert found.kubelet_socket == "/var/lib/kubelet/pod-resources/kubelet.sock"
+    assert found.kubelet_max_age_seconds == 1.0
+    assert found.kubelet_timeout_seconds == 5.0
+    assert found.kubelet_max_stale_seconds is None
+    assert found.resources == ("nvidia.com/*",)
+    assert found.dcgm_urls == ("http://127.0.0.1:9401/metrics",)
+    assert found.dcgm_timeout_seconds == 5.0
+    assert found.dcgm_max_bytes == 33554432
+    assert found.node_name == "host"
+    assert found.label_names == ("pod", "namespace", "container")
+    assert (found.incoming_wins, found.idle_labels, found.copy_shared) == (False, True, True)
+    assert (found.log_level, found.log_format) == ("info", "logfmt")
+
+
+def test_precedence() -> None:
+    file = {"kubelet.socket": "/from/file", "node-name": "file", "sharing": "device", "log": {"level": "debug"}}
+    environ = {
+        "POD_GPU_EXPORTER_KUBELET_SOCKET": "/from/env",
+        "DCGM_POD_RESOURCES_KUBELET_SOCKET": "/from/other/env",
+        "NODE_NAME": "env",
+    }
+    found = config({"kubelet.socket": ["/from/flag"]}, environ, file)
+    assert (found.kubelet_socket, found.node_name, found.copy_shared) == ("/from/flag", "env", False)
+    assert found.log_level == "debug"
+    assert config({}, environ, file).kubelet_socket == "/from/env"
+    assert config({}, {"DCGM_POD_RESOURCES_KUBELET_SOCKET": "/other"}, file).kubelet_socket == "/other"
+    assert config({}, {}, file).kubelet_socket == "/from/file"
+
+
+@pytest.mark.parametrize(
+    ("environ", "field", "value"),
+    [
+        ({"HTTP_LISTEN_PORT": "6061"}, "listen_addresses", (Address(host="", port=6061),)),
+        ({"POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": ":1,[::1]:2"}, "listen_addresses",
+         (Address(host="", port=1), Address(host="::1", port=2))),
+        ({"NVIDIA_RESOURCE_NAMES": "nvidia.com/gpu, nvidia.com/mig-*"}, "resources", ("nvidia.com/gpu", "nvidia.com/mig-*")),
+        ({"LOG_LEVEL": "WARN"}, "log_level", "warn"),
+        ({"DCGM_HOST": "h"}, "dcgm_urls", ("http://h:9400/metrics",)),
+        ({"DCGM_HOST": "h", "DCGM_PORT": "9500", "DCGM_METRICS_ENDPOINT": "x/y"}, "dcgm_urls", ("http://h:9500/x/y",)),
+        ({"DCGM_HOST": "::1", "DCGM_PORT": "9500"}, "dcgm_urls", ("http://[::1]:9500/metrics",)),
+        # what Kubernetes' service links make of a service called dcgm
+        ({"DCGM_HOST": "h", "DCGM_PORT": "tcp://10.0.0.1:9400"}, "dcgm_urls", ("http://h:9400/metrics",)),
+        ({"DCGM_PORT": "tcp://10.0.0.1:9400"}, "dcgm_urls", ("http://127.0.0.1:9401/metrics",)),
+        ({"POD_GPU_EXPORTER_DCGM_URL": "http://a:1,http://b:2/m"}, "dcgm_urls", ("http://a:1/metrics", "http://b:2/m")),
+        ({"POD_GPU_EXPORTER_SERVICE_HOST": "10.0.0.1", "POD_GPU_EXPORTER_NODE_NAME": ""}, "node_name", "host"),
+    ],
+)  # fmt: skip
+def test_environment(environ: dict[str, str], field: str, value: object) -> None:
+    assert getattr(config(environ=environ), field) == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "value"),
+    [
+        ({"web.listen-address": ["127.0.0.1:0"]}, "listen_addresses", (Address(host="127.0.0.1", port=0),)),
+        ({"kubelet.socket": ["unix:///run/k.sock"]}, "kubelet_socket", "/run/k.sock"),
+        ({"kubelet.max-age": ["500ms"]}, "kubelet_max_age_seconds", 0.5),
+        ({"kubelet.max-stale": ["2h"]}, "kubelet_max_stale_seconds", 7200.0),
+        ({"dcgm.url": ["http://a:1/m", "https://b/m"]}, "dcgm_urls", ("http://a:1/m", "https://b/m")),
+        ({"labels.names": ["legacy"]}, "label_names", ("pod_name", "pod_namespace", "container_name")),
+        ({"labels.names": ["legacy"]}, "idle_labels", False),
+        ({"labels.names": ["legacy"], "labels.idle": ["empty"]}, "idle_labels", True),
+        ({"labels.names": ["container=c,pod=p,namespace=n"]}, "label_names", ("p", "n", "c")),
+        ({"labels.conflict": ["keep"]}, "incoming_wins", True),
+        ({"families.allow": ["A.*", "B"]}, "families_allow", ("A.*", "B")),
+    ],
+)
+def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
+    assert getattr(config(flags), field) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("web.listen-address", "9400"),
+        ("web.listen-address", ":99999"),
+        ("web.listen-address", "::1:9400"),
+        ("web.listen-address", "http://x:1"),
+        ("kubelet.socket", "relative.sock"),
+        ("kubelet.socket", "/" + "x" * 200),
+        ("kubelet.timeout", "5"),
+        ("kubelet.timeout", "0s"),
+        ("kubelet.max-age", "-1s"),
+        ("resources", " "),
+        ("dcgm.url", "localhost:9400/metrics"),
+        ("dcgm.url", "ftp://x/"),
+        ("dcgm.url", "http://x:port/"),
+        ("dcgm.url", "http://x:0/"),
+        ("dcgm.max-bytes", "32M"),
+        ("dcgm.max-bytes", "0"),
+        ("node-name", ""),
+        ("labels.names", "both"),
+        ("labels.names", "pod=a,namespace=b"),
+        ("labels.names", "pod=a,namespace=a,container=c"),
+        ("labels.names", "pod=9,namespace=b,container=c"),
+        ("labels.names", "pod=UUID,namespace=b,container=c"),
+        ("labels.names", "pod=__name__,namespace=b,container=c"),
+        ("labels.names", "pod=namespace,namespace=pod,container=c"),
+        ("labels.conflict", "maybe"),
+        ("labels.idle", "on"),
+        ("sharing", "split"),
+        ("families.allow", "("),
+        ("log.level", "loud"),
+    ],
+)
+def test_a_bad_value_names_the_key_the_value_and_what_is_allowed(name: str, value: str) -> None:
+    setting = next(setting for setting in SETTINGS if setting.name == name)
+    with pytest.raises(ConfigError) as raised:
+        config({name: [value]})
+    assert str(raised.value).startswith(f"--{name}: {value!r} is not allowed")
+    assert setting.allowed in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ({"kubelet.sockt": "/x"}, "'kubelet.sockt' is not a key"),
+        ({"kubelet": {"sockt": "/x"}}, "'kubelet.sockt' is not a key"),
+        ({"kubelet": "/x"}, "'kubelet' is not a key"),
+        ({"kubelet.socket": ["/x", "/y"]}, "kubelet.socket: ['/x', '/y'] is not allowed"),
+        ({"kubelet.socket": None}, "kubelet.socket: None is not allowed"),
+        ({"sharing": True}, "sharing: 'on' is not allowed"),
+    ],
+)
+def test_a_bad_file(file: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match="config file") as raised:
+        config(file=file)
+    assert message in str(raised.value)
+
+
+def test_lists_in_the_file() -> None:
+    found = config(file={"dcgm": {"url": ["http://a:1/m", "http://b:2/m"], "max-bytes": 5}})
+    assert (found.dcgm_urls, found.dcgm_max_bytes) == (("http://a:1/m", "http://b:2/m"), 5)
+
+
+@pytest.mark.parametrize(
+    ("listen", "upstream"),
+    [
+        (":9400", "http://127.0.0.1:9400/metrics"),
+        (":9400", "http://localhost:9400/metrics"),
+        (":80", "http://[::1]/metrics"),
+        ("127.0.0.1:9400", "http://localhost:9400/metrics"),
+        ("10.1.2.3:9400", "http://10.1.2.3:9400/metrics"),
+    ],
+)
+def test_the_exporter_is_not_its_own_upstream(listen: str, upstream: str) -> None:
+    with pytest.raises(ConfigError, match="one of the two must move"):
+        config({"web.listen-address": [listen], "dcgm.url": [upstream]})
+
+
+def test_another_address_is_no_contradiction() -> None:
+    config({"web.listen-address": [":9400"], "dcgm.url": ["http://10.0.0.9:9400/metrics", "http://localhost:9401/m"]})
+    config({"web.listen-address": ["10.1.2.3:9400"], "dcgm.url": ["http://127.0.0.1:9400/metrics"]})
+
+
+def test_the_same_twice_is_a_contradiction() -> None:
+    with pytest.raises(ConfigError, match="http://a:1/m is named twice"):
+        config({"dcgm.url": ["http://user:secret@a:1/m", "http://user:secret@a:1/m"]})
+
+
+def test_no_secret_in_an_error() -> None:
+    with pytest.raises(ConfigError) as raised:
+        config({"dcgm.url": ["ftp://user:secret@a:1/m"]})
+    assert "secret" not in str(raised.value)
+
+
+def test_source_names() -> None:
+    urls = ["http://u:p@h:1/a", "http://h:1/b", "https://x/m", "http://[::1]:2/m"]
+    assert source_names(urls) == ("dcgm:h:1/a", "dcgm:h:1/b", "dcgm:x:443", "dcgm:[::1]:2")
+
+
+def test_durations() -> None:
+    assert [duration(text) for text in ("500ms", "5s", "1m", "1.5h")] == [0.5, 5.0, 60.0, 5400.0]
