@@ -6,7 +6,7 @@ GET and HEAD only (aiohttp answers 405 to the rest); no endpoint changes anythin
 import json
 import math
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -23,7 +23,6 @@ PLAIN = "text/plain; charset=utf-8"
 GZIP_LEVEL = 1
 # A scrape waits for its sources no longer than their timeouts (5 s): in-flight scrapes get to end.
 DRAIN_SECONDS = 10.0
-GPU_METRICS_PATH = "/gpu/metrics"
 
 
 class PortTaken(ExporterError):
@@ -69,17 +68,17 @@ def accepts_gzip(header: str) -> bool:
 def build_app(collector: Collector) -> web.Application:
     """The application; it keeps no state of its own."""
     app = web.Application()
-    handlers: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
-        GPU_METRICS_PATH: _GpuMetrics(collector),
-        "/metrics": _OwnMetrics(collector),
-        "/metrics/nodes": _Nodes(collector),
-        "/debug/mapping": _DebugMapping(collector),
-        "/": _Page(collector),
-        "/-/ready": _Ready(collector),
-        "/-/healthy": _healthy,
-        "/healthz": _healthy,
-    }
-    for path, handler in handlers.items():
+    endpoints = _Endpoints(collector)
+    for path, handler in (
+        ("/gpu/metrics", endpoints.gpu_metrics),
+        ("/metrics", endpoints.own_metrics),
+        ("/metrics/nodes", endpoints.nodes),
+        ("/debug/mapping", endpoints.debug_mapping),
+        ("/", endpoints.page),
+        ("/-/ready", endpoints.ready),
+        ("/-/healthy", _healthy),
+        ("/healthz", _healthy),
+    ):
         app.router.add_get(path, handler)
     app.on_response_prepare.append(_name_server)
     return app
@@ -118,12 +117,12 @@ async def _name_server(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["Server"] = "pod-gpu-metrics-exporter"
 
 
-def _respond(request: web.Request, body: bytes, content_type: str, status: int = 200) -> web.Response:
+def _respond(request: web.Request, body: bytes, content_type: str) -> web.Response:
     headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
     if accepts_gzip(request.headers.get("Accept-Encoding", "")):
         headers["Content-Encoding"] = "gzip"
         body = zlib.compress(body, GZIP_LEVEL, wbits=31)
-    return web.Response(body=body, status=status, headers=headers)
+    return web.Response(body=body, headers=headers)
 
 
 def _line(text: str, status: int) -> web.Response:
@@ -134,16 +133,16 @@ async def _healthy(_: web.Request) -> web.Response:
     return _line("healthy", 200)
 
 
-class _Handler:
+class _Endpoints:
+    """A handler for each path: take a snapshot, have an output make its text, answer."""
+
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
 
     async def _collect(self, request: web.Request) -> Snapshot:
         return await self._collector.collect(patience_of(request.headers))
 
-
-class _GpuMetrics(_Handler):
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def gpu_metrics(self, request: web.Request) -> web.Response:
         if self._collector.instance in request.headers.get("Via", ""):
             return _line("this exporter is its own upstream: look at --dcgm.url", 508)
         snapshot = await self._collect(request)
@@ -152,34 +151,24 @@ class _GpuMetrics(_Handler):
             return _line(gpu_metrics.why_not(snapshot), 503)
         return _respond(request, body, TEXT_FORMAT)
 
-
-class _OwnMetrics(_Handler):
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def own_metrics(self, request: web.Request) -> web.Response:
         snapshot = await self._collect(request)
         telemetry = self._collector.telemetry
         own = families.render((*own_metrics.families(snapshot, telemetry.rejected), *mapping.families(snapshot)))
         return _respond(request, own + telemetry.render_process(), TEXT_FORMAT)
 
-
-class _Nodes(_Handler):
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def nodes(self, request: web.Request) -> web.Response:
         snapshot = await self._collect(request)
         return _respond(request, families.render(mapping.node_families((snapshot,))), TEXT_FORMAT)
 
-
-class _DebugMapping(_Handler):
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def debug_mapping(self, request: web.Request) -> web.Response:
         text = json.dumps(mapping.debug(await self._collect(request)), indent=2) + "\n"
         return _respond(request, text.encode(), "application/json; charset=utf-8")
 
-
-class _Page(_Handler):
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def page(self, request: web.Request) -> web.Response:
         html = page.render(await self._collect(request))
         return _respond(request, html.encode(), "text/html; charset=utf-8")
 
-
-class _Ready(_Handler):
-    async def __call__(self, _: web.Request) -> web.Response:
+    async def ready(self, _: web.Request) -> web.Response:
         reason = await self._collector.why_not_ready()
         return _line(reason, 503) if reason else _line("ready", 200)

@@ -1,0 +1,268 @@
+"""The endpoints over real HTTP: statuses, headers, encodings, and what a scrape sees of its sources."""
+
+import asyncio
+import gzip
+import json
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from exporter.simulator.node import SimulatedNode
+from exporter.web import accepts_gzip, patience_of
+from tests.conftest import Start
+
+PATHS = ["/gpu/metrics", "/metrics", "/metrics/nodes", "/debug/mapping", "/", "/-/healthy", "/healthz", "/-/ready"]
+
+
+async def test_the_page(start: Start) -> None:
+    exporter = await start()
+    async with exporter.session.get(f"{exporter.base}/gpu/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        text = await response.text()
+    assert 'pod_gpu_exporter_source_up{source="kubelet"} 1\n' in text
+    assert 'pod="",namespace="",container=""' in text
+    assert 'gpu_shared="true"' in text
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_get_and_head_only(start: Start, path: str) -> None:
+    exporter = await start()
+    url = exporter.base + path
+    async with exporter.session.get(url) as response:
+        assert response.status == 200
+    async with exporter.session.head(url) as response:
+        assert (response.status, await response.read()) == (200, b"")
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        async with exporter.session.request(method, url) as response:
+            assert response.status == 405, method
+
+
+async def test_an_unknown_path(start: Start) -> None:
+    assert (await (await start()).get("/gpu/metric"))[0] == 404
+
+
+async def test_gzip_when_asked_for(start: Start) -> None:
+    exporter = await start()
+    url = f"{exporter.base}/gpu/metrics"
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        async with session.get(url, headers={"Accept-Encoding": "gzip"}) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            packed = await response.read()
+        async with session.get(url, headers={"Accept-Encoding": "identity"}) as response:
+            assert "Content-Encoding" not in response.headers
+            plain = await response.read()
+    assert gzip.decompress(packed).count(b"\n") == plain.count(b"\n")
+    assert len(packed) * 8 < len(plain)
+
+
+@pytest.mark.parametrize(
+    ("header", "answer"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip; q=0", False),
+        ("identity", False),
+        ("", False),
+        ("x-gzip", False),
+    ],
+)
+def test_accept_encoding(header: str, answer: bool) -> None:
+    assert accepts_gzip(header) is answer
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("10", 9.5), ("1", 0.5), ("0.5", 0.25), ("0.8", 0.4), ("0", None), ("-1", None), ("nan", None), ("x", None), (None, None)],
+)
+def test_patience(header: str | None, seconds: float | None) -> None:
+    headers = {} if header is None else {"X-Prometheus-Scrape-Timeout-Seconds": header}
+    assert patience_of(headers) == seconds
+
+
+async def test_no_dcgm_exporter_is_503_with_the_reason_and_metrics_still_answers(
+    start: Start, simulated: SimulatedNode
+) -> None:
+    exporter = await start()
+    await simulated.dcgm.stop()
+    status, text = await exporter.get("/gpu/metrics")
+    assert status == 503
+    assert text.count("\n") == 1
+    assert "is dcgm-exporter running" in text
+    status, text = await exporter.get("/metrics")
+    assert status == 200
+    assert f'pod_gpu_exporter_source_up{{source="dcgm:{simulated.url[7:-8]}"}} 0\n' in text
+    # who holds what is the kubelet's word, and is still said
+    assert "pod_gpu_info{" in text
+    assert "pod_gpu_exporter_unmatched_devices" not in text
+
+
+async def test_no_kubelet_is_samples_without_owners(start: Start, simulated: SimulatedNode) -> None:
+    exporter = await start(kubelet_socket="/no/such/kubelet.sock")
+    text = await exporter.page()
+    assert 'pod_gpu_exporter_source_up{source="kubelet"} 0\n' in text
+    assert "pod_gpu_exporter_assignments_age_seconds" not in text
+    assert text.count('pod="",namespace="",container=""') == sum(
+        not line.startswith("#") for line in simulated.dcgm.page().splitlines()
+    )
+
+
+async def test_one_upstream_of_two_fails(start: Start, simulated: SimulatedNode) -> None:
+    exporter = await start(dcgm_url=["http://127.0.0.1:1/metrics", simulated.url])
+    text = await exporter.page()
+    assert 'pod_gpu_exporter_source_up{source="dcgm:127.0.0.1:1"} 0\n' in text
+    assert f'pod_gpu_exporter_source_up{{source="dcgm:{simulated.url[7:-8]}"}} 1\n' in text
+    assert "DCGM_FI_DEV_POWER_USAGE{" in text
+
+
+async def test_two_upstreams_with_the_same_families_become_one_page(start: Start, simulated: SimulatedNode) -> None:
+    alone = await (await start()).page()
+    exporter = await start(dcgm_url=[simulated.url, simulated.url + "?again"])
+    text = await exporter.page()
+    assert text.count("# TYPE DCGM_FI_DEV_POWER_USAGE gauge\n") == 1
+    assert text.count("DCGM_FI_DEV_POWER_USAGE{") == alone.count("DCGM_FI_DEV_POWER_USAGE{")
+    _, own = await exporter.get("/metrics")
+    duplicates = next(line for line in own.splitlines() if 'rejected_lines_total{reason="duplicate"}' in line)
+    assert int(duplicates.rpartition(" ")[2]) > 0
+
+
+async def test_rejected_lines_count_once_a_read(start: Start, simulated: SimulatedNode) -> None:
+    bad = b'a{x="1"} 1\na{x="1"} 2\nb{ 1\nc N/A\n'
+    simulated.dcgm.failure = lambda _: web.Response(body=bad)
+    exporter = await start()
+    await exporter.page()
+    await exporter.page()
+    assert dict(exporter.node.telemetry.rejected) == {"duplicate": 2, "syntax": 2, "value": 2}
+    # scrapes that share a read share its count
+    before = simulated.dcgm.fetches
+    await asyncio.gather(*(exporter.page() for _ in range(20)))
+    reads = simulated.dcgm.fetches - before
+    assert exporter.node.telemetry.rejected["syntax"] == 2 + reads
+
+
+async def test_a_hanging_upstream_costs_a_scrape_its_share_of_the_timeout(
+    start: Start, simulated: SimulatedNode, hanging: str
+) -> None:
+    exporter = await start(dcgm_url=[hanging, simulated.url])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    status, text = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "1"})
+    assert status == 200
+    assert loop.time() - began < 1.0
+    assert f'source_up{{source="dcgm:{hanging[7:-8]}"}} 0\n' in text
+    assert "DCGM_FI_DEV_POWER_USAGE{" in text
+
+
+async def test_a_hanging_kubelet_costs_half_a_second_once_owners_are_known(
+    start: Start, simulated: SimulatedNode
+) -> None:
+    exporter = await start(kubelet_max_age="0s")
+    owned = (await exporter.page()).count('pod="",')
+    simulated.kubelet.stall()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    text = await exporter.page()
+    assert 0.4 < loop.time() - began < 2.0
+    assert 'source_up{source="kubelet"} 0\n' in text
+    assert text.count('pod="",') == owned
+    simulated.kubelet.resume()
+    assert 'source_up{source="kubelet"} 1\n' in await exporter.page()
+
+
+@pytest.fixture
+async def hanging(request: pytest.FixtureRequest) -> str:
+    """The URL of a server that takes requests and never answers."""
+    connections: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: connections.append(writer), "127.0.0.1", 0)
+
+    def end() -> None:
+        server.close()
+        for writer in connections:
+            writer.transport.abort()
+
+    request.addfinalizer(end)
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
+
+
+async def test_ready_only_with_the_kubelets_word_and_then_for_good(start: Start, simulated: SimulatedNode) -> None:
+    await simulated.kubelet.stop()
+    exporter = await start(kubelet_max_age="0s")
+    assert (await exporter.get("/-/healthy"))[0] == 200
+    status, text = await exporter.get("/-/ready")
+    assert status == 503
+    assert "kubelet" in text
+    await simulated.kubelet.start()
+    while (await exporter.get("/-/ready"))[0] != 200:
+        await asyncio.sleep(0.05)
+    await simulated.kubelet.stop()
+    await simulated.dcgm.stop()
+    await exporter.get("/gpu/metrics")
+    assert (await exporter.get("/-/ready"))[0] == 200
+
+
+async def test_an_exporter_in_front_of_itself_says_so(start: Start, simulated: SimulatedNode) -> None:
+    last = await start()
+    first = await start(dcgm_url=f"{last.base}/gpu/metrics")
+    # a chain is fine: what the first one attributed stays
+    assert "DCGM_FI_DEV_POWER_USAGE{" in await first.page()
+    async with first.session.get(f"{first.base}/gpu/metrics", headers={"Via": f"1.1 {first.node.instance}"}) as response:
+        assert response.status == 508
+
+
+async def test_the_landing_page_links_what_there_is(start: Start) -> None:
+    exporter = await start()
+    _, html = await exporter.get("/")
+    for path in PATHS:
+        if path not in ("/", "/healthz"):
+            assert f'href="{path}"' in html
+            assert (await exporter.get(path))[0] == 200
+    assert "kubelet" in html
+    assert "4 GPUs seen" in html
+
+
+async def test_the_landing_page_escapes(start: Start) -> None:
+    exporter = await start(node_name="<script>alert(1)</script>")
+    _, html = await exporter.get("/")
+    assert "<script" not in html
+
+
+async def test_debug_mapping(start: Start, simulated: SimulatedNode) -> None:
+    world = simulated.world
+    exporter = await start()
+    mapping = json.loads((await exporter.get("/debug/mapping"))[1])
+    assigned = {row["device_id"]: row for row in mapping["assigned"]}
+    held = {device for pod in world.pods for container in pod.containers for _, device in container.devices}
+    assert set(assigned) == held
+    assert {row["reason"] for row in assigned.values() if row["device_id"].startswith("MIG-")} == {"mig_unresolved"}
+    assert all(row["matched"] for row in assigned.values() if row["device_id"].startswith("GPU-"))
+    seen = {(row["uuid"], row["gpu_i_id"]): row for row in mapping["seen"]}
+    assert len(seen) == 4 + 7
+    for gpu in world.gpus[:3]:
+        row = seen[gpu.uuid, ""]
+        assert row["matched"] is world.holds(gpu.uuid)
+        assert bool(row["reason"]) is not row["matched"]
+
+
+async def test_families_can_be_left_out(start: Start) -> None:
+    page = await (await start(families_allow=["DCGM_FI_DEV_.*"], families_deny=[".*_TEMP"])).page()
+    assert "DCGM_FI_DEV_POWER_USAGE" in page
+    assert "_TEMP" not in page
+    assert "DCGM_FI_PROF" not in page
+
+
+async def test_pods_that_come_and_go_are_followed(start: Start, simulated: SimulatedNode) -> None:
+    exporter = await start(kubelet_max_age="0s")
+    for _ in range(10):
+        simulated.world.step()
+        page = await exporter.page()
+        named = {
+            pod.name
+            for pod in simulated.world.pods
+            if any(device.startswith("GPU-") for container in pod.containers for _, device in container.devices)
+        }
+        assert set(names_in(page)) - {""} == named
+
+
+def names_in(page: str) -> list[str]:
+    return [part.partition('"')[0] for part in page.split('pod="')[1:]]
