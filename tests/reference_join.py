@@ -16,7 +16,7 @@ DIGITS = "0123456789"
 Labels = list[tuple[str, str]]
 
 
-class Bad(Exception):  # noqa: N818
+class Bad(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason

@@ -13,7 +13,7 @@ UUIDS = tuple(f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in r
 ODD_TEXT = st.text(
     st.one_of(
         st.sampled_from('\\"{}=,# \t1.eE+-nN_:\r'),
-        st.characters(exclude_characters="\n\0", exclude_categories=("Cs",)),
+        st.characters(exclude_characters="\n\0", exclude_categories=["Cs"]),
     ),
     max_size=12,
 )

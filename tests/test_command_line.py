@@ -80,7 +80,9 @@ def test_a_taken_port_ends_with_a_clear_line() -> None:
 @pytest.fixture
 def demo() -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--gpus=2", "--shared=1", "--web.listen-address=127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+        [*PROGRAM, "demo", "--gpus=2", "--shared=1", "--web.listen-address=127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     while not (found := re.search(r"http://localhost:(\d+)/", process.stderr.readline())):
@@ -95,7 +97,9 @@ def test_the_demo_shows_pods_and_ends_cleanly(demo: tuple[subprocess.Popen[str],
     process, base = demo
     with urllib.request.urlopen(f"{base}/gpu/metrics", timeout=10) as answer:
         page = answer.read().decode()
-    assert re.search(r'DCGM_FI_DEV_POWER_USAGE\{.*,pod="[a-z0-9-]+",namespace="[a-z-]+",container="[a-z]+".*\} [0-9.]+', page)
+    assert re.search(
+        r'DCGM_FI_DEV_POWER_USAGE\{.*,pod="[a-z0-9-]+",namespace="[a-z-]+",container="[a-z]+".*\} [0-9.]+', page
+    )
     process.send_signal(number)
     _, rest = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -119,7 +123,7 @@ def test_the_demo_moves_to_another_port_when_its_own_is_taken() -> None:
 
 
 def test_either_side_may_start_later(tmp_path: Path) -> None:
-    """The exporter is up first: 503 with the reason until there is a page, and then pods as soon as there is a kubelet."""
+    """The exporter is up first: 503 until there is a page, and pods as soon as there is a kubelet."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(

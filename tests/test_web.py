@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -74,7 +75,17 @@ def test_accept_encoding(header: str, answer: bool) -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("10", 9.5), ("1", 0.5), ("0.5", 0.25), ("0.8", 0.4), ("0", None), ("-1", None), ("nan", None), ("x", None), (None, None)],
+    [
+        ("10", 9.5),
+        ("1", 0.5),
+        ("0.5", 0.25),
+        ("0.8", 0.4),
+        ("0", None),
+        ("-1", None),
+        ("nan", None),
+        ("x", None),
+        (None, None),
+    ],
 )
 def test_patience(header: str | None, seconds: float | None) -> None:
     headers = {} if header is None else {"X-Prometheus-Scrape-Timeout-Seconds": header}
@@ -171,18 +182,14 @@ async def test_a_hanging_kubelet_costs_half_a_second_once_owners_are_known(
 
 
 @pytest.fixture
-async def hanging(request: pytest.FixtureRequest) -> str:
+async def hanging() -> AsyncIterator[str]:
     """The URL of a server that takes requests and never answers."""
     connections: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: connections.append(writer), "127.0.0.1", 0)
-
-    def end() -> None:
-        server.close()
-        for writer in connections:
-            writer.transport.abort()
-
-    request.addfinalizer(end)
-    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
+    server.close()
+    for writer in connections:
+        writer.transport.abort()
 
 
 async def test_ready_only_with_the_kubelets_word_and_then_for_good(start: Start, simulated: SimulatedNode) -> None:
@@ -201,12 +208,14 @@ async def test_ready_only_with_the_kubelets_word_and_then_for_good(start: Start,
     assert (await exporter.get("/-/ready"))[0] == 200
 
 
-async def test_an_exporter_in_front_of_itself_says_so(start: Start, simulated: SimulatedNode) -> None:
+async def test_an_exporter_in_front_of_itself_says_so(start: Start) -> None:
     last = await start()
     first = await start(dcgm_url=f"{last.base}/gpu/metrics")
     # a chain is fine: what the first one attributed stays
     assert "DCGM_FI_DEV_POWER_USAGE{" in await first.page()
-    async with first.session.get(f"{first.base}/gpu/metrics", headers={"Via": f"1.1 {first.node.instance}"}) as response:
+    async with first.session.get(
+        f"{first.base}/gpu/metrics", headers={"Via": f"1.1 {first.node.instance}"}
+    ) as response:
         assert response.status == 508
 
 

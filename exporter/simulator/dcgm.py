@@ -103,7 +103,7 @@ class SimulatedDcgm:
     def page(self) -> str:
         """The page of this moment. Values move with every call."""
         seconds = time.monotonic() - self._started
-        lines = []
+        lines: list[str] = []
         rows = [row for gpu in self._world.gpus for row in self._rows(gpu)]
         for family in FAMILIES:
             lines += (f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}")

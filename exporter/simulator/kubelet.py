@@ -18,13 +18,13 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
 from exporter.simulator.world import Pod
 
-Answer = Callable[[str], bytes]
+Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
     """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology."""
     messages = v1 if version == "v1" else v1alpha1
-    return messages.ListPodResourcesResponse(
+    body: bytes = messages.ListPodResourcesResponse(
         pod_resources=[
             messages.PodResources(
                 namespace=pod.namespace,
@@ -43,6 +43,7 @@ def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
             for pod in pods
         ]
     ).SerializeToString()
+    return body
 
 
 class SimulatedKubelet:
@@ -103,8 +104,8 @@ class SimulatedKubelet:
         """Answer again."""
         self._answering.set()
 
-    def _handler(self, version: str) -> Callable[[bytes, grpc.aio.ServicerContext], object]:
-        async def answer(_: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    def _handler(self, version: str) -> Callable[[bytes, Context], object]:
+        async def answer(_: bytes, context: Context) -> bytes:
             self.calls += 1
             await self._answering.wait()
             if self.failure:

@@ -1,5 +1,7 @@
 """Which labels a sample gains: whose word counts, under which names, in how many rows."""
 
+from typing import Any
+
 import pytest
 
 from exporter.attribution.labels import AddedLabels, Attribution, LabelPolicy
@@ -28,8 +30,8 @@ def rows(
     return Attribution(owners, policy)(subjects)
 
 
-def row(labels: dict[str, str], owns: dict[str, Owner] | None = None, **policy: object) -> tuple[AddedLabels, ...]:
-    (only,) = rows([labels], owns, LabelPolicy(**policy))  # type: ignore[arg-type] - real fields, from the tables
+def row(labels: dict[str, str], owns: dict[str, Owner] | None = None, **policy: Any) -> tuple[AddedLabels, ...]:
+    (only,) = rows([labels], owns, LabelPolicy(**policy))
     return only
 
 
@@ -64,7 +66,8 @@ def test_the_kubelets_word(labels: dict[str, str], owns: dict[str, Owner], expec
         # one set: half of what came in is never mixed with the kubelet's word, pod_uid goes with its pod
         ({"UUID": "GPU-1", "pod": "came", "pod_uid": "7"}, {"GPU-1": A}, (IS_A,),
          ((("pod", "came"), ("namespace", ""), ("container", ""), ("pod_uid", "7")),)),
-        ({"UUID": "GPU-1", "pod_name": "came", "pod_namespace": "in", "container_name": "c"}, {}, (IS_CAME,), (IS_CAME,)),
+        ({"UUID": "GPU-1", "pod_name": "came", "pod_namespace": "in", "container_name": "c"}, {},
+         (IS_CAME,), (IS_CAME,)),
         ({"UUID": "GPU-1", **CAME}, {"GPU-1::0": A, "GPU-1::1": B}, (IS_A + SHARED, IS_B + SHARED), (IS_CAME,)),
         # virtual GPUs come per owner: never copied
         ({"UUID": "GPU-1", "vgpu": "1", **CAME}, {"GPU-1::0": A, "GPU-1::1": B}, (IS_CAME,), (IS_CAME,)),

@@ -1,18 +1,23 @@
 """The join on small pages: what goes out for what came in."""
 
+from typing import Any
+
 import pytest
 
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner, has_sample
+from exporter.exposition.layout import Wanted
 from exporter.model import Assignment, JoinedPage, Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
 
 
-def join(*bodies: bytes, owns: dict[str, Owner] | None = None, wanted: object = None, **policy: object) -> JoinedPage:
-    labels = LabelPolicy(**policy)  # type: ignore[arg-type] - the tables below name real fields
+def join(
+    *bodies: bytes, owns: dict[str, Owner] | None = None, wanted: Wanted = lambda _: True, **policy: Any
+) -> JoinedPage:
+    labels = LabelPolicy(**policy)
     owners = build_owners(
         Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
         for device_id, owner in (owns or {}).items()
@@ -20,7 +25,7 @@ def join(*bodies: bytes, owns: dict[str, Owner] | None = None, wanted: object = 
     joiner = Joiner(
         read_subject=labels.read_subject,
         owner_labels=labels.owner_labels,
-        wanted=wanted if callable(wanted) else lambda _: True,
+        wanted=wanted,
     )
     return joiner.join(bodies, Attribution(owners, labels))
 
@@ -60,12 +65,12 @@ def test_labels_are_added(incoming: bytes, outgoing: bytes) -> None:
         ([b"# TYPE a gauge\n# TYPE a counter\n"], b"# TYPE a gauge\n", {"late_metadata": 1}),
         ([b"# HELP a x\n# HELP a y\n"], b"# HELP a x\n", {"late_metadata": 1}),
         ([b"a 1\n# TYPE a gauge\n# HELP a x\n"], b"a 1\n", {"late_metadata": 2}),
-        ([b"# HELP a x\n# TYPE a gauge\na 1\n", b"# HELP a x\n# TYPE a gauge\na{b=\"2\"} 1\n"],
+        ([b"# HELP a x\n# TYPE a gauge\na 1\n", b'# HELP a x\n# TYPE a gauge\na{b="2"} 1\n'],
          b'# HELP a x\n# TYPE a gauge\na 1\na{b="2"} 1\n', {}),
         ([b"# TYPE a summary\n# TYPE a_sum gauge\na_sum 1\n"], b"# TYPE a summary\na_sum 1\n", {"late_metadata": 1}),
         # families may be interleaved
-        ([b"# TYPE a gauge\na{g=\"0\"} 1\n# TYPE b gauge\nb 1\na{g=\"1\"} 1\n"],
-         b"# TYPE a gauge\na{g=\"0\"} 1\n# TYPE b gauge\nb 1\na{g=\"1\"} 1\n", {}),
+        ([b'# TYPE a gauge\na{g="0"} 1\n# TYPE b gauge\nb 1\na{g="1"} 1\n'],
+         b'# TYPE a gauge\na{g="0"} 1\n# TYPE b gauge\nb 1\na{g="1"} 1\n', {}),
         # no two series are the same, whatever their labels' order, and an empty label is none
         ([b'a{x="1",y="2"} 1\na{y="2",x="1"} 2\n'], b'a{x="1",y="2"} 1\n', {"duplicate": 1}),
         ([b'a{x=""} 1\na 2\n'], b'a{x=""} 1\n', {"duplicate": 1}),
@@ -75,7 +80,8 @@ def test_labels_are_added(incoming: bytes, outgoing: bytes) -> None:
         # inside a histogram le is a number
         ([b'# TYPE a histogram\na_bucket{le="x"} 1\na_bucket{le="+Inf"} 1\n'],
          b'# TYPE a histogram\na_bucket{le="+Inf"} 1\n', {"syntax": 1}),
-        ([b'# TYPE a summary\na{quantile=""} 1\na_sum{le="x"} 1\n'], b'# TYPE a summary\na_sum{le="x"} 1\n', {"syntax": 1}),
+        ([b'# TYPE a summary\na{quantile=""} 1\na_sum{le="x"} 1\n'],
+         b'# TYPE a summary\na_sum{le="x"} 1\n', {"syntax": 1}),
         ([b'a{le="x"} 1\n'], b'a{le="x"} 1\n', {}),
         # one bad line never costs the page
         ([b"a 1\nwhat is this\nb{ 1\nc x\nd 1\n"], b"a 1\nd 1\n", {"value": 2, "syntax": 1}),

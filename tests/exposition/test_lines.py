@@ -5,7 +5,7 @@ import pytest
 from exporter.exposition.lines import MetadataLine, PassedLine, Reason, SampleLine, is_value, read_line
 
 SAMPLES = {
-    # line: (series, value, timestamp, exemplar)
+    # by line, what is read: series, value, timestamp, and whether an exemplar was cut off
     b"foo 1": (b"foo", b"1", b"", False),
     b"  foo 1": (b"foo", b"1", b"", False),  # Prometheus takes the blanks into the name and refuses the scrape
     b"foo 1 ": (b"foo", b"1", b"", False),  # promtool expects a timestamp after the blank

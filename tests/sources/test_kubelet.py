@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -42,8 +43,8 @@ async def kubelet(tmp_path: Path, world: World) -> AsyncIterator[SimulatedKubele
 async def make(tmp_path: Path) -> AsyncIterator[Callable[..., KubeletSource]]:
     sources: list[KubeletSource] = []
 
-    def build(**settings: object) -> KubeletSource:
-        defaults: dict[str, object] = {
+    def build(**settings: Any) -> KubeletSource:
+        defaults: dict[str, Any] = {
             "socket": str(tmp_path / "kubelet.sock"),
             "timeout_seconds": 2.0,
             "max_age_seconds": 0.0,
@@ -51,7 +52,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Callable[..., KubeletSource]]:
             "resources": ("nvidia.com/*",),
             "on_health": lambda _name, _health: None,
         }
-        source = KubeletSource(**{**defaults, **settings})  # type: ignore[arg-type] - real settings, from the tests
+        source = KubeletSource(**{**defaults, **settings})
         sources.append(source)
         return source
 
@@ -136,9 +137,7 @@ async def test_a_dead_socket(kubelet: SimulatedKubelet, make: Make, world: World
         (grpc.StatusCode.DEADLINE_EXCEEDED, "", "deadline"),
     ],
 )
-async def test_reasons(
-    kubelet: SimulatedKubelet, make: Make, code: grpc.StatusCode, details: str, reason: str
-) -> None:
+async def test_reasons(kubelet: SimulatedKubelet, make: Make, code: grpc.StatusCode, details: str, reason: str) -> None:
     await kubelet.start()
     kubelet.failure = (code, details)
     source = make()
@@ -155,7 +154,9 @@ async def test_an_answer_past_the_receive_limit(kubelet: SimulatedKubelet, make:
 
 
 async def test_an_answer_past_grpcs_own_limit_is_read(kubelet: SimulatedKubelet, make: Make, world: World) -> None:
-    world.pods += tuple(Pod(namespace="n" * 200, name=f"{number}" + "p" * 200, containers=()) for number in range(12_000))
+    world.pods += tuple(
+        Pod(namespace="n" * 200, name=f"{number}" + "p" * 200, containers=()) for number in range(12_000)
+    )
     await kubelet.start()
     source = make(timeout_seconds=10.0)
     await source.read()

@@ -1,0 +1,30 @@
+"""Pages out of the join for pages out of the generator, to be shown to real components."""
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from exporter.attribution.labels import LabelPolicy
+from exporter.exposition.join import Joiner
+from exporter.model import JoinedPage, Owners
+from tests.strategies import attribution_of, owner_states, pages, policies
+
+
+def joined_pages(count: int) -> list[JoinedPage]:
+    """The same pages every time: what is odd about them is known by the seed."""
+    found: list[JoinedPage] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(bodies=st.lists(pages, min_size=1, max_size=3), policy=policies, owners=owner_states())
+    def collect(bodies: list[bytes], policy: LabelPolicy, owners: Owners) -> None:
+        joiner = Joiner(read_subject=policy.read_subject, owner_labels=policy.owner_labels, wanted=lambda _: True)
+        found.append(joiner.join(bodies, attribution_of(owners, policy)))
+
+    collect()
+    return [page for page in found if page.sample_count]

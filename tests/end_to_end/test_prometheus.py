@@ -1,0 +1,236 @@
+"""A real Prometheus scrapes the exporter: values by pod, nothing dropped, no idle GPU with the exporter's own pod.
+
+One server for all tests: its first scrape comes about 5 s after its start.
+"""
+
+import asyncio
+import http.server
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from aiohttp import web
+
+from exporter.model import JoinedPage
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import World
+from tests.conftest import config_of, real, running
+from tests.end_to_end.generated import joined_pages
+
+pytestmark = pytest.mark.real
+
+T = TypeVar("T")
+OWN_LABELS = {"pod": "exporter-x", "namespace": "monitoring", "container": "exporter"}
+
+
+class Background:
+    """An event loop in a thread, so that what is scraped answers while a test waits."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@dataclass
+class Scraped:
+    """What there is to ask about."""
+
+    prometheus: str
+    node: SimulatedNode
+    page: str
+    generated: list[JoinedPage] = field(default_factory=list)
+
+    def query(self, text: str) -> list[tuple[dict[str, str], str]]:
+        url = f"{self.prometheus}/api/v1/query?query={urllib.parse.quote(text)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return [(row["metric"], row["value"][1]) for row in json.load(answer)["data"]["result"]]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def serve_pages(pages: list[JoinedPage]) -> http.server.ThreadingHTTPServer:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = pages[int(self.path[1:])].body
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever).start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    program = real("prometheus")
+    background = Background()
+    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=11))
+    stack = AsyncExitStack()
+    generated = joined_pages(120)
+    pages = serve_pages(generated)
+    port = free_port()
+
+    async def start() -> tuple[str, str]:
+        await node.start()
+        frozen = node.dcgm.page()  # values that stand still can be compared
+        node.dcgm.failure = lambda _: web.Response(body=frozen.encode())
+        common = {"kubelet_socket": str(node.socket), "dcgm_url": node.url}
+        usual = await stack.enter_async_context(running(config_of(**common)))
+        omitting = await stack.enter_async_context(running(config_of(**common, labels_idle="omit")))
+        return usual.base, omitting.base
+
+    async def stop() -> None:
+        await stack.aclose()
+        await node.stop()
+
+    usual, omitting = background.run(start())
+    jobs = [
+        job("gpu", "/gpu/metrics", usual[7:], honor=True, labels=OWN_LABELS),
+        job("omitting", "/gpu/metrics", omitting[7:], honor=True, labels=OWN_LABELS),
+        job("own", "/metrics", usual[7:]),
+        job("nodes", "/metrics/nodes", usual[7:]),
+        *(job(f"generated-{i}", f"/{i}", f"127.0.0.1:{pages.server_port}") for i in range(len(generated))),
+    ]
+    folder = tmp_path_factory.mktemp("prometheus")
+    (folder / "prometheus.yml").write_text(
+        json.dumps({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs})
+    )
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    with urllib.request.urlopen(f"{usual}/gpu/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    found = Scraped(f"http://127.0.0.1:{port}", node, page, generated)
+    try:
+        wait_for_scrapes(found, process, folder / "log", len(jobs))
+        yield found
+    finally:
+        process.terminate()
+        process.wait(20)
+        pages.shutdown()
+        pages.server_close()
+        background.run(stop())
+        background.close()
+
+
+def job(
+    name: str, path: str, target: str, *, honor: bool = False, labels: dict[str, str] | None = None
+) -> dict[str, Any]:
+    return {
+        "job_name": name,
+        "metrics_path": path,
+        "honor_labels": honor,
+        "static_configs": [{"targets": [target], "labels": labels or {}}],
+    }
+
+
+def wait_for_scrapes(scraped: Scraped, process: subprocess.Popen[bytes], log: Path, jobs: int) -> None:
+    deadline = time.monotonic() + 45
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            # two rounds, so that a second scrape of everything has been seen as well
+            if len(scraped.query("count_over_time(up[1m]) >= 2")) == jobs:
+                return
+        except OSError:
+            pass
+        time.sleep(0.3)
+    pytest.fail(f"Prometheus did not scrape everything in time:\n{log.read_text()[-3000:]}")
+
+
+def test_every_target_is_up(scraped: Scraped) -> None:
+    assert [labels["job"] for labels, value in scraped.query("up") if value != "1"] == []
+
+
+def test_a_query_by_pod_returns_the_values_of_its_gpus(scraped: Scraped) -> None:
+    family = "DCGM_FI_DEV_FB_USED"
+    expected = sorted(
+        re.findall(rf'^{family}\{{.*UUID="([^"]*)".*,pod="([^"]+)".*\}} (\S+)$', scraped.page, re.MULTILINE)
+    )
+    pods = {pod for _, pod, _ in expected}
+    assert len(pods) >= 4
+    found = [
+        (labels["UUID"], pod, value)
+        for pod in pods
+        for labels, value in scraped.query(f'{family}{{job="gpu",pod="{pod}"}}')
+    ]
+    assert sorted(found) == expected
+
+
+def test_nothing_was_dropped(scraped: Scraped) -> None:
+    samples = sum(1 for line in scraped.page.splitlines() if not line.startswith("#"))
+    for metric in ("scrape_samples_scraped", "scrape_samples_post_metric_relabeling"):
+        assert [int(value) for _, value in scraped.query(f'{metric}{{job="gpu"}}')] == [samples]
+    with urllib.request.urlopen(f"{scraped.prometheus}/metrics", timeout=10) as answer:
+        own = answer.read().decode()
+    dropped = re.findall(
+        r"^prometheus_target_scrapes_sample_(duplicate_timestamp|out_of_order)_total (\d+)$", own, re.MULTILINE
+    )
+    assert dict(dropped) == {"duplicate_timestamp": "0", "out_of_order": "0"}
+
+
+def test_no_idle_gpu_carries_the_exporters_own_pod(scraped: Scraped) -> None:
+    query = 'DCGM_FI_DEV_POWER_USAGE{job="%s",pod="exporter-x"}'
+    assert scraped.query(query % "gpu") == []
+    # without the empty labels it would: this is why they are there
+    assert scraped.query(query % "omitting") != []
+
+
+def test_shares_are_marked(scraped: Scraped) -> None:
+    shared = {labels["UUID"] for labels, _ in scraped.query('DCGM_FI_DEV_GPU_UTIL{job="gpu",gpu_shared="true"}')}
+    assert shared == {gpu.uuid for gpu in scraped.node.world.gpus if gpu.shared and scraped.node.world.holds(gpu.uuid)}
+
+
+def test_the_mapping_families(scraped: Scraped) -> None:
+    by_pod = {(labels["gpu_id"], labels["pod_name"]) for labels, _ in scraped.query("pod_and_gpu_map_info")}
+    expected = {
+        (device.partition("::")[0], pod.name)
+        for pod in scraped.node.world.pods
+        for container in pod.containers
+        for _, device in container.devices
+    }
+    assert by_pod == expected
+    assert {(labels["gpu_id"], labels["pod_name"]) for labels, _ in scraped.query("gpu_node_1_info")} == expected
+
+
+def test_generated_pages_are_taken_whole(scraped: Scraped) -> None:
+    """Whatever went into the join, a real scraper takes what came out, sample for sample."""
+    counts = {labels["job"]: int(value) for labels, value in scraped.query("scrape_samples_scraped")}
+    for i, page in enumerate(scraped.generated):
+        assert counts[f"generated-{i}"] == page.sample_count, page.body

@@ -1,0 +1,92 @@
+"""A kubelet that restarts, lists nothing, then a part: what a scraper sees meanwhile."""
+
+import asyncio
+import time
+
+import pytest
+
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import World
+from tests.conftest import Exporter, config_of, running
+
+
+def owners_in(page: str) -> set[tuple[str, ...]]:
+    """Every (UUID, pod) of one family's samples that have an owner."""
+    return {
+        (line.split('UUID="')[1].partition('"')[0], line.split('pod="')[1].partition('"')[0])
+        for line in page.splitlines()
+        if line.startswith("DCGM_FI_DEV_POWER_USAGE{") and 'pod=""' not in line
+    }
+
+
+async def scrape_until(exporter: Exporter, stop: asyncio.Event) -> list[set[tuple[str, ...]]]:
+    seen = []
+    while not stop.is_set():
+        seen.append(owners_in(await exporter.page()))
+        await asyncio.sleep(0.005)
+    return seen
+
+
+@pytest.mark.parametrize("max_age", ["0s", "1s"])
+@pytest.mark.parametrize("down_seconds", [0.0, 1.0])
+async def test_no_running_pod_loses_its_labels_in_any_scrape(max_age: str, down_seconds: float) -> None:
+    simulated = SimulatedNode(World(gpus=8, shared=2, seed=5))
+    await simulated.start()
+    config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age=max_age)
+    async with running(config) as exporter:
+        before = owners_in(await exporter.page())
+        assert len(before) > 4
+        stop = asyncio.Event()
+        scraping = asyncio.create_task(scrape_until(exporter, stop))
+        calls = simulated.kubelet.calls
+        await simulated.kubelet.restart(down_seconds=down_seconds, empty_seconds=0.1, partial_seconds=0.3)
+        await asyncio.sleep(3.0)
+        stop.set()
+        seen = await scraping
+        assert len(seen) > 50
+        assert [owners for owners in seen if owners != before] == []
+        assert simulated.kubelet.calls > calls
+
+        # a pod that really went loses its labels, and nobody else does
+        gone = next(pod for pod in simulated.world.pods if any(container.devices for container in pod.containers))
+        simulated.world.remove(gone)
+        began = time.monotonic()
+        expected = {owner for owner in before if owner[1] != gone.name}
+        while (now := owners_in(await exporter.page())) != expected:
+            assert now == before
+            assert time.monotonic() - began < 3.0
+            await asyncio.sleep(0.02)
+    await simulated.stop()
+
+
+async def test_a_kubelet_that_is_down_keeps_its_owners_and_says_how_old_they_are() -> None:
+    simulated = SimulatedNode(World(gpus=4, seed=5))
+    await simulated.start()
+    config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age="0s")
+    async with running(config) as exporter:
+        before = owners_in(await exporter.page())
+        await simulated.kubelet.stop()
+        await asyncio.sleep(0.3)
+        page = await exporter.page()
+        assert owners_in(page) == before
+        assert 'source_up{source="kubelet"} 0\n' in page
+        age = float(page.rpartition("assignments_age_seconds ")[2])
+        assert age > 0.3
+    await simulated.stop()
+
+
+async def test_owners_past_their_time_are_dropped() -> None:
+    simulated = SimulatedNode(World(gpus=4, seed=5))
+    await simulated.start()
+    config = config_of(
+        kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age="0s", kubelet_max_stale="300ms"
+    )
+    async with running(config) as exporter:
+        assert owners_in(await exporter.page())
+        await simulated.kubelet.stop()
+        began = time.monotonic()
+        while owners_in(await exporter.page()):
+            assert time.monotonic() - began < 5.0
+            await asyncio.sleep(0.05)
+        assert time.monotonic() - began > 0.25
+    await simulated.stop()
