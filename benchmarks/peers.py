@@ -1,0 +1,58 @@
+"""The processes that the exporter is measured beside: a simulated node that costs little, and a bare proxy.
+
+    python -m benchmarks.peers node SOCKET     page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change
+    python -m benchmarks.peers proxy URL       passes URL's page on, on a free port (printed)
+"""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.world import World
+
+
+async def serve(app: web.Application) -> None:
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+async def node(socket: Path) -> None:
+    world = World(gpus=8, seed=1)
+    dcgm = SimulatedDcgm(world)
+    pages = [dcgm.page().encode() for _ in range(20)]  # made beforehand: the page's making is not what is measured
+    kubelet = SimulatedKubelet(socket, lambda: world.pods)
+    await kubelet.start()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, world.replace_all)
+
+    async def answer(_: web.Request) -> web.Response:
+        pages.append(pages.pop(0))
+        return web.Response(body=pages[0])
+
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    await serve(app)
+
+
+async def proxy(url: str) -> None:
+    app = web.Application()
+    async with aiohttp.ClientSession() as session:
+
+        async def answer(_: web.Request) -> web.Response:
+            async with session.get(url) as response:
+                return web.Response(body=await response.read(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+        app.router.add_get("/gpu/metrics", answer)
+        await serve(app)
+
+
+if __name__ == "__main__":
+    asyncio.run(node(Path(sys.argv[2])) if sys.argv[1] == "node" else proxy(sys.argv[2]))

@@ -1,0 +1,147 @@
+"""Whole scrapes over real sockets: latency, CPU and memory of `serve`, beside a bare proxy and a direct fetch."""
+
+import http.client
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.table import Row
+
+SCRAPES = 2000
+LONG_RUN = 10_000
+PODS_CHANGE_EVERY = 50
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A peer in a process of its own, scraped over one kept connection."""
+
+    def __init__(self, arguments: list[str], port: re.Pattern[str], path: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._process.stdout is not None
+        found = next(match for line in self._process.stdout if (match := port.search(line)))
+        self.port = int(found[1])
+        self.path = path
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port)
+
+    def scrape(self, **headers: str) -> float:
+        """Seconds that a scrape took."""
+        began = time.perf_counter()
+        self._connection.request("GET", self.path, headers=headers)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        seconds = time.perf_counter() - began
+        if answer.status != 200 or len(body) < 1000:
+            raise RuntimeError(f"{self.path}: {answer.status} {body[:200]!r}")
+        return seconds
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def resident_mib(self) -> float:
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index] - the line is always there
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        self._connection.close()
+        self._process.terminate()
+        self._process.wait(20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@contextmanager
+def peers() -> Iterator[tuple[Process, Process, Process]]:
+    """The upstream, the bare proxy and the exporter."""
+    started: list[Process] = []
+    with tempfile.TemporaryDirectory() as folder:
+        socket = f"{folder}/kubelet.sock"
+        a_port = re.compile(r"^(\d+)$")
+        try:
+            upstream = Process(["benchmarks.peers", "node", socket], a_port, "/metrics")
+            started.append(upstream)
+            url = f"http://127.0.0.1:{upstream.port}/metrics"
+            started.append(Process(["benchmarks.peers", "proxy", url], a_port, "/gpu/metrics"))
+            serve = ["exporter", "serve", f"--kubelet.socket={socket}", f"--dcgm.url={url}"]
+            started.append(
+                Process(
+                    [*serve, "--web.listen-address=127.0.0.1:0"],
+                    re.compile(r"msg=listening address=127\.0\.0\.1:(\d+)"),
+                    "/gpu/metrics",
+                )
+            )
+            yield upstream, started[1], started[2]
+        finally:
+            for process in started:
+                process.end()
+
+
+def run() -> list[Row]:
+    with peers() as (upstream, proxy, exporter):
+        for peer in (upstream, proxy, exporter):
+            for _ in range(200):
+                peer.scrape()
+        # one after the other in turns, so that a noisy moment of the machine hits all of them
+        times: dict[Process, list[float]] = {upstream: [], proxy: [], exporter: []}
+        cpu = {peer: peer.cpu_seconds() for peer in times}
+        for _ in range(SCRAPES):
+            for peer, found in times.items():
+                found.append(peer.scrape())
+        per_scrape = {peer: (peer.cpu_seconds() - before) / SCRAPES for peer, before in cpu.items()}
+        median = {peer: statistics.median(found) for peer, found in times.items()}
+        packed = statistics.median(exporter.scrape(**{"Accept-Encoding": "gzip"}) for _ in range(500))
+        # the first thousand scrapes with changing pods fill what is filled once (allocator arenas, the code's caches)
+        for number in range(1000):
+            change(upstream, number)
+            exporter.scrape()
+        memory = exporter.resident_mib()
+        for number in range(LONG_RUN):
+            change(upstream, number)
+            exporter.scrape()
+        grown = exporter.resident_mib() - memory
+    latency, cost = median[exporter] / median[proxy], per_scrape[exporter] / per_scrape[proxy]
+    return [
+        Row("scrape, median", f"{median[exporter] * 1e3:.2f} ms", "", median[exporter]),
+        Row(
+            "scrape / bare aiohttp proxy, median",
+            f"{latency:.2f} times ({median[proxy] * 1e3:.2f} ms)",
+            "at most 1.5 times",
+            latency,
+        ),
+        Row(
+            "scrape / direct fetch, median",
+            f"{median[exporter] / median[upstream]:.2f} times ({median[upstream] * 1e3:.2f} ms)",
+            "",
+            median[exporter] / median[upstream],
+        ),
+        Row("gzip scrape / plain scrape, median", f"{packed / median[exporter]:.2f} times", "", packed / median[exporter]),
+        Row(
+            "CPU per scrape / bare aiohttp proxy",
+            f"{cost:.2f} times ({per_scrape[exporter] * 1e3:.2f} / {per_scrape[proxy] * 1e3:.2f} ms)",
+            "",
+            cost,
+        ),
+        Row("resident memory of serve (VmRSS)", f"{memory:.1f} MiB", "at most 65 MiB", memory),
+        Row(
+            f"its growth over {LONG_RUN} scrapes, pods changing", f"{grown:+.2f} MiB", "none", grown
+        ),
+    ]
+
+
+def change(upstream: Process, number: int) -> None:
+    if number % PODS_CHANGE_EVERY == 0:
+        upstream.signal(signal.SIGUSR1)
