@@ -1,1 +1,1 @@
-"""Speed and memory, measured side by side with what a user would pick instead. Ratios of one run, never pass or fail."""
+"""Speed and memory beside what a user would pick instead. Ratios of one run, never pass or fail."""

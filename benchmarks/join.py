@@ -3,7 +3,7 @@
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from benchmarks.table import Row, median_seconds
 from exporter.attribution.labels import Attribution, LabelPolicy
@@ -28,7 +28,7 @@ def owners_of(world: World) -> Owners:
     )
 
 
-class _Families:
+class _Families(Collector):
     def __init__(self, families: list[Metric]) -> None:
         self.families = families
 
@@ -45,7 +45,11 @@ def parse_and_render(page: str, owners: Owners) -> bytes:
                 labels={
                     **sample.labels,
                     **(
-                        {"pod": held[0].owner.pod, "namespace": held[0].owner.namespace, "container": held[0].owner.container}
+                        {
+                            "pod": held[0].owner.pod,
+                            "namespace": held[0].owner.namespace,
+                            "container": held[0].owner.container,
+                        }
                         if (held := owners.of(sample.labels.get("UUID", "")))
                         else {}
                     ),
@@ -54,7 +58,7 @@ def parse_and_render(page: str, owners: Owners) -> bytes:
             for sample in family.samples
         ]
     registry = CollectorRegistry()
-    registry.register(_Families(families))  # type: ignore[arg-type] - it has the one method that is called
+    registry.register(_Families(families))
     return generate_latest(registry)
 
 

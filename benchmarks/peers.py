@@ -1,7 +1,7 @@
 """The processes that the exporter is measured beside: a simulated node that costs little, and a bare proxy.
 
-    python -m benchmarks.peers node SOCKET     page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change
-    python -m benchmarks.peers proxy URL       passes URL's page on, on a free port (printed)
+python -m benchmarks.peers node SOCKET     page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change
+python -m benchmarks.peers proxy URL       passes URL's page on, on a free port (printed)
 """
 
 import asyncio

@@ -33,7 +33,9 @@ def show(rows: Sequence[Row]) -> str:
     head = Row("what", "figure", "aim", 0.0)
     widths = [max(len(getattr(row, name)) for row in (head, *rows)) for name in ("what", "figure", "aim")]
     lines = [
-        "  ".join(text.ljust(width) for text, width in zip((row.what, row.figure, row.aim), widths, strict=True)).rstrip()
+        "  ".join(
+            text.ljust(width) for text, width in zip((row.what, row.figure, row.aim), widths, strict=True)
+        ).rstrip()
         for row in (head, *rows)
     ]
     lines.insert(1, "  ".join("-" * width for width in widths))

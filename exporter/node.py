@@ -11,6 +11,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from exporter import __version__
 from exporter.attribution.labels import Attribution, LabelPolicy
@@ -25,6 +26,7 @@ from exporter.sources.kubelet import KubeletSource
 from exporter.telemetry import Telemetry, log
 from exporter.web import Server, build_app
 
+KUBELET_PATIENCE_SECONDS = 0.5
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 
 
@@ -79,18 +81,23 @@ class Node:
 
     async def collect(self, wait_seconds: float | None) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join."""
-        health: dict[str, Health] = {}
-        kubelet_answer, *answers = await asyncio.gather(
-            self._kubelet.read(wait_seconds),
-            *(source.read(wait_seconds) for source in self._dcgm),
-            return_exceptions=True,
-        )
-        health[kubelet.NAME] = _health_of(kubelet_answer, self._kubelet.health, wait_seconds)
+        began = time.monotonic()
+        call = self._kubelet.begin()
+        reads = tuple(source.begin() for source in self._dcgm)
+        await asyncio.wait(reads, timeout=wait_seconds)
+        if call is not None:
+            # Once owners are known, a scrape does not wait long for newer ones.
+            patience = KUBELET_PATIENCE_SECONDS if self._kubelet.assignments else wait_seconds
+            if patience is not None:
+                patience = max(0.0, min(patience, wait_seconds or patience) - (time.monotonic() - began))
+            await asyncio.wait((call,), timeout=patience)
+        waited = time.monotonic() - began
+        health = {kubelet.NAME: _health_of(call, self._kubelet.health, waited) if call else self._kubelet.health}
         pages = []
-        for source, answer in zip(self._dcgm, answers, strict=True):
-            health[source.name] = _health_of(answer, source.health, wait_seconds)
-            if isinstance(answer, Page):
-                pages.append(answer)
+        for source, read in zip(self._dcgm, reads, strict=True):
+            health[source.name] = _health_of(read, source.health, waited)
+            if health[source.name].up:
+                pages.append(read.result())
         snapshot = Snapshot(
             node=self._node_name,
             owners=self._current_owners(),
@@ -140,25 +147,25 @@ def _same(one: tuple[tuple[Page, ...], Attribution], other: tuple[tuple[Page, ..
     )
 
 
-def _health_of(answer: object, last: Health, wait_seconds: float | None) -> Health:
-    """How this scrape fared with a source: as the last attempt did, but for a scrape that could not wait for it.
+def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, waited_seconds: float) -> Health:
+    """How this scrape fared with a source, by the very read it waited for: another may have come and gone since.
 
     Raises:
-        BaseException: what a source raised that is no failure of a source, but of this program.
+        Exception: what a read raised that is no failure of a source, but of this program.
     """
-    if not isinstance(answer, BaseException):
-        return last
-    if not isinstance(answer, SourceError):
-        raise answer
-    if last.up is False:
-        return last
-    return Health(
-        up=False,
-        reason=answer.reason,
-        message=str(answer),
-        duration_seconds=wait_seconds,
-        last_success_at_seconds=last.last_success_at_seconds,
-    )
+    if not read.done():
+        return replace(
+            last,
+            up=False,
+            reason="deadline",
+            message=f"no answer within {waited_seconds:.1f} s; the read goes on in the background",
+            duration_seconds=waited_seconds,
+        )
+    error = read.exception()
+    if isinstance(error, SourceError):
+        return replace(last, up=False, reason=error.reason, message=str(error))
+    result = read.result()
+    return result if isinstance(result, Health) else replace(last, up=True, reason="", message="")
 
 
 def family_filter(allow: Sequence[str], deny: Sequence[str]) -> Callable[[str], bool]:

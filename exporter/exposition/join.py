@@ -1,16 +1,18 @@
 """The join: GPU pages in, the same pages with their owners out. The hot path of the program.
 
-    page ──split──► heads + last words ──same shape as last time?──► fill in the values
-                                        └─ no ─► read every line (layout.py), then fill
+    page ──► lines ──► the shape of last time? ──► the owners of last time? ──► fill in the values
+                         no: read every line         no: lay the page out anew
+                         (shape.py)                  (layout.py)
 
-Pure but for what it remembers, which is one layout: nothing here waits, logs or asks for the time.
+Pure but for what it remembers, one shape and one layout: nothing here waits, logs or asks for the time.
 """
 
 from collections.abc import Sequence
 
-from exporter.exposition.layout import Attribute, Layout, LayoutBuilder, Wanted
+from exporter.exposition.layout import Attribute, Layout, lay_out
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.exposition.series import ReadSubject, SeriesReader
+from exporter.exposition.shape import Shape, ShapeReader, Wanted
 from exporter.model import JoinedPage
 
 
@@ -18,25 +20,23 @@ class Joiner:
     """Joins page after page. One object a set of upstreams: it is fast because their pages keep their shape."""
 
     def __init__(self, *, read_subject: ReadSubject, owner_labels: frozenset[str], wanted: Wanted) -> None:
-        """See `SeriesReader` for the first two, `LayoutBuilder` for the last."""
-        self._builder = LayoutBuilder(SeriesReader(read_subject, owner_labels), wanted)
+        """See `SeriesReader` for the first two, `ShapeReader` for the last."""
+        self._reader = ShapeReader(SeriesReader(read_subject, owner_labels), wanted)
+        self._shape: Shape | None = None
         self._layout: Layout | None = None
         self._attribute: Attribute | None = None
 
     def join(self, bodies: Sequence[bytes], attribute: Attribute) -> JoinedPage:
         """Make one page of all, in upstream order. A layout is reused as long as `attribute` is the same object."""
-        lines = [line for body in bodies for line in split_lines(body)]
-        # rpartition, not split: a head holds blanks of its own ("NVIDIA H100 80GB HBM3")
-        heads, _, words = zip(*[line.rpartition(b" ") for line in lines], strict=True) if lines else ((), (), ())
-        layout = self._layout
-        values = layout.values(heads, words) if layout and self._attribute is attribute else None
-        if layout is None or values is None:
-            layout = self._layout = self._builder.build(lines, heads, words, attribute)
+        lines = split_lines(bodies[0]) if len(bodies) == 1 else [line for body in bodies for line in split_lines(body)]
+        values = self._shape.values(lines) if self._shape else None
+        if self._shape is None or values is None:
+            self._shape, values = self._reader.read(lines)
+            self._layout = None
+        if self._layout is None or self._attribute is not attribute:
+            self._layout = lay_out(self._shape, attribute)
             self._attribute = attribute
-            values = layout.values(heads, words)
-            if values is None:  # pragma: no cover - a layout always fits the page it was built from
-                raise AssertionError("the layout does not fit its own page")
-        return layout.fill(values)
+        return self._layout.fill(values)
 
 
 def split_lines(body: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ From scrape to scrape a page has the same series with new values, so the text be
 (the caller's: see layout.py) and this is what it holds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from exporter.exposition.lines import SampleLine, is_value
@@ -20,8 +20,8 @@ class Series:
 
     `whole` is name and labels as they came. `open` is the same without the closing brace and without the labels that
     say who owns the device (those are written anew), ready for a label to follow; `bare` is `open` closed again.
-    `identity` holds the name and the labels that are not empty, without the owner's: Prometheus takes an empty label
-    for an absent one. `subject` is one object for all series of one device. `le_is_number` and `quantile_is_number`
+    `identity` is the same for two series exactly if Prometheus would take them for one, the owner's labels aside.
+    `subject` is one object for all series of one device. `le_is_number` and `quantile_is_number`
     are False where a label of that name is no number, which promtool refuses in histograms and summaries.
     """
 
@@ -29,7 +29,7 @@ class Series:
     whole: bytes
     open: bytes
     bare: bytes
-    identity: tuple[bytes, frozenset[tuple[bytes, bytes]]]
+    identity: bytes
     subject: Subject
     le_is_number: bool
     quantile_is_number: bool
@@ -59,8 +59,16 @@ class SeriesReader:
             whole=line.series,
             open=before_brace + b"," if kept else before_brace,
             bare=bare,
-            identity=(line.name, frozenset(label for label in kept if label[1])),
+            identity=identity_of(line.name, kept),
             subject=subjects.setdefault(subject, subject),
             le_is_number=is_value(labels.get(b"le", b"0")),
             quantile_is_number=is_value(labels.get(b"quantile", b"0")),
         )
+
+
+def identity_of(name: bytes, labels: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Name and labels in one order, without the empty ones: Prometheus takes an empty label for an absent one.
+
+    Bytes, since they remember their hash. The byte between the parts is in no valid UTF-8.
+    """
+    return b"\xff".join([name, *(part for label in sorted(labels) if label[1] for part in label)])

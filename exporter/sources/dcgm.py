@@ -18,7 +18,7 @@ KEEP_ALIVE_SECONDS = 120.0
 
 
 class DcgmSource:
-    """One URL. Every `read` that no other read is in flight for fetches the page anew."""
+    """One URL, fetched anew for everyone who asks while no fetch is in flight."""
 
     def __init__(
         self,
@@ -48,15 +48,15 @@ class DcgmSource:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self, wait_seconds: float | None = None) -> Page:
-        """The page, whole.
+    def begin(self) -> asyncio.Task[Page]:
+        """The read in flight, or a new one. Its result is the page, whole.
 
-        Raises:
+        The task raises:
             Unavailable: nobody answers, or with a status other than 200.
-            TimedOut: not within `wait_seconds` for this caller, or within the source's own timeout for all.
+            TimedOut: not within the timeout.
             Malformed: cut off, larger than the limit, in an unknown encoding, or without one valid sample.
         """
-        return await self._flight.join(wait_seconds)
+        return self._flight.begin()
 
     async def _read(self) -> Page:
         started = time.monotonic()

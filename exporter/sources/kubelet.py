@@ -8,6 +8,7 @@ from another kubelet is seen on the socket file (device, inode and change time: 
 connection that was lost since.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -31,8 +32,6 @@ from exporter.model import Assignment, Health, Owner, PodResources
 from exporter.sources.single_flight import SingleFlight
 
 NAME = "kubelet"
-# Once owners are known, a scrape waits no longer than this for newer ones.
-PATIENCE_SECONDS = 0.5
 CHANNEL_OPTIONS = (
     # grpc-python sends the socket's path, percent-encoded, as the authority, which Go's server may refuse
     ("grpc.default_authority", "localhost"),
@@ -131,24 +130,17 @@ class KubeletSource:
         answered_at = self._retained.answered_at
         return None if answered_at is None else max(0.0, self._clock() - answered_at)
 
-    async def read(self, wait_seconds: float | None = None) -> frozenset[Assignment]:
-        """What is in force after asking the kubelet, if its last answer is older than `max_age_seconds`.
+    def begin(self) -> asyncio.Task[Health] | None:
+        """The call in flight, or a new one; None while the last answer is younger than `max_age_seconds`.
 
         A failed attempt is not repeated at once either, so that a crowd of scrapes does not become a crowd of calls.
-        Never raises for the kubelet's sake: how the last attempt went is in `health`.
-
-        Raises:
-            TimedOut: the kubelet did not answer in time for this caller; `assignments` still holds.
+        The task raises nothing for the kubelet's sake: its result is how it went, and `assignments` is what is in force.
         """
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
         fresh_for = self._max_age_seconds if self.health.up else self._max_age_seconds / 2
-        if since is None or since >= fresh_for:
-            if self._retained.assignments:
-                wait_seconds = PATIENCE_SECONDS if wait_seconds is None else min(wait_seconds, PATIENCE_SECONDS)
-            await self._flight.join(wait_seconds)
-        return self._retained.assignments
+        return self._flight.begin() if since is None or since >= fresh_for else None
 
-    async def _refresh(self) -> None:
+    async def _refresh(self) -> Health:
         started = self._clock()
         identity = self._socket_identity()
         try:
@@ -165,6 +157,7 @@ class KubeletSource:
                 Health(up=True, duration_seconds=self._clock() - started, last_success_at_seconds=time.time())
             )
         self._attempted_at = self._clock()
+        return self.health
 
     def _note_failure(self, error: SourceError, started: float) -> None:
         if isinstance(error, Unavailable) and error.reason != "rate_limited":

@@ -9,34 +9,24 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from exporter.errors import TimedOut
-
 T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs `read` for all callers that come while it runs."""
+    """Runs `read` for all callers that come while it runs. Its failures are its own to note."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
         self._task: asyncio.Task[T] | None = None
 
-    async def join(self, wait_seconds: float | None) -> T:
-        """The result of the read that runs, or of a new one.
-
-        Raises:
-            TimedOut: it took longer than `wait_seconds`; the read itself is not ended.
-            SourceError: whatever the read raised.
-        """
+    def begin(self) -> asyncio.Task[T]:
+        """The read that runs, or a new one. Wait for it with asyncio.wait, so that giving up does not end it."""
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.create_task(self._run())
             # Nobody may be left waiting when it fails: the failure has then been noted by the read itself.
             task.add_done_callback(_look_at_result)
-        await asyncio.wait((task,), timeout=wait_seconds)
-        if not task.done():
-            raise TimedOut("deadline", f"no answer within {wait_seconds:g} s; the read goes on in the background")
-        return task.result()
+        return task
 
     async def close(self) -> None:
         """End the read that runs."""

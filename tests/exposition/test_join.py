@@ -7,7 +7,7 @@ import pytest
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner, has_sample
-from exporter.exposition.layout import Wanted
+from exporter.exposition.shape import Wanted
 from exporter.model import Assignment, JoinedPage, Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")

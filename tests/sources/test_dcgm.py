@@ -82,7 +82,7 @@ Make = Callable[..., DcgmSource]
 
 async def test_a_page(upstream: Upstream, make: Make) -> None:
     source = make(headers={"Via": "1.1 me"})
-    page = await source.read()
+    page = await source.begin()
     assert (page.source, page.body) == ("dcgm:x", PAGE)
     assert source.health.up is True
     assert source.health.last_success_at_seconds == page.read_at_seconds
@@ -93,7 +93,7 @@ async def test_a_page(upstream: Upstream, make: Make) -> None:
 async def test_the_connection_is_kept(upstream: Upstream, make: Make) -> None:
     source = make()
     for _ in range(3):
-        await source.read()
+        await source.begin()
     assert (len(upstream.requests), upstream.connections) == (3, 1)
 
 
@@ -101,13 +101,13 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_opened_anew(upst
     source = make()
     upstream.answer = ok(PAGE, "Connection: close")
     for _ in range(2):
-        assert (await source.read()).body == PAGE
+        assert (await source.begin()).body == PAGE
     assert upstream.connections == 2
 
 
 async def test_concurrent_reads_share_a_request(upstream: Upstream, make: Make) -> None:
     source = make()
-    pages = await asyncio.gather(*(source.read() for _ in range(50)))
+    pages = await asyncio.gather(*(source.begin() for _ in range(50)))
     assert len(upstream.requests) == 1
     assert all(page is pages[0] for page in pages)
 
@@ -128,7 +128,7 @@ def chunked(body: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
 )
 async def test_pages_in_other_wrappings(upstream: Upstream, make: Make, answer: bytes) -> None:
     upstream.answer = answer
-    assert (await make().read()).body == PAGE
+    assert (await make().begin()).body == PAGE
 
 
 @pytest.mark.parametrize(
@@ -155,20 +155,20 @@ async def test_answers_that_are_failures(upstream: Upstream, make: Make, answer:
     upstream.answer = answer
     source = make()
     with pytest.raises(SourceError) as raised:
-        await source.read()
+        await source.begin()
     assert raised.value.reason == reason, raised.value
     assert (source.health.up, source.health.reason) == (False, reason)
     assert "\n" not in str(raised.value)
     # and it is over with the next good one
     upstream.answer = ok(PAGE)
-    assert (await source.read()).body == PAGE
+    assert (await source.begin()).body == PAGE
     assert source.health.up is True
 
 
 async def test_nobody_there(make: Make) -> None:
     source = make(url="http://127.0.0.1:1/metrics")
     with pytest.raises(SourceError) as raised:
-        await source.read()
+        await source.begin()
     assert raised.value.reason == "refused"
     assert "is dcgm-exporter running" in str(raised.value)
 
@@ -180,7 +180,7 @@ async def test_a_server_that_hangs_up_without_a_word(upstream: Upstream, make: M
 
     upstream.respond = hang_up
     with pytest.raises(SourceError) as raised:
-        await make().read()
+        await make().begin()
     assert raised.value.reason == "unreachable"
 
 
@@ -194,7 +194,7 @@ async def test_a_server_that_stalls(upstream: Upstream, make: Make, start: bytes
     upstream.respond = stall
     source = make(timeout_seconds=0.2)
     with pytest.raises(TimedOut):
-        await source.read()
+        await source.begin()
     assert source.health.reason == "deadline"
 
 
@@ -207,9 +207,10 @@ async def test_a_reader_who_cannot_wait_leaves_the_read_running(upstream: Upstre
 
     upstream.respond = slow
     source = make()
-    with pytest.raises(TimedOut):
-        await source.read(0.05)
+    read = source.begin()
+    await asyncio.wait((read,), timeout=0.05)
+    assert not read.done()
     assert source.health.up is None
     go_on.set()
-    assert (await source.read()).body == PAGE
+    assert (await source.begin()).body == PAGE
     assert len(upstream.requests) == 1
