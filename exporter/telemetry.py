@@ -149,7 +149,9 @@ class Telemetry:
             collector(registry=self._process)
 
     def count_rejected(self, rejected: Mapping[str, int]) -> None:
-        """Add the rejected lines of one read of the upstreams."""
+        """Add the rejected lines of one read of the upstreams. The first of each reason is worth a log line."""
+        for reason in rejected.keys() - self.rejected.keys():
+            log(logging.WARNING, "upstream lines rejected, from now on only counted", reason=reason)
         self.rejected.update(rejected)
 
     def note_health(self, source: str, health: Health) -> None:

@@ -155,7 +155,8 @@ class _Endpoints:
         snapshot = await self._collect(request)
         telemetry = self._collector.telemetry
         own = families.render((*own_metrics.families(snapshot, telemetry.rejected), *mapping.families(snapshot)))
-        return _respond(request, own + telemetry.render_process(), TEXT_FORMAT)
+        why = own_metrics.complaints(snapshot)
+        return _respond(request, why + own + telemetry.render_process(), TEXT_FORMAT)
 
     async def nodes(self, request: web.Request) -> web.Response:
         snapshot = await self._collect(request)

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -104,6 +105,7 @@ async def test_no_dcgm_exporter_is_503_with_the_reason_and_metrics_still_answers
     status, text = await exporter.get("/metrics")
     assert status == 200
     assert f'pod_gpu_exporter_source_up{{source="dcgm:{simulated.url[7:-8]}"}} 0\n' in text
+    assert re.search(r"^# dcgm:\S+ failed \(refused\): .*is dcgm-exporter running", text)
     # who holds what is the kubelet's word, and is still said
     assert "pod_gpu_info{" in text
     assert "pod_gpu_exporter_unmatched_devices" not in text

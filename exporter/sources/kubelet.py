@@ -9,6 +9,7 @@ connection that was lost since.
 """
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from exporter.attribution.retention import (
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
 from exporter.model import Assignment, Health, Owner, PodResources
 from exporter.sources.single_flight import SingleFlight
+from exporter.telemetry import log
 
 NAME = "kubelet"
 CHANNEL_OPTIONS = (
@@ -134,7 +136,7 @@ class KubeletSource:
         """The call in flight, or a new one; None while the last answer is younger than `max_age_seconds`.
 
         A failed attempt is not repeated at once either, so that a crowd of scrapes does not become a crowd of calls.
-        The task raises nothing for the kubelet's sake: its result is how it went, and `assignments` is what is in force.
+        The task raises nothing for the kubelet's sake: its result is how it went, `assignments` what is in force.
         """
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
         fresh_for = self._max_age_seconds if self.health.up else self._max_age_seconds / 2
@@ -166,16 +168,15 @@ class KubeletSource:
         max_stale = self._max_stale_seconds
         if max_stale is None:
             max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
-        had_owners = bool(self._retained.assignments)
+        held = len(self._retained.assignments)
         self._retained = failed(self._retained, now=self._clock(), max_stale_seconds=max_stale)
-        message = str(error)
-        if had_owners and not self._retained.assignments:
-            message += f"; the last known owners are older than {max_stale:g} s and were dropped"
+        if held and not self._retained.assignments:
+            log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
         self._set_health(
             Health(
                 up=False,
                 reason=error.reason,
-                message=message,
+                message=str(error),
                 duration_seconds=self._clock() - started,
                 last_success_at_seconds=self.health.last_success_at_seconds,
             )

@@ -1,0 +1,108 @@
+"""Which pod holds which GPU: families, node families, and the reasons in /debug/mapping."""
+
+import pytest
+
+from exporter.attribution.owners import build_owners
+from exporter.model import Assignment, Health, JoinedPage, Owner, Snapshot, Subject
+from exporter.outputs import mapping, own_metrics
+from exporter.outputs.families import render
+
+TI = Owner(namespace="default", pod="test", container="main")
+TWO = Owner(namespace="default", pod="test", container="second")
+UUID = "GPU-40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"
+MODEL = "NVIDIA A100-SXM4-40GB"
+WHOLE = Subject(uuid=UUID, index="0", device="nvidia0", model=MODEL)
+
+
+def snapshot(
+    assigned: dict[str, Owner], *subjects: Subject, node: str = "ti", page: bool = True, age: float | None = 0.5
+) -> Snapshot:
+    return Snapshot(
+        node=node,
+        owners=build_owners(
+            Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
+            for device_id, owner in assigned.items()
+        ),
+        joined=JoinedPage(body=b"", subjects=subjects, sample_count=1, rejected={}) if page else None,
+        health={"kubelet": Health(up=True)},
+        assignments_age_seconds=age,
+    )
+
+
+def text_of(given: Snapshot) -> str:
+    return render(mapping.families(given)).decode()
+
+
+def test_the_families_are_the_contract() -> None:
+    lines = text_of(snapshot({UUID: TI}, WHOLE)).splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID=""}} 1',
+        f'pod_and_gpu_map_info{{gpu_id="{UUID}",gpu_model="{MODEL}",namespace="default",node="ti",pod_name="test"}} 1',
+        (
+            f'pod_gpu_info{{namespace="default",pod="test",container="main",UUID="{UUID}",gpu="0",device="nvidia0",'
+            f'modelName="{MODEL}",resource="nvidia.com/gpu",GPU_I_ID="",GPU_I_PROFILE="",node="ti"}} 1'
+        ),
+    ]
+
+
+def test_two_containers_of_a_pod_are_one_row_by_pod_and_two_by_container() -> None:
+    text = text_of(snapshot({f"{UUID}::0": TI, f"{UUID}::1": TWO}, WHOLE))
+    assert text.count("pod_and_gpu_map_info{") == 1
+    assert text.count("pod_gpu_info{") == 2
+    assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID=""}} 2\n' in text
+
+
+def test_idle_devices_and_instances_have_no_owners() -> None:
+    text = text_of(snapshot({}, WHOLE, Subject(uuid=UUID, instance="7", profile="1g.5gb")))
+    assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="7"}} 0\n' in text
+    assert "pod_gpu_info" not in text
+
+
+def test_a_device_without_samples_is_there_with_the_kubelets_word() -> None:
+    for given in (snapshot({UUID: TI}), snapshot({UUID: TI}, page=False)):
+        assert f'UUID="{UUID}",gpu="",device="",modelName=""' in text_of(given)
+
+
+def test_devices_are_ordered_by_index_as_a_number() -> None:
+    subjects = [Subject(uuid=f"GPU-{index}", index=str(index)) for index in (10, 2, 0)]
+    text = text_of(snapshot({}, *subjects))
+    assert [line.split('"')[1] for line in text.splitlines() if "{" in line] == ["GPU-0", "GPU-2", "GPU-10"]
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [("ti", "ti_info"), ("gpu-node-1", "gpu_node_1_info"), ("10.0.0.1", "_10_0_0_1_info"), ("nöde", "n_de_info")],
+)
+def test_a_nodes_family_name(node: str, name: str) -> None:
+    assert mapping.family_name_of(node) == name
+
+
+def test_nodes_whose_names_come_out_alike_share_a_family() -> None:
+    text = render(
+        mapping.node_families([snapshot({UUID: TI}, WHOLE, node="a-b"), snapshot({UUID: TI}, WHOLE, node="a.b")])
+    ).decode()
+    assert text.count("# TYPE a_b_info gauge\n") == 1
+    assert text.count('node="a-b"') == text.count('node="a.b"') == 1
+
+
+def test_why_a_device_has_no_owner_and_an_id_no_sample() -> None:
+    answer = mapping.debug(snapshot({UUID: TI, "tpu0": TI, "MIG-1": TI, "GPU-9": TI}, WHOLE, Subject(uuid="GPU-8")))
+    reasons = {row["device_id"]: (row["matched"], row["reason"]) for row in answer["assigned"]}
+    assert reasons == {
+        UUID: (True, ""),
+        "tpu0": (False, "unknown_id"),
+        "MIG-1": (False, "mig_unresolved"),
+        "GPU-9": (False, "no_sample"),
+    }
+    assert all(bool(row["explanation"]) is not row["matched"] for row in answer["assigned"])
+    idle = next(row for row in answer["seen"] if row["uuid"] == "GPU-8")
+    assert "names no container" in idle["reason"]
+    unknown = mapping.debug(snapshot({}, WHOLE, age=None))["seen"][0]
+    assert "has not answered yet" in unknown["reason"]
+
+
+def test_unmatched_devices_are_counted_by_reason() -> None:
+    text = render(own_metrics.families(snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE), {})).decode()
+    assert 'pod_gpu_exporter_unmatched_devices{reason="unknown_id"} 2\n' in text
+    assert 'pod_gpu_exporter_assignments{resource="nvidia.com/gpu"} 3\n' in text
+    assert 'pod_gpu_exporter_rejected_lines_total{reason="utf8_name"} 0\n' in text

@@ -1,0 +1,61 @@
+"""The log: one line an event, once, in logfmt or JSON."""
+
+import json
+import logging
+
+import pytest
+
+from exporter import telemetry
+from exporter.model import Health
+from exporter.telemetry import Telemetry, log, start_logging
+
+DOWN = Health(up=False, reason="refused", message="nobody listens")
+UP = Health(up=True)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What start_logging sets ends with the test."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers[:])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(telemetry.LOG, "level", telemetry.LOG.level)
+
+
+def test_logfmt_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging("info", "logfmt")
+    log(logging.INFO, "two words", plain="x:1", odd='a "b"\n\x1b[31m', empty="", number=3)
+    line = capsys.readouterr().err
+    assert line.endswith('level=info msg="two words" plain=x:1 odd="a \\"b\\"\\n\\u001b[31m" empty="" number=3\n')
+    assert line.count("\n") == 1
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging("warn", "json")
+    log(logging.INFO, "not this")
+    log(logging.WARNING, "this", source="kubelet", number=3)
+    (line,) = capsys.readouterr().err.splitlines()
+    event = json.loads(line)
+    assert event.pop("ts").endswith("Z")
+    assert event == {"level": "warning", "msg": "this", "source": "kubelet", "number": 3}
+
+
+def test_a_failure_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    own = Telemetry()
+    with caplog.at_level(logging.INFO, telemetry.LOG.name):
+        for health in (UP, UP, DOWN, DOWN, DOWN, Health(up=False, reason="missing"), UP, UP):
+            own.note_health("kubelet", health)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source answers",
+        "source failed",
+        "source failed",
+        "source is back",
+    ]
+
+
+def test_rejected_lines_are_counted_and_the_first_of_a_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    own = Telemetry()
+    own.count_rejected({"syntax": 2})
+    own.count_rejected({"syntax": 1, "value": 1})
+    assert dict(own.rejected) == {"syntax": 3, "value": 1}
+    assert len(caplog.records) == 2
