@@ -162,3 +162,37 @@ def what_is_served(url: str) -> str:
             return "pods" if b'pod="late"' in answer.read() else "page"
     except urllib.error.HTTPError as error:
         return str(error.code)
+
+
+def test_sigterm_lets_the_scrape_in_flight_end(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        process = subprocess.Popen(
+            [
+                *PROGRAM,
+                "serve",
+                f"--kubelet.socket={tmp_path}/kubelet.sock",
+                f"--dcgm.url=http://127.0.0.1:{upstream.getsockname()[1]}/metrics",
+                "--web.listen-address=127.0.0.1:0",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        found = re.search(r"address=127\.0\.0\.1:(\d+)", process.stderr.readline())
+        assert found
+        scrape = socket.create_connection(("127.0.0.1", int(found[1])))
+        scrape.sendall(b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        page, _ = upstream.accept()
+        # the scrape is in flight: its upstream has the request and has not answered
+        page.recv(4096)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        page.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n")
+        scrape.settimeout(10)
+        answer = scrape.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        page.close()
+        scrape.close()
+        process.communicate(timeout=20)
+    assert process.returncode == 0

@@ -1,0 +1,30 @@
+"""What is written about the program, held against the program."""
+
+import re
+
+from exporter.cli.main import commands
+from exporter.config import SETTINGS
+from exporter.telemetry import FAMILIES
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_every_flag_is_in_the_readme_with_its_default() -> None:
+    rows = {cells[0]: cells for line in README.splitlines() if (cells := re.findall(r"`([^`]*)`", line))}
+    for setting in SETTINGS:
+        assert setting.flag in rows, setting.flag
+        if setting.default:
+            assert setting.default in rows[setting.flag], setting.flag
+
+
+def test_no_flag_in_the_readme_that_there_is_not() -> None:
+    known = {setting.flag for setting in SETTINGS} | {"--config.file", "--seed"}
+    demo = {option for parameter in commands.commands["demo"].params for option in parameter.opts}
+    named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][a-z.-]+", README)}
+    assert named <= known | demo
+
+
+def test_every_family_of_our_own_is_in_the_readme() -> None:
+    for family in FAMILIES:
+        assert f"`{family.name}" in README, family.name
