@@ -49,7 +49,9 @@ $(VENV)/bin/pip:
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 		rm -rf $(VENV); \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv && $(PYTHON) -m venv $(VENV); \
+			echo "Installing python3-venv ..."; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv \
+				>/dev/null && $(PYTHON) -m venv $(VENV); \
 		else \
 			echo "python3-venv is missing: install it (Debian: apt-get install python3-venv), then run make again"; exit 1; \
 		fi; }

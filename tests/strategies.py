@@ -42,6 +42,7 @@ VALUES = st.one_of(
     st.floats(0, 1e6).map(lambda number: f"{number:.6f}"),
     st.sampled_from(("0", "NaN", "+Inf", "-Inf", "inf", "Infinity", "1e5", "1E-7", ".5", "5.", "+1", "4.3e+09", "00")),
 )
+ODD_WORDS = (b"1e999", b"-1e999", b"N/A", b"1_0", b"", b"nan", b"+Inf", b"1\t", b"--1", b"1.2.3", b"1\xff", b"+", b"e")
 BAD_VALUES = st.one_of(
     st.sampled_from(
         ("", "1_0", "1e999", "+nan", "0x1p3", "N/A", "ERROR - FAILED", "1,5", "--1", "1e", ".", "\u0661", "{1")
@@ -208,11 +209,14 @@ def attribution_of(owners: Owners, policy: LabelPolicy) -> Attribution:
 
 
 def with_other_values(body: bytes, seed: int) -> bytes:
-    """The same page a scrape later: the last word of most lines has become another number."""
+    """The same page a scrape later: the last word of most lines has become another number, and some are no numbers."""
     numbers = random.Random(seed)
     lines = []
     for line in body.split(b"\n"):
-        head, blank, word = line.rpartition(b" ")
-        changed = blank and not line.startswith(b"#") and numbers.random() < 0.8
-        lines.append(head + blank + f"{numbers.random() * 1000:.3f}".encode() if changed and word else line)
+        head, blank, _ = line.rpartition(b" ")
+        number = f"{numbers.random() * 1000:.3f}".encode()
+        moved = head + blank + number
+        odd = numbers.choice((head + blank + numbers.choice(ODD_WORDS), number, b"nan", line + b" ", line))
+        changes = blank and not line.startswith(b"#")
+        lines.append((odd if numbers.random() < 0.1 else moved) if changes else line)
     return b"\n".join(lines)

@@ -116,14 +116,26 @@ def test_owners_names_are_escaped() -> None:
     assert body == 'a{UUID="GPU-1",pod="back\\\\slash",namespace="q\\"",container="new\\nline\ufffd"} 1\n'
 
 
-def test_a_value_that_turns_bad_and_good_again() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'a{x="1"} N/A',
+        b'a{x="1"} 1e999',
+        b'a{x="1"} -1e999',
+        b'a{x="1"} 1_0',
+        b'a{x="1"} ',
+        b'a{x="1"} 1.2.3',
+        # a line that is only a value, where a sample was
+        b"5",
+        b"NaN",
+    ],
+)
+def test_a_line_that_turns_bad_between_two_scrapes_and_good_again(line: bytes) -> None:
     labels = LabelPolicy(idle_labels=False)
     joiner = Joiner(read_subject=labels.read_subject, owner_labels=labels.owner_labels, wanted=lambda _: True)
     nobody = Attribution(build_owners(()), labels)
-    outgoing = [
-        joiner.join([b'a{x="1"} %b\nb{x="1"} 2\n' % value], nobody).body for value in (b"1", b"N/A", b"1e999", b"3")
-    ]
-    assert outgoing == [b'a{x="1"} 1\nb{x="1"} 2\n', b'b{x="1"} 2\n', b'b{x="1"} 2\n', b'a{x="1"} 3\nb{x="1"} 2\n']
+    outgoing = [joiner.join([b'%b\nb{x="1"} 2\n' % now], nobody).body for now in (b'a{x="1"} 1', line, b'a{x="1"} 3')]
+    assert outgoing == [b'a{x="1"} 1\nb{x="1"} 2\n', b'b{x="1"} 2\n', b'a{x="1"} 3\nb{x="1"} 2\n']
 
 
 @pytest.mark.parametrize(

@@ -314,3 +314,28 @@ async def test_a_restart_between_two_calls_is_noticed_on_the_socket_file(
         await ask(source)
         await asyncio.sleep(0.05)
     assert pods_of(source) == held == owners_in(world)
+
+
+async def test_a_lost_connection_is_a_reconnect_even_if_the_socket_file_is_the_same(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    kubelet.failure = (grpc.StatusCode.UNAVAILABLE, "Stream removed")
+    await ask(source)
+    kubelet.failure, kubelet.raw_answer = None, b""
+    await ask(source)
+    assert source.health.up is True
+    assert pods_of(source) == owners_in(world)
+
+
+async def test_a_kubelet_that_was_only_rate_limiting_has_not_restarted(kubelet: SimulatedKubelet, make: Make) -> None:
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    kubelet.failure = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+    await ask(source)
+    kubelet.failure, kubelet.raw_answer = None, b""
+    await ask(source)
+    assert source.assignments == frozenset()
