@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
 from exporter.model import JoinedPage, Owners
-from tests.strategies import attribution_of, owner_states, pages, policies
+from tests.strategies import Row, attribution_of, owner_states, pages, policies, rows
 
 
 def joined_pages(count: int) -> list[JoinedPage]:
@@ -28,3 +28,23 @@ def joined_pages(count: int) -> list[JoinedPage]:
 
     collect()
     return [page for page in found if page.sample_count]
+
+
+def valid_pages(count: int) -> list[bytes]:
+    """Pages as they should be: typed families, every series once, odd label values and values included."""
+    found: list[bytes] = []
+
+    @settings(max_examples=count, derandomize=True, database=None, phases=[Phase.generate], deadline=None)
+    @given(
+        sampled=st.lists(rows(attributed=False), min_size=1, max_size=12), kind=st.sampled_from(("gauge", "untyped"))
+    )
+    def collect(sampled: list[Row], kind: str) -> None:
+        lines: dict[object, str] = {}
+        for row in sampled:
+            if not row.name.startswith("pod_gpu_exporter_"):
+                lines.setdefault((row.name, "HELP"), f"# HELP {row.name} Of {row.name}.\n# TYPE {row.name} {kind}")
+                lines.setdefault((row.name, frozenset(label for label in row.labels if label[1])), row.text)
+        found.append("".join(f"{line}\n" for line in lines.values()).encode())
+
+    collect()
+    return found

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.exposition.join import Joiner
+from exporter.model import Owners
 from tests.conftest import Start
-from tests.end_to_end.generated import joined_pages
+from tests.end_to_end.generated import joined_pages, valid_pages
 
 pytestmark = pytest.mark.real
 
@@ -43,6 +46,19 @@ def test_generated_pages_parse(promtool: Path) -> None:
     for page in pages:
         code, complaints = check(promtool, page.body)
         assert code in (0, LINT), (page.body, complaints)
+
+
+def test_what_promtool_accepts_goes_in_and_out_unchanged_but_for_the_added_labels(promtool: Path) -> None:
+    policy, added = LabelPolicy(idle_labels=False), b'pod="",namespace="",container=""'
+    idle = LabelPolicy()
+    for page in valid_pages(100):
+        code, complaints = check(promtool, page)
+        assert code in (0, LINT), (page, complaints)
+        for labels in (policy, idle):
+            joiner = Joiner(read_subject=labels.read_subject, owner_labels=labels.owner_labels, wanted=lambda _: True)
+            joined = joiner.join([page], Attribution(Owners(), labels))
+            assert joined.body.replace(b"," + added, b"").replace(b"{%b}" % added, b"") == page
+            assert dict(joined.rejected) == {}
 
 
 def test_promtool_would_have_said_no(promtool: Path) -> None:
