@@ -63,6 +63,8 @@ class Config:
     kubelet_max_stale_seconds: float | None
     resources: tuple[str, ...]
     dcgm_urls: tuple[str, ...]
+    dcgm_files: tuple[str, ...]
+    dcgm_file_max_age_seconds: float
     dcgm_timeout_seconds: float
     dcgm_max_bytes: int
     node_name: str
@@ -160,6 +162,13 @@ def socket_path(text: str) -> str:
     if not path.startswith("/") or len(path.encode()) > _MAX_SOCKET_PATH_BYTES or "\0" in path:
         raise ValueError
     return path
+
+
+def absolute_path(text: str) -> str:
+    """A path from the root."""
+    if not text.startswith("/") or "\0" in text:
+        raise ValueError
+    return text
 
 
 def positive_integer(text: str) -> int:
@@ -278,10 +287,26 @@ SETTINGS = (
         name="dcgm.url",
         parse=url,
         allowed="an http or https URL such as http://127.0.0.1:9401/metrics",
-        help="dcgm-exporter's page. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT (/metrics).",
-        default=DEFAULT_DCGM_URL,
+        help="dcgm-exporter's page. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT (/metrics). "
+        f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
         repeatable=True,
         metavar="URL",
+    ),
+    Setting(
+        name="dcgm.file",
+        parse=absolute_path,
+        allowed="an absolute path such as /run/prometheus/dcgm.prom",
+        help="A .prom file of GPU samples, as the shell version of dcgm-exporter writes it.",
+        repeatable=True,
+        metavar="FILE",
+    ),
+    Setting(
+        name="dcgm.file-max-age",
+        parse=positive_duration,
+        allowed=f"{_A_DURATION}, above 0",
+        help="A file older than this is a failed source.",
+        default="1m",
+        metavar="DURATION",
     ),
     Setting(
         name="dcgm.timeout",
@@ -406,7 +431,9 @@ def load(
         kubelet_timeout_seconds=value["kubelet.timeout"],
         kubelet_max_stale_seconds=value.get("kubelet.max-stale"),
         resources=value["resources"],
-        dcgm_urls=value["dcgm.url"],
+        dcgm_urls=value.get("dcgm.url", () if "dcgm.file" in value else (DEFAULT_DCGM_URL,)),
+        dcgm_files=value.get("dcgm.file", ()),
+        dcgm_file_max_age_seconds=value["dcgm.file-max-age"],
         dcgm_timeout_seconds=value["dcgm.timeout"],
         dcgm_max_bytes=value["dcgm.max-bytes"],
         node_name=value.get("node-name", host_name),
@@ -514,7 +541,11 @@ def _check_together(config: Config) -> None:
                     f"--dcgm.url: {_without_user(upstream)} is this exporter's own address ({own}): one of the two must"
                     " move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
                 )
-    for what, given in (("--dcgm.url", config.dcgm_urls), ("--web.listen-address", listening)):
+    for what, given in (
+        ("--dcgm.url", config.dcgm_urls),
+        ("--dcgm.file", config.dcgm_files),
+        ("--web.listen-address", listening),
+    ):
         for value in given:
             if given.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
                 raise ConfigError(f"{what}: {_without_user(str(value))} is named twice; name each once")

@@ -31,7 +31,7 @@ class SourceError(ExporterError):
 class Unavailable(SourceError):
     """There is nobody to talk to, or it refuses to talk."""
 
-    reasons = frozenset({"refused", "missing", "permission", "unreachable", "rate_limited", "http_status"})
+    reasons = frozenset({"refused", "missing", "permission", "unreachable", "rate_limited", "http_status", "stale"})
 
 
 class TimedOut(SourceError):

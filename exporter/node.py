@@ -11,18 +11,23 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from exporter import __version__
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
-from exporter.config import Address, Config, source_names
+from exporter.config import LABEL_SETS, Address, Config, source_names
 from exporter.errors import SourceError
 from exporter.exposition.join import Joiner
+from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Assignment, Health, JoinedPage, Owners, Page, Snapshot
+from exporter.outputs import textfile
 from exporter.sources import kubelet
 from exporter.sources.dcgm import DcgmSource
 from exporter.sources.kubelet import KubeletSource
+from exporter.sources.promfile import PromFileSource
 from exporter.telemetry import Telemetry, log
 from exporter.web import Server, build_app
 
@@ -46,17 +51,30 @@ class Node:
             on_health=self.telemetry.note_health,
         )
         headers = {"User-Agent": f"pod-gpu-metrics-exporter/{__version__}", "Via": f"1.1 {self.instance}"}
-        self._dcgm = tuple(
-            DcgmSource(
-                name=name,
-                url=url,
-                timeout_seconds=config.dcgm_timeout_seconds,
-                max_bytes=config.dcgm_max_bytes,
-                on_health=self.telemetry.note_health,
-                headers=headers,
-            )
-            for name, url in zip(source_names(config.dcgm_urls), config.dcgm_urls, strict=True)
+        self._pages: tuple[DcgmSource | PromFileSource, ...] = (
+            *(
+                DcgmSource(
+                    name=name,
+                    url=url,
+                    timeout_seconds=config.dcgm_timeout_seconds,
+                    max_bytes=config.dcgm_max_bytes,
+                    on_health=self.telemetry.note_health,
+                    headers=headers,
+                )
+                for name, url in zip(source_names(config.dcgm_urls), config.dcgm_urls, strict=True)
+            ),
+            *(
+                PromFileSource(
+                    path=path,
+                    max_age_seconds=config.dcgm_file_max_age_seconds,
+                    max_bytes=config.dcgm_max_bytes,
+                    on_health=self.telemetry.note_health,
+                )
+                for path in config.dcgm_files
+            ),
         )
+        # what NVIDIA's own exporter of these label names served
+        self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
         self._policy = LabelPolicy(
             names=config.label_names,
             incoming_wins=config.incoming_wins,
@@ -77,13 +95,13 @@ class Node:
 
     async def close(self) -> None:
         """End what is in flight."""
-        await asyncio.gather(self._kubelet.close(), *(source.close() for source in self._dcgm))
+        await asyncio.gather(self._kubelet.close(), *(source.close() for source in self._pages))
 
     async def collect(self, wait_seconds: float | None) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join."""
         began = time.monotonic()
         call = self._kubelet.begin()
-        reads = tuple(source.begin() for source in self._dcgm)
+        reads = tuple(source.begin() for source in self._pages)
         await asyncio.wait(reads, timeout=wait_seconds)
         if call is not None:
             # Once owners are known, a scrape does not wait long for newer ones.
@@ -94,7 +112,7 @@ class Node:
         waited = time.monotonic() - began
         health = {kubelet.NAME: _health_of(call, self._kubelet.health, waited) if call else self._kubelet.health}
         pages = []
-        for source, read in zip(self._dcgm, reads, strict=True):
+        for source, read in zip(self._pages, reads, strict=True):
             health[source.name] = _health_of(read, source.health, waited)
             if health[source.name].up:
                 pages.append(read.result())
@@ -127,7 +145,8 @@ class Node:
         joined_from = (pages, self._attribution)
         known = self._joined_from
         if self._joined is None or known is None or not _same(known, joined_from):
-            self._joined = self._joiner.join([page.body for page in pages], self._attribution)
+            bodies = [with_gpu_health(page.body) if self._adds_gpu_health else page.body for page in pages]
+            self._joined = self._joiner.join(bodies, self._attribution)
             self._joined_from = joined_from
             self.telemetry.count_rejected(self._joined.rejected)
         return self._joined
@@ -186,10 +205,7 @@ async def serve(config: Config, on_listening: Callable[[tuple[Address, ...]], No
     Raises:
         PortTaken: an address to listen on cannot be had.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     node = Node(config)
     server = Server(build_app(node))
     started = time.monotonic()
@@ -204,3 +220,39 @@ async def serve(config: Config, on_listening: Callable[[tuple[Address, ...]], No
     finally:
         await server.close()
         await node.close()
+
+
+async def write_textfile(config: Config, output: Path, *, interval_seconds: float, once: bool) -> bool:
+    """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
+
+    Raises:
+        OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
+    """
+    stop = stop_event()
+    node = Node(config)
+    try:
+        while True:
+            snapshot = await node.collect(None)
+            try:
+                textfile.write(output, textfile.render(snapshot))
+            except OSError as error:
+                if once:
+                    raise
+                log(logging.ERROR, "textfile not written, the old one stays", path=str(output), error=str(error))
+            if once:
+                return snapshot.joined is not None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), interval_seconds)
+            if stop.is_set():
+                return snapshot.joined is not None
+    finally:
+        await node.close()
+
+
+def stop_event() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT from here on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -25,9 +25,16 @@ PORTS_TO_TRY = 20
 @click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of the node.")
 @click.option("--shared", type=click.IntRange(0), default=2, show_default=True, help="Of these, time-sliced by four.")
 @click.option("--mig", type=click.IntRange(0), default=0, show_default=True, help="Of these, cut into 7 MIG instances.")
+@click.option(
+    "--generation",
+    type=click.Choice(("1", "3", "4.8", "4.9")),
+    default="3",
+    show_default=True,
+    help="Whose page: dcgm-exporter 1.x (shell), 2.x to 4.8.2, 4.8.3 and later, 4.9 with its new names.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
-def demo(gpus: int, shared: int, mig: int, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
+def demo(gpus: int, shared: int, mig: int, generation: str, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
@@ -35,7 +42,11 @@ def demo(gpus: int, shared: int, mig: int, seed: int, **given: Any) -> None:  # 
 
     if shared + mig > gpus:
         raise click.UsageError(f"--shared {shared} and --mig {mig} are more than --gpus {gpus}")
-    asyncio.run(_demo(SimulatedNode(World(gpus=gpus, shared=shared, mig=mig, seed=seed), socket.gethostname()), given))
+    asyncio.run(
+        _demo(
+            SimulatedNode(World(gpus=gpus, shared=shared, mig=mig, seed=seed), socket.gethostname(), generation), given
+        )
+    )
 
 
 async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:

@@ -7,7 +7,9 @@ import click
 
 from exporter import __version__
 from exporter.cli.demo import demo
+from exporter.cli.healthcheck import healthcheck
 from exporter.cli.serve import serve
+from exporter.cli.textfile import textfile
 from exporter.errors import ConfigError, ExporterError
 
 PROGRAM = "pod-gpu-metrics-exporter"
@@ -26,6 +28,8 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(demo)
+commands.add_command(textfile)
+commands.add_command(healthcheck)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,9 +12,9 @@ from exporter.simulator.world import World
 class SimulatedNode:
     """A world, its kubelet and its dcgm-exporter, on a socket in a temporary folder and on a loopback port."""
 
-    def __init__(self, world: World, host_name: str = "gpu-node-1") -> None:
+    def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3") -> None:
         self.world = world
-        self.dcgm = SimulatedDcgm(world, host_name=host_name)
+        self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation)
         self.url = ""
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
         self.socket = Path(self._folder.name) / "kubelet.sock"

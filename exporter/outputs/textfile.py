@@ -1,0 +1,54 @@
+"""The drop for node-exporter's textfile collector: a page without timestamps, renamed into place."""
+
+import os
+from pathlib import Path
+
+from exporter.exposition.join import split_lines
+from exporter.exposition.lines import SampleLine, read_line
+from exporter.model import Snapshot
+from exporter.outputs import gpu_metrics, own_metrics
+from exporter.outputs.families import render as render_families
+from exporter.telemetry import age_family, health_families
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """What the file holds: the joined page, or the exporter's own families alone where every GPU source failed.
+
+    Nobody shall read yesterday's values: a file that was not replaced would show them for ever.
+    """
+    page = gpu_metrics.render(snapshot)
+    if page is None:
+        own = (*health_families(snapshot.health), age_family(snapshot.assignments_age_seconds))
+        return own_metrics.complaints(snapshot) + render_families(own)
+    return without_timestamps(page)
+
+
+def without_timestamps(page: bytes) -> bytes:
+    """node-exporter refuses a whole file for one timestamp."""
+    lines = []
+    for line in split_lines(page):
+        found = read_line(line) if line[-1:].isdigit() and line.count(b" ") + line.count(b"\t") > 1 else None
+        if isinstance(found, SampleLine) and found.timestamp:
+            lines.append(found.series + found.gap + found.value)
+        else:
+            lines.append(line)
+    return b"".join(b"%b\n" % line for line in lines)
+
+
+def write(path: Path, body: bytes) -> None:
+    """Replace the file: written beside it, synced, renamed. Readers see the old one or the new one, never a half.
+
+    Raises:
+        OSError: nothing was replaced, the old file is whole.
+    """
+    # not *.prom: node-exporter must not read it
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,155 @@
+"""dcgm-exporter's page as each of its generations writes it. Pure: rows and families in, text out.
+
+- 1: the shell version. Loops over GPUs, so families are interleaved; HELP and TYPE once, at GPU 0; labels gpu and uuid.
+- 3: 2.x, 3.x, 4.x up to 4.8.2. Integers as integers, the rest with six decimals; label values are not escaped.
+- 4.8: 4.8.3 and later. `hostname`, families sorted, values as Go's %g prints them, label values escaped.
+- 4.9: the same with the newer names and units.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from exporter.simulator.families import LOW_UTIL_VIOLATION, Family
+from exporter.simulator.world import MODEL
+
+GENERATIONS = ("1", "3", "4.8", "4.9")
+DRIVER_VERSION = "580.105.08"
+# Go's FormatFloat(x, 'g', -1, 64), which the Prometheus client prints values with, turns to an exponent from
+# this one on, and below the other
+_GO_EXPONENT = 6
+_GO_SMALLEST = -4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One device of a page: a GPU, or a MIG instance of it, and how busy it is (0 to 1)."""
+
+    index: int
+    uuid: str
+    busy: float
+    profile: str = ""
+    instance_id: int | None = None
+    owner: tuple[str, str, str] | None = None  # container, namespace, pod; with -k
+    vgpu: str = ""
+
+
+def page(
+    rows: Sequence[Row],
+    families: Sequence[Family],
+    *,
+    generation: str,
+    host_name: str,
+    seconds: float,
+    attributed: bool = False,
+    links: bool = False,
+) -> str:
+    """The page of a moment, `seconds` after the start.
+
+    `attributed` is dcgm-exporter's flag -k: container, namespace and pod on every row, empty for idle devices. `links`
+    adds a row for an NvLink of each GPU, for a CPU and for an NvSwitch.
+    """
+    if generation == "1":
+        return _oldest(rows, families, seconds)
+    new_names = generation == "4.9"
+    named = [(family.newer if new_names else family.name, family) for family in families]
+    if generation != "3":
+        named.sort()
+    lines: list[str] = []
+    for name, family in named:
+        factor = family.factor if new_names else 1.0
+        lines += (f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}")
+        lines += (
+            f"{name}{{{_labels(row, generation, host_name, attributed=attributed)}}}"
+            f" {_number(family, row, seconds, factor, generation)}"
+            for row in rows
+            if family.per_instance or row.instance_id is None
+        )
+    if links:
+        lines += _link_rows(rows, host_name, generation)
+    return "\n".join(lines) + "\n"
+
+
+def _oldest(rows: Sequence[Row], families: Sequence[Family], seconds: float) -> str:
+    lines: list[str] = []
+    for row in rows:
+        for family in (*families, LOW_UTIL_VIOLATION):
+            if not family.oldest or row.instance_id is not None:
+                continue
+            if row is rows[0]:
+                lines += (f"# HELP {family.oldest} {family.help}", f"# TYPE {family.oldest} {family.kind}")
+            number = _number(family, row, seconds, 1.0, "3")
+            lines.append(f'{family.oldest}{{gpu="{row.index}",uuid="{row.uuid}"}} {number}')
+    return "\n".join(lines) + "\n"
+
+
+def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> str:
+    labels = [
+        ("gpu", str(row.index)),
+        ("UUID", row.uuid),
+        ("pci_bus_id", f"00000000:{0x19 + row.index * 0x12:02X}:00.0"),
+        ("device", f"nvidia{row.index}"),
+        ("modelName", MODEL),
+    ]
+    if row.instance_id is not None:
+        labels += [("GPU_I_PROFILE", row.profile), ("GPU_I_ID", str(row.instance_id))]
+    labels.append(("Hostname" if generation == "3" else "hostname", host_name))
+    labels.append(
+        ("DCGM_FI_SYSTEM_DRIVER_VERSION" if generation == "4.9" else "DCGM_FI_DRIVER_VERSION", DRIVER_VERSION)
+    )
+    if attributed:
+        labels += zip(("container", "namespace", "pod"), row.owner or ("", "", ""), strict=True)
+        if row.vgpu:
+            labels.append(("vgpu", row.vgpu))
+    return _text(labels)
+
+
+def _text(labels: Iterable[tuple[str, str]]) -> str:
+    # nothing in a simulated node needs escaping, so both ways of dcgm-exporter come out alike
+    return ",".join(f'{name}="{value}"' for name, value in labels)
+
+
+def _number(family: Family, row: Row, seconds: float, factor: float, generation: str) -> str:
+    number = family.value(row.busy, seconds)
+    if generation != "3":
+        return go_g((number if family.real else round(number)) * factor)
+    return f"{number:.6f}" if family.real else str(round(number))
+
+
+def go_g(number: float) -> str:
+    """As Go's %g with the shortest precision prints it: 4300000000 is 4.3e+09, 81000 is 81000."""
+    shortest = Decimal(repr(float(number))).normalize()
+    exponent = shortest.adjusted()
+    if shortest and (exponent < _GO_SMALLEST or exponent >= _GO_EXPONENT):
+        digits = "".join(map(str, shortest.as_tuple().digits))
+        mantissa = digits[0] + ("." + digits[1:] if digits[1:] else "")
+        return f"{'-' if number < 0 else ''}{mantissa}e{exponent:+03d}"
+    return f"{shortest:f}"
+
+
+def _link_rows(rows: Sequence[Row], host_name: str, generation: str) -> list[str]:
+    host = ("Hostname" if generation == "3" else "hostname", host_name)
+    lines = ["# HELP DCGM_FI_PROF_NVLINK_TX_BYTES Bytes sent over an NvLink a second."]
+    lines.append("# TYPE DCGM_FI_PROF_NVLINK_TX_BYTES gauge")
+    for row in rows:
+        if row.instance_id is None:
+            labels = (
+                ("nvlink", "0"),
+                ("gpu", str(row.index)),
+                ("gpu_uuid", row.uuid),
+                ("pci_bus_id", f"00000000:{0x19 + row.index * 0x12:02X}:00.0"),
+                ("device", f"nvidia{row.index}"),
+                ("model_name", MODEL),
+                host,
+            )
+            lines.append(f"DCGM_FI_PROF_NVLINK_TX_BYTES{{{_text(labels)}}} {round(row.busy * 1_000_000)}")
+    for kind, name, value in (
+        ("cpu", "DCGM_FI_DEV_CPU_UTIL_TOTAL", "0.25"),
+        ("nvswitch", "DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT", "41"),
+    ):
+        lines += (
+            f"# HELP {name} Of the {kind}.",
+            f"# TYPE {name} gauge",
+            f"{name}{{{_text(((kind, '0'), host))}}} {value}",
+        )
+    return lines

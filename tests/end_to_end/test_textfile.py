@@ -1,0 +1,141 @@
+"""The drop, read by a real node-exporter: through updates while it is scraped, and after its producer's death."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import real
+from tests.end_to_end.test_prometheus import free_port
+from tests.test_golden import incoming
+
+pytestmark = pytest.mark.real
+
+MAX_AGE_SECONDS = 2.0
+
+
+def put(path: Path, number: int) -> None:
+    """A page whose first GPU says `number`, renamed into place."""
+    text = re.sub(r'(dcgm_gpu_temp\{gpu="0".*\}) \S+', rf"\1 {number}", incoming("1").read_text())
+    beside = path.with_suffix(".swp")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Path:
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    return folder / "gpu.prom"
+
+
+@pytest.fixture
+def node_exporter(drop: Path) -> Iterator[str]:
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            real("prometheus-node-exporter"),
+            "--collector.disable-defaults",
+            "--collector.textfile",
+            f"--collector.textfile.directory={drop.parent}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    url = f"http://127.0.0.1:{port}/metrics"
+    try:
+        wait_until(lambda: "node_textfile_scrape_error" in scrape(url))
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def scrape(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def textfile(source: Path, drop: Path, *arguments: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "exporter", "textfile", f"--output={drop}", f"--dcgm.file={source}"),
+        *(f"--dcgm.file-max-age={MAX_AGE_SECONDS:g}s", f"--kubelet.socket={drop.parent}/none.sock", *arguments),
+    ]
+
+
+def test_ten_updates_and_the_producers_death(tmp_path: Path, drop: Path, node_exporter: str) -> None:
+    source = tmp_path / "dcgm.prom"
+    put(source, 0)
+    process = subprocess.Popen(textfile(source, drop, "--interval=50ms"), stderr=subprocess.DEVNULL)
+    temperature = re.compile(r'^dcgm_gpu_temp\{.*gpu="0".*\} (\d+)$', re.MULTILINE)
+    samples = set()
+    try:
+        for number in range(1, 11):
+            put(source, number)
+            deadline = time.monotonic() + 10
+            while True:
+                page = scrape(node_exporter)
+                assert "node_textfile_scrape_error 0\n" in page
+                found = temperature.search(page)
+                if found:
+                    samples.add(sum(line.startswith("dcgm_") for line in page.splitlines()))
+                    if int(found[1]) == number:
+                        break
+                assert time.monotonic() < deadline
+        # never a half file: every scrape that had the drop had all of it
+        assert samples == {sum(line.startswith("dcgm_") for line in incoming("1").read_text().splitlines())}
+        # the producer of the page is dead from now on
+        began = time.monotonic()
+        wait_until(lambda: temperature.search(scrape(node_exporter)) is None)
+        assert MAX_AGE_SECONDS - 0.5 < time.monotonic() - began < MAX_AGE_SECONDS + 2
+        page = scrape(node_exporter)
+        assert "node_textfile_scrape_error 0\n" in page
+        assert f'pod_gpu_exporter_source_up{{source="file:{source}"}} 0\n' in page
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_once(tmp_path: Path, drop: Path) -> None:
+    source = tmp_path / "dcgm.prom"
+    put(source, 7)
+    os.utime(source, (time.time() - 1, time.time() - 1))
+    assert subprocess.run(textfile(source, drop, "--once"), check=False, stderr=subprocess.DEVNULL).returncode == 0
+    assert "dcgm_gpu_temp{" in drop.read_text()
+    source.unlink()
+    failed = subprocess.run(textfile(source, drop, "--once"), check=False, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "no GPU samples" in failed.stderr.splitlines()[-1]
+    assert "dcgm_gpu_temp" not in drop.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--interval=soon"], "--interval"),
+        (["--output=/tmp/gpu.txt"], "end in .prom"),
+        (["--output=/no/such/folder/x.prom", "--once"], "/no/such/folder"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, drop: Path, arguments: list[str], says: str) -> None:
+    ended = subprocess.run(
+        textfile(tmp_path / "dcgm.prom", drop, *arguments), check=False, capture_output=True, text=True, timeout=20
+    )
+    assert ended.returncode in (1, 2)
+    assert says in ended.stderr.splitlines()[-1]

@@ -1,0 +1,101 @@
+"""A .prom file: read when it changed, refused when too old or half written."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from exporter.errors import SourceError
+from exporter.sources.promfile import PromFileSource
+
+PAGE = b'dcgm_gpu_temp{gpu="0",uuid="GPU-1"} 33\n'
+
+
+def put(path: Path, body: bytes) -> None:
+    """As a good writer does."""
+    beside = path.with_suffix(".swp")
+    beside.write_bytes(body)
+    beside.replace(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "dcgm.prom"
+
+
+@pytest.fixture
+async def source(path: Path) -> AsyncIterator[PromFileSource]:
+    made = PromFileSource(path=str(path), max_age_seconds=60.0, max_bytes=1000, on_health=lambda _name, _health: None)
+    yield made
+    await made.close()
+
+
+async def reason_of(source: PromFileSource) -> str:
+    with pytest.raises(SourceError) as raised:
+        await source.begin()
+    assert (source.health.up, source.health.reason) == (False, raised.value.reason)
+    return raised.value.reason
+
+
+async def test_a_file(source: PromFileSource, path: Path) -> None:
+    put(path, PAGE)
+    page = await source.begin()
+    assert (page.source, page.body) == (f"file:{path}", PAGE)
+    assert source.health.up is True
+
+
+async def test_it_is_read_when_it_changed(source: PromFileSource, path: Path) -> None:
+    put(path, PAGE)
+    first = await source.begin()
+    assert await source.begin() is first
+    put(path, PAGE.replace(b"33", b"34"))
+    assert (await source.begin()).body == PAGE.replace(b"33", b"34")
+
+
+async def test_a_file_that_is_not_there(source: PromFileSource) -> None:
+    assert await reason_of(source) == "missing"
+
+
+async def test_a_folder_in_its_place(source: PromFileSource, path: Path) -> None:
+    path.mkdir()
+    assert await reason_of(source) == "permission"
+
+
+async def test_a_file_whose_writer_died(source: PromFileSource, path: Path) -> None:
+    put(path, PAGE)
+    await source.begin()
+    os.utime(path, (1e9, 1e9))
+    assert await reason_of(source) == "stale"
+    put(path, PAGE)
+    assert (await source.begin()).body == PAGE
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (PAGE + b'dcgm_gpu_temp{gpu="1"', "truncated"),
+        (b"", "no_samples"),
+        (b"# x\n", "no_samples"),
+        (PAGE * 50, "oversize"),
+    ],
+)
+async def test_files_that_are_failures(source: PromFileSource, path: Path, body: bytes, reason: str) -> None:
+    put(path, body)
+    assert await reason_of(source) == reason
+
+
+async def test_a_file_that_is_written_in_place_is_served_once_it_rests(source: PromFileSource, path: Path) -> None:
+    rows = [b'dcgm_gpu_temp{gpu="%d"} 33\n' % number for number in range(6)]
+
+    async def write_slowly() -> None:
+        with path.open("wb", buffering=0) as file:
+            for row in rows:
+                file.write(row)  # at every moment the file ends with a newline
+                await asyncio.sleep(0.03)
+
+    writing = asyncio.create_task(write_slowly())
+    await asyncio.sleep(0.01)
+    assert (await source.begin()).body == b"".join(rows)
+    await writing

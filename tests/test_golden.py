@@ -1,0 +1,140 @@
+"""Whole pages, byte for byte: each generation of dcgm-exporter's page, joined with each label and sharing mode.
+
+`pytest tests/test_golden.py --update-golden` writes the files anew; look at the difference before committing it.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.owners import build_owners
+from exporter.exposition.join import Joiner
+from exporter.exposition.legacy import with_gpu_health
+from exporter.model import Assignment, Owner
+from exporter.simulator.families import FAMILIES, more_families
+from exporter.simulator.pages import Row, page
+from tests.conftest import DATA, GOLDEN
+from tests.end_to_end.test_promtool import LINT, check
+
+PAGES = DATA / "pages"
+UUIDS = [f"GPU-{number}a5b6c7d-0000-4000-8000-00000000000{number}" for number in range(3)]
+MIG_UUID = "MIG-11111111-2222-5333-8444-555555555555"
+TRAIN = Owner(namespace="ml", pod="train-0", container="trainer")
+SERVE = Owner(namespace="serving", pod="serve-7d9f", container="server")
+NOTEBOOK = Owner(namespace="notebooks", pod="jupyter-1", container="notebook")
+OWNERS = build_owners(
+    [
+        Assignment(owner=TRAIN, resource="nvidia.com/gpu", device_id=UUIDS[0]),
+        Assignment(owner=SERVE, resource="nvidia.com/gpu.shared", device_id=f"{UUIDS[1]}::0"),
+        Assignment(owner=NOTEBOOK, resource="nvidia.com/gpu.shared", device_id=f"{UUIDS[1]}::3"),
+        Assignment(owner=NOTEBOOK, resource="nvidia.com/mig-1g.10gb", device_id=MIG_UUID),
+    ]
+)
+# one GPU held whole, one shared by two pods, one idle
+WHOLE = [
+    Row(index=index, uuid=uuid, busy=busy) for index, (uuid, busy) in enumerate(zip(UUIDS, (0.9, 0.5, 0), strict=True))
+]
+MIG = [
+    Row(index=2, uuid=UUIDS[2], busy=0.0),
+    Row(index=2, uuid=UUIDS[2], busy=0.6, profile="1g.10gb", instance_id=7),
+    Row(index=2, uuid=UUIDS[2], busy=0.0, profile="1g.10gb", instance_id=8),
+]
+BY_DCGM = ("from-dcgm", "by-dcgm", "pod-of-dcgm")
+ATTRIBUTED = [
+    Row(index=0, uuid=UUIDS[0], busy=0.9, owner=BY_DCGM),
+    Row(index=1, uuid=UUIDS[1], busy=0.5, owner=BY_DCGM),
+    Row(index=2, uuid=UUIDS[2], busy=0.0),
+    Row(
+        index=2, uuid=UUIDS[2], busy=0.6, profile="1g.10gb", instance_id=7, owner=("notebook", "notebooks", "jupyter-1")
+    ),
+]
+VIRTUAL = [
+    Row(index=1, uuid=UUIDS[1], busy=0.5, owner=("server", "serving", "serve-7d9f"), vgpu="0"),
+    Row(index=1, uuid=UUIDS[1], busy=0.5, owner=("notebook", "notebooks", "jupyter-1"), vgpu="3"),
+]
+FEW = FAMILIES[4:8]
+
+
+def make(rows: list[Row], families: tuple[object, ...] = FAMILIES, generation: str = "3", **more: bool) -> str:
+    return page(rows, families, generation=generation, host_name="gpu-node-1", seconds=3600.0, **more)  # type: ignore[arg-type]
+
+
+SIMULATED = {
+    "1": make(WHOLE, generation="1").replace("} 0\n# HELP dcgm_fb_free", "} 48\n# HELP dcgm_fb_free"),
+    "3": make(WHOLE),
+    "4.8": make(WHOLE, generation="4.8"),
+    "4.9": make(WHOLE, generation="4.9"),
+    "mig": make(MIG, FEW),
+    "links": make(WHOLE, FEW, links=True),
+    "attributed": make(ATTRIBUTED, FEW, attributed=True),
+    "virtual": make(VIRTUAL, FEW, attributed=True),
+    "60-families": make(WHOLE[:1], more_families(60)),
+}
+NAMES = {
+    "pod": ("pod", "namespace", "container"),
+    "legacy": ("pod_name", "pod_namespace", "container_name"),
+    "custom": ("owner_pod", "owner_namespace", "owner_container"),
+}
+SHARING = ("copy", "device")
+CASES = [(name, names, sharing) for name in SIMULATED for names in NAMES for sharing in SHARING]
+
+
+def incoming(name: str) -> Path:
+    return PAGES / f"{name}.prom"
+
+
+def golden(name: str, names: str, sharing: str) -> Path:
+    return GOLDEN / f"{name}.{names}.{sharing}.prom"
+
+
+def joined(name: str, names: str, sharing: str) -> bytes:
+    policy = LabelPolicy(names=NAMES[names], idle_labels=names == "pod", copy_shared=sharing == "copy")
+    joiner = Joiner(read_subject=policy.read_subject, owner_labels=policy.owner_labels, wanted=lambda _: True)
+    body = incoming(name).read_bytes()
+    result = joiner.join([with_gpu_health(body) if names == "legacy" else body], Attribution(OWNERS, policy))
+    assert dict(result.rejected) == {}
+    return result.body
+
+
+@pytest.fixture(autouse=True, scope="module")
+def updated(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden"):
+        for folder in (PAGES, GOLDEN):
+            folder.mkdir(exist_ok=True)
+            for old in folder.glob("*.prom"):
+                old.unlink()
+        for name, text in SIMULATED.items():
+            incoming(name).write_text(text)
+        for case in CASES:
+            golden(*case).write_bytes(joined(*case))
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_the_simulator_writes_the_page_of_the_generation(name: str) -> None:
+    assert incoming(name).read_text() == SIMULATED[name]
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_joined_page(case: tuple[str, str, str]) -> None:
+    assert joined(*case) == golden(*case).read_bytes()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_promtool_takes_it(promtool: Path, case: tuple[str, str, str]) -> None:
+    code, complaints = check(promtool, golden(*case).read_bytes())
+    assert code in (0, LINT), complaints
+    assert [line for line in complaints if not line.startswith(("DCGM_", "dcgm_"))] == []
+
+
+def test_no_golden_is_stale() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == {golden(*case).name for case in CASES}
+    assert {path.name for path in PAGES.iterdir()} == {incoming(name).name for name in SIMULATED}
+
+
+def test_goldens_are_committed() -> None:
+    listed = subprocess.run(["git", "ls-files", str(GOLDEN)], capture_output=True, text=True, check=False, cwd=GOLDEN)
+    if listed.returncode == 0:  # an unpacked source archive has no git
+        assert len(listed.stdout.split()) == len(CASES)
