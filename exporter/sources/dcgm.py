@@ -64,9 +64,9 @@ class DcgmSource:
             async with asyncio.timeout(self._timeout_seconds):
                 body = await self._fetch()
             if not has_sample(body):
-                raise Malformed("no_samples", f"{self.name} answered without one valid sample: {_beginning(body)}")
+                raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except TimeoutError as error:
-            failure: SourceError = TimedOut("deadline", f"{self.name} took longer than {self._timeout_seconds:g} s")
+            failure: SourceError = TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s")
             self._note(started, failure)
             raise failure from error
         except SourceError as error:
@@ -99,25 +99,25 @@ class DcgmSource:
             # No redirects: the upstream is the one that was configured.
             async with self._session.get(self._url, allow_redirects=False) as response:
                 if response.status != 200:  # noqa: PLR2004
-                    raise Unavailable("http_status", f"{self.name} answered with HTTP status {response.status}")
+                    raise Unavailable("http_status", f"HTTP status {response.status}")
                 return await self._body(response)
         except aiohttp.ClientPayloadError as error:
-            raise Malformed("truncated", f"{self.name}: the answer was cut off: {error}") from error
+            raise Malformed("truncated", f"the answer was cut off: {error}") from error
         except aiohttp.ClientConnectorError as error:
             refused = isinstance(error.os_error, ConnectionRefusedError)
             raise Unavailable(
                 "refused" if refused else "unreachable",
-                f"{self.name}: nobody listens there; is dcgm-exporter running, and on this address?"
+                "nobody listens there; is dcgm-exporter running, and on this address?"
                 if refused
-                else f"{self.name}: {error.os_error}",
+                else str(error.os_error),
             ) from error
         except aiohttp.ClientConnectionError as error:
-            raise Unavailable("unreachable", f"{self.name}: {_one_line(error)}") from error
+            raise Unavailable("unreachable", _one_line(error)) from error
         except aiohttp.ClientError as error:
-            raise Malformed("garbage", f"{self.name} does not answer in HTTP: {_one_line(error)}") from error
+            raise Malformed("garbage", f"no answer in HTTP: {_one_line(error)}") from error
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        unpack = _unpacker(response.headers.get("Content-Encoding", ""), self.name)
+        unpack = _unpacker(response.headers.get("Content-Encoding", ""))
         chunks: list[bytes] = []
         size = 0
         async for chunk in response.content.iter_any():
@@ -126,18 +126,17 @@ class DcgmSource:
             size += len(data)
             if size > self._max_bytes:
                 response.close()
-                raise Malformed("oversize", f"{self.name}: more than --dcgm.max-bytes {self._max_bytes}")
+                raise Malformed("oversize", f"more than --dcgm.max-bytes {self._max_bytes}")
             chunks.append(data)
         if unpack and not unpack.eof:
-            raise Malformed("truncated", f"{self.name}: the compressed answer was cut off")
+            raise Malformed("truncated", "the compressed answer was cut off")
         return b"".join(chunks)
 
 
 class _Unpacker:
     """gzip, with a limit on what comes out. A broken stream is a failure of the source."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)
 
     @property
@@ -148,17 +147,17 @@ class _Unpacker:
         try:
             return self._stream.decompress(data, most)
         except zlib.error as error:
-            raise Malformed("encoding", f"{self._name}: not gzip, though it says so: {error}") from error
+            raise Malformed("encoding", f"not gzip, though it says so: {error}") from error
 
 
-def _unpacker(encoding: str, name: str) -> _Unpacker | None:
+def _unpacker(encoding: str) -> _Unpacker | None:
     match encoding.strip().lower():
         case "" | "identity":
             return None
         case "gzip" | "x-gzip":
-            return _Unpacker(name)
+            return _Unpacker()
         case other:
-            raise Malformed("encoding", f"{name}: Content-Encoding {other[:20]!r} was not asked for")
+            raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for")
 
 
 def _beginning(body: bytes) -> str:

@@ -1,0 +1,30 @@
+# The base of both stages: any image with Python 3.11 or later, as python3, and its venv module.
+ARG BASE=docker.io/library/python:3.13-slim
+
+FROM ${BASE} AS build
+COPY requirements.lock /src/
+# --target instead of the environment itself: what runs needs neither pip nor an environment
+RUN python3 -m venv /src/venv \
+    && /src/venv/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: --target /opt/exporter \
+        -r /src/requirements.lock \
+    && rm -rf /opt/exporter/bin
+COPY exporter /opt/exporter/exporter
+# compiled here: the root file system is read-only when it runs
+RUN python3 -m compileall -q -j 0 /opt/exporter
+
+FROM ${BASE}
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="pod-gpu-metrics-exporter" \
+    org.opencontainers.image.description="dcgm-exporter's GPU metrics with the pod, namespace and container that own each GPU" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}"
+COPY --from=build /opt/exporter /opt/exporter
+COPY LICENSE /opt/exporter/LICENSE
+ENV PYTHONPATH=/opt/exporter PYTHONDONTWRITEBYTECODE=1
+WORKDIR /
+EXPOSE 9400
+# No USER: the kubelet's socket is in a folder of uid 0. It needs no capability, and with a socket that another user may
+# open, any user will do.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=5s CMD ["python3", "-m", "exporter", "healthcheck"]
+ENTRYPOINT ["python3", "-m", "exporter"]
+CMD ["serve"]

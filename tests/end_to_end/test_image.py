@@ -1,0 +1,131 @@
+"""The image, built without a container engine, run without a capability and on a read-only root file system."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from exporter.simulator.node import SimulatedNode
+from tests.conftest import ROOT, real
+from tests.end_to_end.test_prometheus import free_port
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+FOLDER = ROOT / ".cache" / "image"
+STORE = ["--root", str(FOLDER / "storage"), "--runroot", str(FOLDER / "run"), "--storage-driver", "vfs"]
+IMAGE = "localhost/pod-gpu-metrics-exporter"
+# What a container runtime does with `readOnlyRootFilesystem`, a mounted folder and `drop: [ALL]`, in a mount namespace
+# of its own: nothing of it is left when the program ends.
+RUN_LOCKED_DOWN = """
+mount --make-rprivate /
+mount --bind "$1" "$1"
+mount --bind "$2" "$1/var/lib/kubelet/pod-resources"
+mount -o remount,bind,ro "$1"
+root=$1; shift 2
+exec chroot "$root" setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs \
+    env -i PATH=/usr/local/bin:/usr/bin:/bin PYTHONPATH=/opt/exporter PYTHONDONTWRITEBYTECODE=1 "$@"
+"""
+
+
+def buildah(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["buildah", *STORE, *arguments], capture_output=True, text=True, check=check, timeout=240, env=os.environ
+    )
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    for program in ("mmdebstrap", "podman", "buildah", "setpriv"):
+        real(program)
+    if os.geteuid() != 0:
+        real("root-to-build-an-image-with")
+    built = subprocess.run([ROOT / "tests" / "build-image", FOLDER, IMAGE], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return IMAGE
+
+
+@dataclass
+class Running:
+    container: str
+    process: asyncio.subprocess.Process
+    base: str
+
+
+@pytest.fixture
+async def exporter(image: str, simulated: SimulatedNode) -> AsyncIterator[Running]:
+    container = buildah("from", "--quiet", image).stdout.strip()
+    root = Path(buildah("mount", container).stdout.strip())
+    (root / "var/lib/kubelet/pod-resources").mkdir(parents=True)
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *("unshare", "--mount", "sh", "-euc", RUN_LOCKED_DOWN, "sh", str(root), str(simulated.socket.parent)),
+        *(
+            "python3",
+            "-m",
+            "exporter",
+            "serve",
+            f"--web.listen-address=127.0.0.1:{port}",
+            f"--dcgm.url={simulated.url}",
+        ),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    line = (await process.stderr.readline()).decode()
+    assert "msg=listening" in line, line + (await process.stderr.read()).decode()
+    yield Running(container, process, f"http://127.0.0.1:{port}")
+    process.kill()
+    await process.wait()
+    buildah("umount", container)
+    buildah("rm", container)
+
+
+async def test_it_serves_without_a_capability_and_on_a_read_only_root(exporter: Running) -> None:
+    async with aiohttp.ClientSession() as session, session.get(f"{exporter.base}/gpu/metrics") as response:
+        assert response.status == 200
+        page = await response.text()
+    assert re.search(r'DCGM_FI_DEV_POWER_USAGE\{.*pod="[a-z0-9-]+"', page)
+    assert 'source_up{source="kubelet"} 1\n' in page
+    status = Path(f"/proc/{exporter.process.pid}/status").read_text()
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    assert re.search(r"^CapBnd:\s+0+$", status, re.MULTILINE)
+    assert re.search(r"^Uid:\s+0\s", status, re.MULTILINE)
+    mounts = Path(f"/proc/{exporter.process.pid}/mountinfo").read_text()
+    assert re.search(r" / ro,", mounts), mounts
+
+
+async def test_its_healthcheck_tells_a_healthy_one_from_a_stuck_one(exporter: Running) -> None:
+    address = exporter.base.removeprefix("http://")
+
+    def healthcheck() -> subprocess.CompletedProcess[str]:
+        command = ["python3", "-m", "exporter", "healthcheck", f"--web.listen-address={address}"]
+        return buildah(
+            "run", "--isolation", "chroot", "--cap-drop=ALL", exporter.container, "--", *command, check=False
+        )
+
+    healthy = await asyncio.to_thread(healthcheck)
+    assert healthy.returncode == 0, healthy.stderr
+    exporter.process.send_signal(signal.SIGSTOP)
+    stuck = await asyncio.to_thread(healthcheck)
+    assert stuck.returncode == 1
+    assert "does not answer" in stuck.stderr
+    exporter.process.send_signal(signal.SIGCONT)
+
+
+def test_the_image_says_what_it_is(image: str) -> None:
+    text = buildah("inspect", "--type", "image", image).stdout
+    for part in ("org.opencontainers.image.title", "Apache-2.0", "healthcheck", '"9400/tcp"'):
+        assert part in text
+
+
+def test_hadolint() -> None:
+    program = shutil.which("hadolint", path=f"{ROOT}/.venv/bin:{os.environ['PATH']}") or str(real("hadolint"))
+    ended = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "")
