@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 from aiohttp import web
 
 from exporter.model import JoinedPage
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from tests.conftest import config_of, real, running
+from tests.conftest import ROOT, config_of, real, running
 from tests.end_to_end.generated import joined_pages
 
 pytestmark = pytest.mark.real
@@ -118,6 +119,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         job("omitting", "/gpu/metrics", omitting[7:], honor=True, labels=OWN_LABELS),
         job("own", "/metrics", usual[7:]),
         job("nodes", "/metrics/nodes", usual[7:]),
+        *shipped_jobs("shipped", usual[7:]),
+        *shipped_jobs("dishonored", usual[7:], honor_labels=False),
         *(job(f"generated-{i}", f"/{i}", f"127.0.0.1:{pages.server_port}") for i in range(len(generated))),
     ]
     folder = tmp_path_factory.mktemp("prometheus")
@@ -159,6 +162,20 @@ def job(
         "honor_labels": honor,
         "static_configs": [{"targets": [target], "labels": labels or {}}],
     }
+
+
+def shipped_jobs(prefix: str, target: str, **changes: Any) -> list[dict[str, Any]]:
+    """deploy/prometheus/scrape-config.yaml as it stands, with our target, as a pod's discovery would label it."""
+    shipped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
+    return [
+        {
+            **found,
+            **changes,
+            "job_name": f"{prefix}-{found['job_name']}",
+            "static_configs": [{"targets": [target], "labels": OWN_LABELS}],
+        }
+        for found in shipped
+    ]
 
 
 def wait_for_scrapes(scraped: Scraped, process: subprocess.Popen[bytes], log: Path, jobs: int) -> None:
@@ -227,6 +244,40 @@ def test_the_mapping_families(scraped: Scraped) -> None:
     }
     assert by_pod == expected
     assert {(labels["gpu_id"], labels["pod_name"]) for labels, _ in scraped.query("gpu_node_1_info")} == expected
+
+
+def test_the_shipped_scrape_config_makes_the_owner_the_pod(scraped: Scraped) -> None:
+    found = scraped.query('DCGM_FI_DEV_FB_USED{job="shipped-gpu"}')
+    assert {labels["metrics_path"] for labels, _ in found} == {"/gpu/metrics"}
+    owned = [labels for labels, _ in found if "pod" in labels]
+    assert owned
+    assert all(not name.startswith("exported_") for labels, _ in found for name in labels)
+    assert "exporter-x" not in {labels["pod"] for labels in owned}
+    # the exporter's own rows keep the exporter's own pod, the mapping rows the owner's
+    assert {
+        labels["pod"] for labels, _ in scraped.query('process_resident_memory_bytes{job="shipped-gpu-exporter"}')
+    } == {"exporter-x"}
+    owners = {pod.name for pod in scraped.node.world.pods}
+    assert {labels["pod"] for labels, _ in scraped.query('pod_gpu_info{job="shipped-gpu-exporter"}')} <= owners
+
+
+def test_the_two_pages_of_one_target_do_not_overwrite_each_other(scraped: Scraped) -> None:
+    up = scraped.query('up{job=~"shipped-.*"}')
+    assert {labels["metrics_path"] for labels, _ in up} == {"/gpu/metrics", "/metrics"}
+
+
+def test_without_honor_labels_the_owner_arrives_as_exported_pod(scraped: Scraped) -> None:
+    found = [labels for labels, _ in scraped.query('DCGM_FI_DEV_FB_USED{job="dishonored-gpu"}')]
+    assert {labels["pod"] for labels in found} == {"exporter-x"}
+    honored = [labels for labels, _ in scraped.query('DCGM_FI_DEV_FB_USED{job="shipped-gpu"}')]
+    assert sorted(labels.get("exported_pod", "") for labels in found) == sorted(
+        labels.get("pod", "") for labels in honored
+    )
+    assert {name for labels in found for name in labels if name.startswith("exported_")} == {
+        "exported_pod",
+        "exported_namespace",
+        "exported_container",
+    }
 
 
 def test_generated_pages_are_taken_whole(scraped: Scraped) -> None:
