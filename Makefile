@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test lint format bench protos clean
+.PHONY: help run test lint format bench protos lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -39,6 +39,10 @@ protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
 	@mkdir -p $(OUT)/exporter/_gen
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iexporter/_gen=protos \
 		--python_out=$(OUT) --mypy_out=quiet:$(OUT) protos/*.proto
+
+lock: $(VENV)/installed-dev  ## lock the image's dependencies, with hashes, to requirements.lock
+	@$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host -o requirements.lock pyproject.toml
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,68 @@
+"""The doors of the README and of docs/migration.md: every command that starts the program, as written."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, real
+from tests.test_deploy import config_from
+
+TEXTS = (ROOT / "README.md", ROOT / "docs" / "migration.md")
+BLOCKS = [
+    block for path in TEXTS for block in re.findall(r"^```\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+]
+LINES = [line.partition("    #")[0].strip() for block in BLOCKS for line in block.splitlines()]
+COMMANDS = sorted({line for line in LINES if line.startswith("pod-gpu-metrics-exporter ")})
+
+
+def test_there_are_doors() -> None:
+    assert len(COMMANDS) >= 3
+    assert {shlex.split(command)[1] for command in COMMANDS} == {"serve", "textfile"}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_as_written(command: str) -> None:
+    real("unshare")
+    if os.geteuid() != 0:
+        real("root-to-make-namespaces-with")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
+    ended = subprocess.run(
+        ["unshare", "--mount", "--net", sys.executable, "-m", "tests.door", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=40,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert ended.returncode == 0, ended.stderr
+    label = "pod_name" if "legacy" in command else "pod"
+    assert re.search(rf'^(?:DCGM_FI_DEV_GPU_TEMP|dcgm_gpu_temp)\{{.*{label}="[a-z0-9-]+"', ended.stdout, re.MULTILINE)
+    assert ("dcgm_gpu_health{" in ended.stdout) is ("legacy" in command)
+
+
+def test_docker_run_as_written() -> None:
+    (line,) = {line for line in LINES if line.startswith("docker run ")}
+    words = shlex.split(line)
+    arguments = words[words.index("pod-gpu-metrics-exporter:0.1.0") + 1 :]
+    config = config_from(arguments)
+    folder = Path(config.kubelet_socket).parent
+    assert words[words.index("-v") + 1] == f"{folder}:{folder}:ro"
+    # what test_image.py runs it with
+    assert {"--read-only", "--cap-drop", "ALL"} <= set(words)
+
+
+def test_every_file_that_is_named_exists() -> None:
+    for path in TEXTS:
+        for name in re.findall(r"(?<![\w/.-])((?:deploy|docs)/[\w./-]+|daemonset\.yaml)", path.read_text()):
+            assert (ROOT / name.rstrip(".")).exists(), name
