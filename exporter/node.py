@@ -18,12 +18,13 @@ from pathlib import Path
 from exporter import __version__
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
-from exporter.config import LABEL_SETS, Address, Config, source_names
+from exporter.config import Config, source_names
 from exporter.errors import SourceError
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Assignment, Health, JoinedPage, Owners, Page, Snapshot
 from exporter.outputs import textfile
+from exporter.settings import LABEL_SETS, Address
 from exporter.sources import kubelet
 from exporter.sources.dcgm import DcgmSource
 from exporter.sources.kubelet import KubeletSource

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from aiohttp import web
 
-from exporter.config import Address
 from exporter.errors import ExporterError
 from exporter.model import Snapshot
 from exporter.outputs import families, gpu_metrics, mapping, own_metrics, page
+from exporter.settings import Address
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -155,7 +155,7 @@ class _Endpoints:
         snapshot = await self._collect(request)
         telemetry = self._collector.telemetry
         own = families.render((*own_metrics.families(snapshot, telemetry.rejected), *mapping.families(snapshot)))
-        why = own_metrics.complaints(snapshot)
+        why = families.complaints(snapshot)
         return _respond(request, why + own + telemetry.render_process(), TEXT_FORMAT)
 
     async def nodes(self, request: web.Request) -> web.Response:

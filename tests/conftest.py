@@ -46,7 +46,7 @@ class Exporter:
 
 def config_of(**settings: str | list[str]) -> Config:
     """A configuration by parameter names (`kubelet_socket="/x"`), on any free loopback port."""
-    from exporter.config import SETTINGS  # noqa: PLC0415
+    from exporter.settings import SETTINGS  # noqa: PLC0415
 
     names = {setting.parameter: setting.name for setting in SETTINGS}
     settings = {"web_listen_address": "127.0.0.1:0", **settings}

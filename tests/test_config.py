@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from exporter.config import SETTINGS, Address, Config, duration, load, source_names
+from exporter.config import Config, load, source_names
 from exporter.errors import ConfigError
+from exporter.settings import SETTINGS, Address, duration
 
 
 def config(

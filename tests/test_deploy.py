@@ -12,7 +12,8 @@ import yaml
 
 from exporter.cli.main import commands
 from exporter.cli.options import read_config
-from exporter.config import ENVIRONMENT_PREFIX, SETTINGS, Config
+from exporter.config import Config
+from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
 from exporter.web import build_app
 from tests.conftest import ROOT
 

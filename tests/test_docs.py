@@ -3,7 +3,7 @@
 import re
 
 from exporter.cli.main import commands
-from exporter.config import SETTINGS
+from exporter.settings import SETTINGS
 from exporter.telemetry import FAMILIES
 from tests.conftest import ROOT
 

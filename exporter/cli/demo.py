@@ -12,7 +12,8 @@ import click
 
 from exporter import node, telemetry
 from exporter.cli.options import read_config, setting_options
-from exporter.config import Address, Config
+from exporter.config import Config
+from exporter.settings import Address
 
 if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from exporter.config import ENVIRONMENT_PREFIX, SETTINGS, Config, flag_of, load
+from exporter.config import Config, flag_of, load
 from exporter.errors import ConfigError
+from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _CONFIG_FILE_ENV = ENVIRONMENT_PREFIX + "CONFIG_FILE"

@@ -8,8 +8,8 @@ import click
 
 from exporter import node, telemetry
 from exporter.cli.options import read_config, setting_options
-from exporter.config import positive_duration
 from exporter.errors import ConfigError, ExporterError
+from exporter.settings import positive_duration
 
 
 @click.command()

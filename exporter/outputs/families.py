@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from exporter.exposition.text import render_family
-from exporter.telemetry import Filled
+from exporter.model import Snapshot
+from exporter.telemetry import Filled, age_family, health_families
 
 
 def render(families: Iterable[Filled]) -> bytes:
@@ -16,4 +17,18 @@ def render(families: Iterable[Filled]) -> bytes:
             ((tuple(zip(filled.family.labels, values, strict=True)), number) for values, number in filled.samples),
         )
         for filled in families
+    )
+
+
+def slim(snapshot: Snapshot) -> bytes:
+    """The part of the exporter's own families that ends every page of GPU metrics: how its sources are."""
+    return render((*health_families(snapshot.health), age_family(snapshot.assignments_age_seconds)))
+
+
+def complaints(snapshot: Snapshot) -> bytes:
+    """Comments that say why a source is down: its reason is for people, and no label could hold it."""
+    return b"".join(
+        f"# {name} failed ({state.reason}): {' '.join(state.message.split())}\n".encode("utf-8", "replace")
+        for name, state in snapshot.health.items()
+        if state.up is False
     )

@@ -1,16 +1,14 @@
 """/gpu/metrics: the joined page, ended by the slim part of the exporter's own families."""
 
 from exporter.model import Snapshot
-from exporter.outputs.families import render as render_families
-from exporter.telemetry import age_family, health_families
+from exporter.outputs.families import slim
 
 
 def render(snapshot: Snapshot) -> bytes | None:
     """The page; None where every GPU source failed."""
     if snapshot.joined is None:
         return None
-    slim = (*health_families(snapshot.health), age_family(snapshot.assignments_age_seconds))
-    return snapshot.joined.body + render_families(slim)
+    return snapshot.joined.body + slim(snapshot)
 
 
 def why_not(snapshot: Snapshot) -> str:

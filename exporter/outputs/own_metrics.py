@@ -19,15 +19,6 @@ from exporter.telemetry import (
 )
 
 
-def complaints(snapshot: Snapshot) -> bytes:
-    """Comments that say why a source is down: its reason is for people, and no label could hold it."""
-    return b"".join(
-        f"# {name} failed ({state.reason}): {' '.join(state.message.split())}\n".encode("utf-8", "replace")
-        for name, state in snapshot.health.items()
-        if state.up is False
-    )
-
-
 def families(snapshot: Snapshot, rejected: Mapping[str, int]) -> tuple[Filled, ...]:
     """The families named pod_gpu_exporter_…; `rejected` counts since the start."""
     matches = match(snapshot.owners, snapshot.joined.subjects if snapshot.joined else ())

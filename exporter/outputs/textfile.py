@@ -6,9 +6,7 @@ from pathlib import Path
 from exporter.exposition.join import split_lines
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model import Snapshot
-from exporter.outputs import gpu_metrics, own_metrics
-from exporter.outputs.families import render as render_families
-from exporter.telemetry import age_family, health_families
+from exporter.outputs.families import complaints, slim
 
 
 def render(snapshot: Snapshot) -> bytes:
@@ -16,11 +14,9 @@ def render(snapshot: Snapshot) -> bytes:
 
     Nobody shall read yesterday's values: a file that was not replaced would show them for ever.
     """
-    page = gpu_metrics.render(snapshot)
-    if page is None:
-        own = (*health_families(snapshot.health), age_family(snapshot.assignments_age_seconds))
-        return own_metrics.complaints(snapshot) + render_families(own)
-    return without_timestamps(page)
+    if snapshot.joined is None:
+        return complaints(snapshot) + slim(snapshot)
+    return without_timestamps(snapshot.joined.body) + slim(snapshot)
 
 
 def without_timestamps(page: bytes) -> bytes:
