@@ -221,7 +221,7 @@ async def test_an_exporter_in_front_of_itself_says_so(start: Start) -> None:
         assert response.status == 508
 
 
-async def test_the_landing_page_links_what_there_is(start: Start) -> None:
+async def test_the_landing_page_links_what_there_is(start: Start, simulated: SimulatedNode) -> None:
     exporter = await start()
     _, html = await exporter.get("/")
     for path in PATHS:
@@ -230,6 +230,11 @@ async def test_the_landing_page_links_what_there_is(start: Start) -> None:
             assert (await exporter.get(path))[0] == 200
     assert "kubelet" in html
     assert "4 GPUs seen" in html
+    for gpu in simulated.world.gpus:
+        assert gpu.uuid in html
+    for pod in simulated.world.pods:
+        if any(device.startswith("GPU-") for container in pod.containers for _, device in container.devices):
+            assert f"{pod.namespace} / {pod.name} / " in html
 
 
 async def test_the_landing_page_escapes(start: Start) -> None:

@@ -6,17 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from exporter.attribution.owners import EXPLANATIONS, match
-from exporter.model import DeviceKey, Holder, Snapshot, Subject
+from exporter.model import Holder, Snapshot, Subject
+from exporter.outputs.devices import all_devices, seen_devices
 from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
 
 
 def families(snapshot: Snapshot) -> tuple[Filled, ...]:
     """The mapping families. A device without samples is there with what the kubelet alone knows of it."""
-    devices = _devices(snapshot)
+    devices = all_devices(snapshot)
     return (
         Filled(
             DEVICE_OWNERS,
-            tuple(((key.uuid, key.instance), float(len(_holders(snapshot, key)))) for key, _ in devices),
+            tuple(((subject.uuid, subject.instance), float(len(_holders(snapshot, subject)))) for subject in devices),
         ),
         Filled(MAP_INFO, _map_info(snapshot)),
         Filled(
@@ -27,19 +28,19 @@ def families(snapshot: Snapshot) -> tuple[Filled, ...]:
                         holder.owner.namespace,
                         holder.owner.pod,
                         holder.owner.container,
-                        key.uuid,
+                        subject.uuid,
                         subject.index,
                         subject.device,
                         subject.model,
                         holder.resource,
-                        key.instance,
+                        subject.instance,
                         subject.profile,
                         snapshot.node,
                     ),
                     1.0,
                 )
-                for key, subject in devices
-                for holder in _holders(snapshot, key)
+                for subject in devices
+                for holder in _holders(snapshot, subject)
             ),
         ),
     )
@@ -88,8 +89,8 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
         ],
         "seen": [
             {
-                "uuid": key.uuid,
-                "gpu_i_id": key.instance,
+                "uuid": subject.uuid,
+                "gpu_i_id": subject.instance,
                 "gpu_i_profile": subject.profile,
                 "gpu": subject.index,
                 "device": subject.device,
@@ -106,9 +107,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                     for holder in holders
                 ],
             }
-            for key, subject, holders in (
-                (key, subject, _holders(snapshot, key)) for key, subject in _devices(snapshot, seen_only=True)
-            )
+            for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
         ],
     }
 
@@ -119,41 +118,17 @@ def _why_idle(snapshot: Snapshot) -> str:
     return "the kubelet names no container that holds this device"
 
 
-def _holders(snapshot: Snapshot, key: DeviceKey) -> tuple[Holder, ...]:
-    return snapshot.owners.of(key.uuid, key.instance)
-
-
-def _devices(snapshot: Snapshot, *, seen_only: bool = False) -> list[tuple[DeviceKey, Subject]]:
-    """Every device once, by index: those seen in samples, then those that only the kubelet names."""
-    found: dict[DeviceKey, Subject] = {}
-    for subject in snapshot.joined.subjects if snapshot.joined else ():
-        if subject.uuid:
-            known = found.setdefault(subject.key, subject)
-            # NvLink rows know less of their GPU than others do
-            found[subject.key] = replace(
-                known,
-                index=known.index or subject.index,
-                device=known.device or subject.device,
-                model=known.model or subject.model,
-                profile=known.profile or subject.profile,
-            )
-    if not seen_only:
-        for key in snapshot.owners.holders:
-            found.setdefault(key, Subject(uuid=key.uuid, instance=key.instance))
-    return sorted(found.items(), key=lambda item: (_number(item[1].index), _number(item[0].instance), item[0]))
-
-
-def _number(text: str) -> tuple[int, str]:
-    return (int(text), "") if text.isascii() and text.isdigit() and len(text) < 10 else (10**9, text)  # noqa: PLR2004
+def _holders(snapshot: Snapshot, device: Subject) -> tuple[Holder, ...]:
+    return snapshot.owners.of(device.uuid, device.instance)
 
 
 def _map_info(snapshot: Snapshot) -> tuple[tuple[tuple[str, ...], float], ...]:
     rows = {
         (
-            (key.uuid, subject.model, holder.owner.namespace, snapshot.node, holder.owner.pod),
+            (subject.uuid, subject.model, holder.owner.namespace, snapshot.node, holder.owner.pod),
             1.0,
         ): None
-        for key, subject in _devices(snapshot)
-        for holder in _holders(snapshot, key)
+        for subject in all_devices(snapshot)
+        for holder in _holders(snapshot, subject)
     }
     return tuple(rows)

@@ -3,7 +3,8 @@
 from html import escape
 
 from exporter import __version__
-from exporter.model import Snapshot
+from exporter.model import Snapshot, Subject
+from exporter.outputs.devices import seen_devices
 
 LINKS = (
     ("/gpu/metrics", "GPU metrics with pod, namespace and container"),
@@ -27,6 +28,10 @@ table {{ border-collapse: collapse; }} td, th {{ padding: .2rem 1rem .2rem 0; te
 <table><tr><th>source</th><th>state</th><th></th></tr>
 {sources}
 </table>
+<h2>GPUs</h2>
+<table><tr><th>GPU</th><th>model</th><th>UUID</th><th>instance</th><th>held by (namespace / pod / container)</th></tr>
+{gpus}
+</table>
 <h2>Endpoints</h2>
 <table>
 {links}
@@ -37,8 +42,8 @@ table {{ border-collapse: collapse; }} td, th {{ padding: .2rem 1rem .2rem 0; te
 
 def render(snapshot: Snapshot) -> str:
     """The page of this moment."""
-    subjects = snapshot.joined.subjects if snapshot.joined else ()
-    gpus = {subject.uuid for subject in subjects if subject.uuid}
+    devices = seen_devices(snapshot)
+    gpus = {subject.uuid for subject in devices}
     held = {uuid for uuid in gpus if any(key.uuid == uuid for key in snapshot.owners.holders)}
     return _HTML.format(
         version=escape(__version__),
@@ -49,7 +54,20 @@ def render(snapshot: Snapshot) -> str:
             f"<td>{escape(state.message)}</td></tr>"
             for name, state in snapshot.health.items()
         ),
+        gpus="\n".join(_device_row(snapshot, subject) for subject in devices),
         links="\n".join(
             f'<tr><td><a href="{path}">{path}</a></td><td>{escape(text)}</td></tr>' for path, text in LINKS
         ),
     )
+
+
+def _device_row(snapshot: Snapshot, subject: Subject) -> str:
+    owners = [
+        f"{holder.owner.namespace} / {holder.owner.pod} / {holder.owner.container}"
+        + (" (share)" if holder.shared else "")
+        for holder in snapshot.owners.of(subject.uuid, subject.instance)
+    ]
+    instance = f"{subject.instance} ({subject.profile})" if subject.instance else ""
+    cells = [escape(text) for text in (subject.index, subject.model, subject.uuid, instance)]
+    cells.append("<br>".join(map(escape, owners)) or "nobody")
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

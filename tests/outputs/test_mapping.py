@@ -63,10 +63,26 @@ def test_a_device_without_samples_is_there_with_the_kubelets_word() -> None:
         assert f'UUID="{UUID}",gpu="",device="",modelName=""' in text_of(given)
 
 
-def test_devices_are_ordered_by_index_as_a_number() -> None:
-    subjects = [Subject(uuid=f"GPU-{index}", index=str(index)) for index in (10, 2, 0)]
-    text = text_of(snapshot({}, *subjects))
-    assert [line.split('"')[1] for line in text.splitlines() if "{" in line] == ["GPU-0", "GPU-2", "GPU-10"]
+def test_devices_are_ordered_by_index_and_instance_as_numbers_and_the_unknown_last() -> None:
+    subjects = [
+        Subject(uuid="GPU-10", index="10"),
+        Subject(uuid="GPU-2", index="2", instance="11"),
+        Subject(uuid="GPU-2", index="2", instance="7"),
+        Subject(uuid="GPU-2", index="2"),
+        Subject(uuid="GPU-x", index="x"),
+        Subject(uuid="GPU-0", index="0"),
+    ]
+    text = text_of(snapshot({"GPU-1": TI}, *subjects))
+    found = [line.split('"')[1:4:2] for line in text.splitlines() if line.startswith("pod_gpu_device_owners{")]
+    assert found == [
+        ["GPU-0", ""],
+        ["GPU-2", ""],
+        ["GPU-2", "7"],
+        ["GPU-2", "11"],
+        ["GPU-10", ""],
+        ["GPU-x", ""],
+        ["GPU-1", ""],
+    ]
 
 
 @pytest.mark.parametrize(

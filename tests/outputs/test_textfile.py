@@ -17,7 +17,11 @@ def test_it_replaces_the_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "gpu.prom"
     path.write_text("old")
     before = path.stat().st_ino
-    write(path, b"new\n")
+    mask = os.umask(0o077)  # a service's umask must not lock node-exporter out
+    try:
+        write(path, b"new\n")
+    finally:
+        os.umask(mask)
     assert path.read_bytes() == b"new\n"
     assert path.stat().st_mode & 0o777 == 0o644
     assert path.stat().st_ino != before

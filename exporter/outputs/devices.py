@@ -1,0 +1,43 @@
+"""The devices of a snapshot, each once and in stable order: what every output that lists devices shares."""
+
+from dataclasses import replace
+
+from exporter.model import DeviceKey, Snapshot, Subject
+
+_MAX_INDEX_DIGITS = 9
+
+
+def seen_devices(snapshot: Snapshot) -> list[Subject]:
+    """Every device that samples speak of, by GPU index, then by MIG instance."""
+    found: dict[DeviceKey, Subject] = {}
+    for subject in snapshot.joined.subjects if snapshot.joined else ():
+        if subject.uuid:
+            known = found.setdefault(subject.key, subject)
+            # NvLink rows know less of their GPU than others do
+            found[subject.key] = replace(
+                known,
+                index=known.index or subject.index,
+                device=known.device or subject.device,
+                model=known.model or subject.model,
+                profile=known.profile or subject.profile,
+            )
+    return sorted(found.values(), key=_order)
+
+
+def all_devices(snapshot: Snapshot) -> list[Subject]:
+    """The same, and those that only the kubelet names, with what it alone knows."""
+    seen = seen_devices(snapshot)
+    known = {subject.key for subject in seen}
+    unseen = (Subject(uuid=key.uuid, instance=key.instance) for key in snapshot.owners.holders if key not in known)
+    return sorted((*seen, *unseen), key=_order)
+
+
+def _order(subject: Subject) -> tuple[object, ...]:
+    # a GPU goes before its instances, one whose index nobody said after all others
+    return (not subject.index, _number(subject.index), bool(subject.instance), _number(subject.instance), subject.key)
+
+
+def _number(text: str) -> tuple[int, str]:
+    """Numbers by size; what is no number after them."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_INDEX_DIGITS
+    return (int(text), "") if is_number else (10**_MAX_INDEX_DIGITS, text)
