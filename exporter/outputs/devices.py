@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from exporter.attribution.owners import Unmatched, match
 from exporter.model import DeviceKey, Snapshot, Subject
 
 _MAX_INDEX_DIGITS = 9
@@ -30,6 +31,17 @@ def all_devices(snapshot: Snapshot) -> list[Subject]:
     known = {subject.key for subject in seen}
     unseen = (Subject(uuid=key.uuid, instance=key.instance) for key in snapshot.owners.holders if key not in known)
     return sorted((*seen, *unseen), key=_order)
+
+
+def why_unowned(snapshot: Snapshot, device: Subject) -> str:
+    """Why a device that samples speak of has no owner, as far as it can be known."""
+    if snapshot.assignments_age_seconds is None:
+        return "the kubelet has not answered yet"
+    if device.instance and any(
+        found.unmatched is Unmatched.MIG_UNRESOLVED for found in match(snapshot.owners, seen_devices(snapshot))
+    ):
+        return "not known: the kubelet names MIG instances of this node by ids that no sample carries"
+    return "the kubelet names no container that holds this device"
 
 
 def _order(subject: Subject) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from exporter.attribution.owners import EXPLANATIONS, match
 from exporter.model import Holder, Snapshot, Subject
-from exporter.outputs.devices import all_devices, seen_devices
+from exporter.outputs.devices import all_devices, seen_devices, why_unowned
 from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
 
 
@@ -96,7 +96,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                 "device": subject.device,
                 "model": subject.model,
                 "matched": bool(holders),
-                "reason": "" if holders else _why_idle(snapshot),
+                "reason": "" if holders else why_unowned(snapshot, subject),
                 "owners": [
                     {
                         "namespace": holder.owner.namespace,
@@ -110,12 +110,6 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
         ],
     }
-
-
-def _why_idle(snapshot: Snapshot) -> str:
-    if snapshot.assignments_age_seconds is None:
-        return "the kubelet has not answered yet"
-    return "the kubelet names no container that holds this device"
 
 
 def _holders(snapshot: Snapshot, device: Subject) -> tuple[Holder, ...]:

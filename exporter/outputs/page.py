@@ -4,7 +4,7 @@ from html import escape
 
 from exporter import __version__
 from exporter.model import Snapshot, Subject
-from exporter.outputs.devices import seen_devices
+from exporter.outputs.devices import seen_devices, why_unowned
 
 LINKS = (
     ("/gpu/metrics", "GPU metrics with pod, namespace and container"),
@@ -69,5 +69,5 @@ def _device_row(snapshot: Snapshot, subject: Subject) -> str:
     ]
     instance = f"{subject.instance} ({subject.profile})" if subject.instance else ""
     cells = [escape(text) for text in (subject.index, subject.model, subject.uuid, instance)]
-    cells.append("<br>".join(map(escape, owners)) or "nobody")
+    cells.append("<br>".join(map(escape, owners)) or escape(f"({why_unowned(snapshot, subject)})"))
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

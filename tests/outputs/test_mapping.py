@@ -113,6 +113,9 @@ def test_why_a_device_has_no_owner_and_an_id_no_sample() -> None:
     assert all(bool(row["explanation"]) is not row["matched"] for row in answer["assigned"])
     idle = next(row for row in answer["seen"] if row["uuid"] == "GPU-8")
     assert "names no container" in idle["reason"]
+    instance = Subject(uuid=UUID, instance="7")
+    (of_instance,) = mapping.debug(snapshot({"MIG-1": TI}, instance))["seen"]
+    assert of_instance["reason"].startswith("not known")
     unknown = mapping.debug(snapshot({}, WHOLE, age=None))["seen"][0]
     assert "has not answered yet" in unknown["reason"]
 
