@@ -192,10 +192,9 @@ def one_of(*allowed: str) -> Parse:
     return parse
 
 
-def one_of_any_case(*allowed: str) -> Parse:
-    """One of a few words, in any case."""
-    parse = one_of(*allowed)
-    return lambda text: parse(text.lower())
+def log_level(text: str) -> str:
+    """In any case, and `warning` as well as `warn`: LOG_LEVEL is often set for other programs too."""
+    return one_of("debug", "info", "warn", "error")({"warning": "warn"}.get(text.lower(), text.lower()))
 
 
 _A_DURATION = "a duration such as 500ms, 5s or 1m"
@@ -354,7 +353,7 @@ SETTINGS = (
     ),
     Setting(
         name="log.level",
-        parse=one_of_any_case("debug", "info", "warn", "error"),
+        parse=log_level,
         allowed="debug, info, warn or error",
         help="The least serious message that is logged.",
         default="info",

@@ -13,6 +13,7 @@ import pytest
 
 from exporter.config import Config, load
 from exporter.node import Node
+from exporter.settings import SETTINGS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.web import Server, build_app
@@ -46,8 +47,6 @@ class Exporter:
 
 def config_of(**settings: str | list[str]) -> Config:
     """A configuration by parameter names (`kubelet_socket="/x"`), on any free loopback port."""
-    from exporter.settings import SETTINGS  # noqa: PLC0415
-
     names = {setting.parameter: setting.name for setting in SETTINGS}
     settings = {"web_listen_address": "127.0.0.1:0", **settings}
     flags = {names[key]: [value] if isinstance(value, str) else value for key, value in settings.items()}

@@ -59,6 +59,7 @@ def test_precedence() -> None:
         ({"NVIDIA_RESOURCE_NAMES": "nvidia.com/gpu, nvidia.com/mig-*"}, "resources",
          ("nvidia.com/gpu", "nvidia.com/mig-*")),
         ({"LOG_LEVEL": "WARN"}, "log_level", "warn"),
+        ({"LOG_LEVEL": "Warning"}, "log_level", "warn"),
         ({"DCGM_HOST": "h"}, "dcgm_urls", ("http://h:9400/metrics",)),
         ({"DCGM_HOST": "h", "DCGM_PORT": "9500", "DCGM_METRICS_ENDPOINT": "x/y"}, "dcgm_urls", ("http://h:9500/x/y",)),
         ({"DCGM_HOST": "::1", "DCGM_PORT": "9500"}, "dcgm_urls", ("http://[::1]:9500/metrics",)),

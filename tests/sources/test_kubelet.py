@@ -196,16 +196,21 @@ async def test_something_else_on_the_socket(tmp_path: Path, make: Make) -> None:
     assert source.health.reason in ("unreachable", "garbage", "deadline")
 
 
-async def test_permission(tmp_path: Path, make: Make) -> None:
-    if os.geteuid() == 0:
-        # root may open everything; what a user gets is in test_reasons, by the text that grpc gives
-        assert os.access(tmp_path, os.W_OK)
-        return
-    tmp_path.chmod(0)
+async def test_permission(kubelet: SimulatedKubelet, make: Make, tmp_path: Path) -> None:
+    await kubelet.start()
     source = make()
-    await ask(source)
-    tmp_path.chmod(0o700)
-    assert source.health.reason == "permission"
+    root = os.geteuid() == 0
+    tmp_path.chmod(0)  # as the kubelet's folder is to everyone but root
+    if root:
+        os.seteuid(65534)
+    try:
+        await ask(source)
+    finally:
+        if root:
+            os.seteuid(0)
+        tmp_path.chmod(0o700)
+    assert (source.health.up, source.health.reason) == (False, "permission")
+    assert "run as root" in source.health.message
 
 
 async def test_a_fresh_answer_is_not_asked_for_again(kubelet: SimulatedKubelet, make: Make) -> None:

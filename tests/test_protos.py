@@ -1,0 +1,73 @@
+"""The interface definitions: packages, services and field numbers are the kubelet's contract."""
+
+from typing import Any
+
+import grpc
+import grpc_testing
+import pytest
+
+from exporter._gen import podresources_v1_pb2 as v1
+from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter.sources.kubelet import LIST_METHODS, parse
+from tests.sources.test_kubelet_recordings import read
+
+MESSAGES = {"v1": v1, "v1alpha1": v1alpha1}
+FIELDS = {
+    "v1": {
+        "ListPodResourcesRequest": {},
+        "ListPodResourcesResponse": {"pod_resources": 1},
+        "AllocatableResourcesRequest": {},
+        "AllocatableResourcesResponse": {"devices": 1, "cpu_ids": 2, "memory": 3},
+        "GetPodResourcesRequest": {"pod_name": 1, "pod_namespace": 2},
+        "GetPodResourcesResponse": {"pod_resources": 1},
+        "PodResources": {"name": 1, "namespace": 2, "containers": 3, "cpu_ids": 4, "memory": 5},
+        "ContainerResources": {"name": 1, "devices": 2, "cpu_ids": 3, "memory": 4, "dynamic_resources": 5},
+        "ContainerDevices": {"resource_name": 1, "device_ids": 2, "topology": 3},
+        "ContainerMemory": {"memory_type": 1, "size": 2, "topology": 3},
+        "TopologyInfo": {"nodes": 1},
+        "NUMANode": {"ID": 1},
+        "DynamicResource": {"claim_name": 2, "claim_namespace": 3, "claim_resources": 4},
+        "ClaimResource": {"cdi_devices": 1, "driver_name": 2, "pool_name": 3, "device_name": 4, "share_id": 5},
+        "CDIDevice": {"name": 1},
+    },
+    "v1alpha1": {
+        "ListPodResourcesRequest": {},
+        "ListPodResourcesResponse": {"pod_resources": 1},
+        "PodResources": {"name": 1, "namespace": 2, "containers": 3},
+        "ContainerResources": {"name": 1, "devices": 2},
+        "ContainerDevices": {"resource_name": 1, "device_ids": 2},
+    },
+}
+METHODS = {"v1": ["List", "GetAllocatableResources", "Get"], "v1alpha1": ["List"]}
+
+
+@pytest.mark.parametrize("version", MESSAGES)
+def test_field_numbers(version: str) -> None:
+    descriptor = MESSAGES[version].DESCRIPTOR
+    assert descriptor.package == version
+    assert {
+        name: {field.name: field.number for field in message.fields}
+        for name, message in descriptor.message_types_by_name.items()
+    } == FIELDS[version]
+
+
+@pytest.mark.parametrize("version", MESSAGES)
+def test_the_service_answers_a_call_as_our_client_makes_it(version: str) -> None:
+    """A servicer made from the definition alone, asked by grpc's test server."""
+    messages: Any = MESSAGES[version]
+    service = messages.DESCRIPTOR.services_by_name["PodResourcesLister"]
+    assert [method.name for method in service.methods] == METHODS[version]
+    assert LIST_METHODS[version] == f"/{service.full_name}/List"
+
+    class Servicer:
+        def List(self, request: Any, _: grpc.ServicerContext) -> Any:  # noqa: N802 - the interface's name
+            assert not request.ListFields()
+            return messages.ListPodResourcesResponse.FromString(read("four-pods", version))
+
+    server = grpc_testing.server_from_dictionary({service: Servicer()}, grpc_testing.strict_real_time())
+    call = server.invoke_unary_unary(
+        service.methods_by_name["List"], (), messages.ListPodResourcesRequest.FromString(b""), None
+    )
+    response, _, code, _ = call.termination()
+    assert code is grpc.StatusCode.OK
+    assert parse(response.SerializeToString(), version) == parse(read("four-pods", version), version)
