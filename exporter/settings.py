@@ -194,7 +194,10 @@ def one_of(*allowed: str) -> Parse:
 
 def log_level(text: str) -> str:
     """In any case, and `warning` as well as `warn`: LOG_LEVEL is often set for other programs too."""
-    return one_of("debug", "info", "warn", "error")({"warning": "warn"}.get(text.lower(), text.lower()))
+    level = "warn" if text.lower() == "warning" else text.lower()
+    if level not in ("debug", "info", "warn", "error"):
+        raise ValueError
+    return level
 
 
 _A_DURATION = "a duration such as 500ms, 5s or 1m"
