@@ -2,8 +2,11 @@
 
 import re
 
+import click
+
 from exporter.cli.main import commands
 from exporter.settings import SETTINGS
+from exporter.simulator.pages import GENERATIONS
 from exporter.telemetry import FAMILIES
 from tests.conftest import ROOT
 
@@ -30,3 +33,9 @@ def test_no_flag_in_the_readme_that_there_is_not() -> None:
 def test_every_family_of_our_own_is_in_the_readme() -> None:
     for family in FAMILIES:
         assert f"`{family.name}" in README, family.name
+
+
+def test_the_demo_offers_every_generation_that_the_simulator_writes() -> None:
+    (generation,) = (found for found in commands.commands["demo"].params if found.name == "generation")
+    assert isinstance(generation.type, click.Choice)
+    assert tuple(generation.type.choices) == GENERATIONS

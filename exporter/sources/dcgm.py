@@ -4,12 +4,14 @@ import asyncio
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 import aiohttp
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
 from exporter.exposition.join import has_sample
 from exporter.model import Health, Page
+from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
 
 ACCEPT = "text/plain;version=0.0.4"
@@ -67,23 +69,17 @@ class DcgmSource:
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except TimeoutError as error:
             failure: SourceError = TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s")
-            self._note(started, failure)
+            self._note(started, failure, time.time())
             raise failure from error
         except SourceError as error:
-            self._note(started, error)
+            self._note(started, error, time.time())
             raise
         now = time.time()
         self._note(started, None, now)
         return Page(source=self.name, body=body, read_at_seconds=now)
 
-    def _note(self, started: float, error: SourceError | None, now: float | None = None) -> None:
-        self.health = Health(
-            up=error is None,
-            reason=error.reason if error else "",
-            message=str(error) if error else "",
-            duration_seconds=time.monotonic() - started,
-            last_success_at_seconds=now or self.health.last_success_at_seconds,
-        )
+    def _note(self, started: float, error: SourceError | None, now: float) -> None:
+        self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=now)
         self._on_health(self.name, self.health)
 
     async def _fetch(self) -> bytes:
@@ -98,7 +94,7 @@ class DcgmSource:
         try:
             # No redirects: the upstream is the one that was configured.
             async with self._session.get(self._url, allow_redirects=False) as response:
-                if response.status != 200:  # noqa: PLR2004
+                if response.status != HTTPStatus.OK:
                     raise Unavailable("http_status", f"HTTP status {response.status}")
                 return await self._body(response)
         except aiohttp.ClientPayloadError as error:

@@ -30,6 +30,7 @@ from exporter.attribution.retention import (
 )
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
 from exporter.model import Assignment, Health, Owner, PodResources
+from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
 from exporter.telemetry import log
 
@@ -155,9 +156,7 @@ class KubeletSource:
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
             self._answered_on = identity
             self._connection_lost = False
-            self._set_health(
-                Health(up=True, duration_seconds=self._clock() - started, last_success_at_seconds=time.time())
-            )
+            self._set_health(started, None)
         self._attempted_at = self._clock()
         return self.health
 
@@ -172,19 +171,11 @@ class KubeletSource:
         self._retained = failed(self._retained, now=self._clock(), max_stale_seconds=max_stale)
         if held and not self._retained.assignments:
             log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
-        self._set_health(
-            Health(
-                up=False,
-                reason=error.reason,
-                message=str(error),
-                duration_seconds=self._clock() - started,
-                last_success_at_seconds=self.health.last_success_at_seconds,
-            )
-        )
+        self._set_health(started, error)
 
-    def _set_health(self, health: Health) -> None:
-        self.health = health
-        self._on_health(NAME, health)
+    def _set_health(self, started: float, error: SourceError | None) -> None:
+        self.health = health_after(self.health, error, took_seconds=self._clock() - started, now_seconds=time.time())
+        self._on_health(NAME, self.health)
 
     def _socket_identity(self) -> tuple[int, int, int] | None:
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.exposition.join import has_sample
 from exporter.model import Health, Page
+from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
 
 # A file that was written in place is left alone for this long after its last change.
@@ -69,12 +70,8 @@ class PromFileSource:
         return page
 
     def _note(self, started: float, error: SourceError | None) -> None:
-        self.health = Health(
-            up=error is None,
-            reason=error.reason if error else "",
-            message=str(error) if error else "",
-            duration_seconds=time.monotonic() - started,
-            last_success_at_seconds=self.health.last_success_at_seconds if error else self._clock(),
+        self.health = health_after(
+            self.health, error, took_seconds=time.monotonic() - started, now_seconds=self._clock()
         )
         self._on_health(self.name, self.health)
 

@@ -1,0 +1,15 @@
+"""How an attempt at a source went, as every source notes it."""
+
+from exporter.errors import SourceError
+from exporter.model import Health
+
+
+def health_after(last: Health, error: SourceError | None, *, took_seconds: float, now_seconds: float) -> Health:
+    """The health after an attempt; `error` is None where it succeeded, `now_seconds` counts from 1970."""
+    return Health(
+        up=error is None,
+        reason=error.reason if error else "",
+        message=str(error) if error else "",
+        duration_seconds=took_seconds,
+        last_success_at_seconds=last.last_success_at_seconds if error else now_seconds,
+    )
