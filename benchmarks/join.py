@@ -9,7 +9,7 @@ from benchmarks.table import Row, median_seconds
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
-from exporter.model import Assignment, Owner, Owners
+from exporter.model import Assignment, DeviceKey, Owner, Owners
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.world import World
 from tests.reference_join import reference_join
@@ -50,7 +50,7 @@ def parse_and_render(page: str, owners: Owners) -> bytes:
                             "namespace": held[0].owner.namespace,
                             "container": held[0].owner.container,
                         }
-                        if (held := owners.of(sample.labels.get("UUID", "")))
+                        if (held := owners.of(DeviceKey(uuid=sample.labels.get("UUID", ""))))
                         else {}
                     ),
                 }
@@ -70,7 +70,7 @@ def run() -> list[Row]:
     policy = LabelPolicy()
     owners = owners_of(world)
     attribution = Attribution(owners, policy)
-    joiner = Joiner(read_subject=policy.read_subject, owner_labels=policy.owner_labels, wanted=lambda _: True)
+    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
 
     def join() -> None:
         pages.reverse()

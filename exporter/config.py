@@ -34,7 +34,19 @@ class Config:
     label_names: tuple[str, str, str]
     incoming_wins: bool
     idle_labels: bool
-    copy_shared: bool
+    sharing: str
+    sharing_gauges: tuple[str, ...]
+    sharing_counters: tuple[str, ...]
+    device_rules: str | None
+    inventory_file: str | None
+    dra: bool
+    pod_uid: bool
+    pod_labels: tuple[str, ...]
+    pods_source: str
+    kubelet_pods_socket: str
+    kubernetes_url: str | None
+    kubernetes_token_file: str
+    kubernetes_ca_file: str
     families_allow: tuple[str, ...]
     families_deny: tuple[str, ...]
     log_level: str
@@ -81,7 +93,19 @@ def load(
         label_names=names,
         incoming_wins=value["labels.conflict"] == "keep",
         idle_labels=idle == "empty",
-        copy_shared=value["sharing"] == "copy",
+        sharing=value["sharing"],
+        sharing_gauges=value.get("sharing.gauges", ()),
+        sharing_counters=value.get("sharing.counters", ()),
+        device_rules=value.get("device-rules"),
+        inventory_file=value.get("inventory.file"),
+        dra=value["dra"] == "on",
+        pod_uid=value["labels.pod-uid"] == "on",
+        pod_labels=value.get("labels.pod-labels", ()),
+        pods_source=value["pods.source"],
+        kubelet_pods_socket=value["kubelet.pods-socket"],
+        kubernetes_url=value.get("kubernetes.url"),
+        kubernetes_token_file=value["kubernetes.token-file"],
+        kubernetes_ca_file=value["kubernetes.ca-file"],
         families_allow=value.get("families.allow", ()),
         families_deny=value.get("families.deny", ()),
         log_level=value["log.level"],
@@ -131,6 +155,11 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
         path = environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics"
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         found["dcgm.url"] = _Given("DCGM_HOST", (f"http://{host}:{port}/{path.removeprefix('/')}",))
+    api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
+    if api:
+        port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
+        api = f"[{api}]" if ":" in api else api
+        found["kubernetes.url"] = _Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
     for setting in SETTINGS:
         for name in (setting.also_env, setting.env):  # the exporter's own name wins
             text = environ.get(name, "").strip() if name else ""
@@ -172,20 +201,39 @@ def _text_of(value: object) -> str:
 
 def _check_together(config: Config) -> None:
     """Contradictions between settings."""
-    listening = config.listen_addresses
+    _check_addresses(config)
+    _check_names(config)
+    if (config.pod_uid or config.pod_labels) and config.pods_source == "api" and not config.kubernetes_url:
+        raise ConfigError(
+            "--pods.source: api needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+
+
+def _check_addresses(config: Config) -> None:
     for upstream in config.dcgm_urls:
         parts = urlsplit(upstream)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        for own in listening:
+        for own in config.listen_addresses:
             if port == own.port and _same_machine(parts.hostname or "", own.host):
                 raise ConfigError(
                     f"--dcgm.url: {_without_user(upstream)} is this exporter's own address ({own}): one of the two must"
                     " move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
                 )
+
+
+def _check_names(config: Config) -> None:
+    for prefix, used in (("label_", config.pod_labels), ("dra_", config.dra)):
+        for name in config.label_names if used else ():
+            if name.startswith(prefix):
+                raise ConfigError(f"--labels.names: {name!r} is not allowed; names that begin with {prefix} are taken")
+    both = set(config.sharing_gauges) & set(config.sharing_counters)
+    if both:
+        raise ConfigError(f"--sharing.gauges: {min(both)} is in --sharing.counters too; it can be divided in one way")
     for what, given in (
         ("--dcgm.url", config.dcgm_urls),
         ("--dcgm.file", config.dcgm_files),
-        ("--web.listen-address", listening),
+        ("--web.listen-address", config.listen_addresses),
     ):
         for value in given:
             if given.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):

@@ -21,11 +21,13 @@ class SourceError(ExporterError):
 
     reasons: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, retry_after_seconds: float | None = None) -> None:
+        """`retry_after_seconds` is how long the source asks to be left alone, where it says so."""
         if reason not in self.reasons:
             raise ValueError(f"{reason!r} is not a reason of {type(self).__name__}")
         super().__init__(message)
         self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Unavailable(SourceError):

@@ -3,9 +3,11 @@
 Units stand in names (`_seconds`). `None` is unknown, never 0. Tuples, not lists.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+AddedLabels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -18,12 +20,66 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Claim:
+    """A device that came through Dynamic Resource Allocation: DynamicResource and one of its ClaimResources.
+
+    `cdi_names` are the names of its CDI devices, `share` its share_id ("" where the device is not shared that way).
+    """
+
+    namespace: str
+    name: str
+    driver: str
+    pool: str
+    device: str
+    cdi_names: tuple[str, ...] = ()
+    share: str = ""
+
+    @property
+    def device_id(self) -> str:
+        """The device as Kubernetes writes it."""
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One device id in one container: ContainerDevices.resource_name and one of its .device_ids."""
+    """One device id in one container: ContainerDevices.resource_name and one of its .device_ids.
+
+    With a `claim`, the resource is the claim's driver and the id is driver/pool/device.
+    """
 
     owner: Owner
     resource: str
     device_id: str
+    claim: Claim | None = None
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What assignments are sorted by."""
+        return (self.owner, self.resource, self.device_id, self.claim is not None and self.claim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    """What a pod belongs to: an entry of its metadata.ownerReferences."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    is_controller: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodInfo:
+    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    owners: tuple[OwnerReference, ...] = ()
+    phase: str = ""
+    container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +87,13 @@ class PodResources:
     """One answer of the kubelet's List.
 
     `listed` names every pod in the answer as (namespace, name), with or without devices: a pod that is listed holds
-    what the answer says and nothing else, one that is not listed may only be missing yet.
+    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are the
+    assignments of resources that are none of this program's business (`--resources`).
     """
 
     assignments: frozenset[Assignment]
     listed: frozenset[tuple[str, str]]
+    outside: frozenset[Assignment] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -46,39 +104,114 @@ class DeviceKey:
     instance: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRef:
+    """What a device id refers to, as far as the id itself says; every field "" where it says nothing.
+
+    `uuid` is a GPU's, `mig` a MIG instance's own (its parent and GPU_I_ID are elsewhere), `device` and `index` are a
+    GPU's name (nvidia3) and number. `parent` and `profile` narrow a MIG instance down. `form` names the rule.
+    """
+
+    form: str
+    uuid: str = ""
+    mig: str = ""
+    device: str = ""
+    index: str = ""
+    instance: str = ""
+    parent: str = ""
+    profile: str = ""
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance:
+    """A MIG instance of an inventory: its UUID, its GPU instance id (GPU_I_ID of samples) and its profile (1g.10gb)."""
+
+    uuid: str
+    instance_id: str
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryGpu:
+    """A GPU of an inventory. `index` is "" where it is not known."""
+
+    uuid: str
+    index: str = ""
+    mig: tuple[MigInstance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The GPUs of the node and how they are cut, as a file or the driver tells it."""
+
+    gpus: tuple[InventoryGpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceDevice:
+    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none."""
+
+    uuid: str = ""
+    kind: str = ""
+    parent_uuid: str = ""
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSlice:
+    """A ResourceSlice: spec.driver, spec.pool (name, generation, resourceSliceCount) and its devices by name."""
+
+    driver: str
+    pool: str
+    generation: int
+    slice_count: int
+    devices: Mapping[str, SliceDevice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """An owner of a device. `shared` says that it holds a share (time slicing, MPS), not the device alone."""
 
     owner: Owner
     resource: str
     shared: bool
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnmatchedId:
-    """An assignment whose device id says nothing this program can follow, and why (a closed set of reasons)."""
+class Match:
+    """What became of one assignment.
+
+    `ref` is None for an id of unknown form, `key` where no device could be made of it. `samples` counts the samples of
+    that device that came in; where there are none, `reason` says why (a closed set), otherwise it is "".
+    """
 
     assignment: Assignment
-    reason: str
+    ref: DeviceRef | None
+    key: DeviceKey | None
+    samples: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Owners:
-    """Who holds which device, ready to be asked. A new state is a new object: compare by identity."""
+    """Who holds which device, ready to be asked. A new state is a new object: compare by identity.
+
+    `matches` says it from the kubelet's side, one entry an assignment.
+    """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    keys: Mapping[Assignment, DeviceKey] = field(default_factory=lambda: MappingProxyType({}))
-    unmatched: tuple[UnmatchedId, ...] = ()
+    matches: tuple[Match, ...] = ()
 
-    def of(self, uuid: str, instance: str = "") -> tuple[Holder, ...]:
+    def of(self, device: DeviceKey) -> tuple[Holder, ...]:
         """The holders of a device, in stable order.
 
         Whoever holds a whole GPU holds its MIG instances too; the holder of an instance never holds the GPU.
         """
-        found = self.holders.get(DeviceKey(uuid=uuid, instance=instance), ())
-        if not found and instance:
-            found = self.holders.get(DeviceKey(uuid=uuid), ())
+        found = self.holders.get(device, ())
+        if not found and device.instance:
+            found = self.holders.get(DeviceKey(uuid=device.uuid), ())
         return found
 
 
@@ -87,7 +220,8 @@ class Subject:
     """What a sample is about, read from its labels; every field "" where the sample says nothing.
 
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
-    GPU_I_PROFILE. `came_with` is the owner that the page already named (dcgm-exporter with -k, virtual GPUs).
+    GPU_I_PROFILE. `came_with` is the owner that the page already named (dcgm-exporter with -k, virtual GPUs),
+    `came_extra` what else it said of that owner (labels of the pod, a claim).
     """
 
     uuid: str = ""
@@ -99,12 +233,28 @@ class Subject:
     vgpu: str = ""
     came_with: Owner | None = None
     came_with_uid: str = ""
+    came_extra: AddedLabels = ()
     came_shared: bool = False
 
     @property
     def key(self) -> DeviceKey:
-        """The device, as the kubelet's word is looked up."""
-        return DeviceKey(uuid=self.uuid, instance=self.instance)
+        """The device, as the kubelet's word is looked up. A device without a UUID goes by its name or index."""
+        return DeviceKey(uuid=self.uuid or self.device or self.index, instance=self.instance)
+
+
+ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """What becomes of a sample: one outgoing row for each of `labels`, the labels it gains.
+
+    `values`, where there is one, works out the rows' values (`--sharing split`): it is given the series' identity and
+    the sample's value, and answers with one text a row. Otherwise every row has the value that came.
+    """
+
+    labels: tuple[AddedLabels, ...]
+    values: ShareValues | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,19 +279,39 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPage:
-    """The rewritten page and what was learnt while reading it. Valid until a page or the owners change."""
+    """The rewritten page and what was learnt while reading it. Valid until a page or the owners change.
+
+    `subjects` counts the samples that came in, by what they are about.
+    """
 
     body: bytes
-    subjects: tuple[Subject, ...]
+    subjects: Mapping[Subject, int]
     sample_count: int
     rejected: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What explanations need beside the devices: the settings that decide, and what lies outside them.
+
+    `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
+    pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out).
+    """
+
+    resources: tuple[str, ...] = ()
+    outside: tuple[Assignment, ...] = ()
+    incoming_wins: bool = False
+    has_inventory: bool = False
+    kubelet_version: str = ""
+    label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One look at the node: what every output is made from.
 
-    `joined` is None where every GPU source failed. `health` holds one entry a source, by its name.
+    `joined` is None where every GPU source failed. `health` holds one entry a source, by its name; `page_sources` are
+    the names of those of GPU samples.
     `assignments_age_seconds` is None as long as the kubelet has never answered.
     """
 
@@ -150,3 +320,5 @@ class Snapshot:
     joined: JoinedPage | None
     health: Mapping[str, Health]
     assignments_age_seconds: float | None
+    page_sources: tuple[str, ...] = ()
+    facts: Facts = field(default_factory=Facts)

@@ -6,110 +6,102 @@ dcgm-exporter(s) ──► pages ─────────┴─► join ─�
 
 import asyncio
 import logging
-import re
 import secrets
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from exporter import __version__
-from exporter.attribution.labels import Attribution, LabelPolicy
-from exporter.attribution.owners import build_owners
-from exporter.config import Config, source_names
+from exporter import __version__, assemble
+from exporter.attribution.current import CurrentOwners
+from exporter.attribution.owners import Unmatched, read_assignment
+from exporter.config import Config
 from exporter.errors import SourceError
-from exporter.exposition.join import Joiner
+from exporter.exposition.join import Joiner, Reading
 from exporter.exposition.legacy import with_gpu_health
-from exporter.model import Assignment, Health, JoinedPage, Owners, Page, Snapshot
+from exporter.model import Facts, Health, Inventory, JoinedPage, Page, SliceDevice, Snapshot, Subject
 from exporter.outputs import textfile
 from exporter.settings import LABEL_SETS, Address
-from exporter.sources import kubelet
-from exporter.sources.dcgm import DcgmSource
+from exporter.sources import kubelet, pods_api
+from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet import KubeletSource
-from exporter.sources.promfile import PromFileSource
 from exporter.telemetry import Telemetry, log
 from exporter.web import Server, build_app
 
 KUBELET_PATIENCE_SECONDS = 0.5
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
+_NO_INVENTORY = Inventory()
+_NO_SUBJECTS: Mapping[Subject, int] = {}
+_NO_SLICES: Mapping[tuple[str, str, str], SliceDevice] = {}
 
 
 class Node:
     """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, divides_counters: bool = True) -> None:
+        """`divides_counters` is off where only one page will be made: a counter's increases need two.
+
+        Raises:
+            ConfigError: a file that the configuration names cannot be used.
+        """
         self.telemetry = Telemetry()
         self.instance = f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
-        self._node_name = config.node_name
+        self._config = config
+        on_health = self.telemetry.note_health
+        rules = assemble.device_rules(config)
+        policy = assemble.label_policy(config, rules, divides_counters=divides_counters)
+        pod_labels = assemble.pod_label_policy(config)
+        self._current = CurrentOwners(policy, pod_labels, rules.rules)
         self._kubelet = KubeletSource(
             socket=config.kubelet_socket,
             timeout_seconds=config.kubelet_timeout_seconds,
             max_age_seconds=config.kubelet_max_age_seconds,
             max_stale_seconds=config.kubelet_max_stale_seconds,
             resources=config.resources,
-            on_health=self.telemetry.note_health,
+            on_health=on_health,
+            claims=config.dra,
+            read=lambda assignment: read_assignment(assignment, self._current.knowledge),
         )
-        headers = {"User-Agent": f"pod-gpu-metrics-exporter/{__version__}", "Via": f"1.1 {self.instance}"}
-        self._pages: tuple[DcgmSource | PromFileSource, ...] = (
-            *(
-                DcgmSource(
-                    name=name,
-                    url=url,
-                    timeout_seconds=config.dcgm_timeout_seconds,
-                    max_bytes=config.dcgm_max_bytes,
-                    on_health=self.telemetry.note_health,
-                    headers=headers,
-                )
-                for name, url in zip(source_names(config.dcgm_urls), config.dcgm_urls, strict=True)
-            ),
-            *(
-                PromFileSource(
-                    path=path,
-                    max_age_seconds=config.dcgm_file_max_age_seconds,
-                    max_bytes=config.dcgm_max_bytes,
-                    on_health=self.telemetry.note_health,
-                )
-                for path in config.dcgm_files
-            ),
+        self._pages = assemble.page_sources(config, self.instance, on_health)
+        self._inventory = (
+            InventoryFile(path=config.inventory_file, on_health=on_health) if config.inventory_file else None
         )
+        self._needs_pods = pod_labels is not None
+        self._pods: assemble.PodsSource | None = None
+        self._slices = assemble.slices_source(config, on_health)
         # what NVIDIA's own exporter of these label names served
         self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
-        self._policy = LabelPolicy(
-            names=config.label_names,
-            incoming_wins=config.incoming_wins,
-            idle_labels=config.idle_labels,
-            copy_shared=config.copy_shared,
-        )
         self._joiner = Joiner(
-            read_subject=self._policy.read_subject,
-            owner_labels=self._policy.owner_labels,
-            wanted=family_filter(config.families_allow, config.families_deny),
+            read_subject=policy.read_subject,
+            is_owner_label=policy.is_owner_label,
+            wanted=assemble.family_filter(config.families_allow, config.families_deny),
         )
-        self._assignments: frozenset[Assignment] = frozenset()
-        self._owners = Owners()
-        self._attribution = Attribution(self._owners, self._policy)
-        self._joined_from: tuple[tuple[Page, ...], Attribution] | None = None
+        self._reading: Reading | None = None
+        self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
         self._not_ready = "no page has been asked for yet"
 
     async def close(self) -> None:
         """End what is in flight."""
-        await asyncio.gather(self._kubelet.close(), *(source.close() for source in self._pages))
+        watches = (source for source in (self._pods, self._slices) if source is not None)
+        await asyncio.gather(*(source.close() for source in (self._kubelet, *self._pages, *watches)))
 
     async def collect(self, wait_seconds: float | None) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join."""
         began = time.monotonic()
         call = self._kubelet.begin()
         reads = tuple(source.begin() for source in self._pages)
+        watched = self._begin_watches()
         await asyncio.wait(reads, timeout=wait_seconds)
         if call is not None:
             # Once owners are known, a scrape does not wait long for newer ones.
             patience = KUBELET_PATIENCE_SECONDS if self._kubelet.assignments else wait_seconds
-            if patience is not None:
-                patience = max(0.0, min(patience, wait_seconds or patience) - (time.monotonic() - began))
-            await asyncio.wait((call,), timeout=patience)
+            await asyncio.wait((call,), timeout=_left(patience, wait_seconds, began))
+        if watched:
+            # The first page had better say all: what comes later is another series.
+            await asyncio.wait(watched, timeout=_left(KUBELET_PATIENCE_SECONDS, wait_seconds, began))
         waited = time.monotonic() - began
         health = {kubelet.NAME: _health_of(call, self._kubelet.health, waited) if call else self._kubelet.health}
         pages = []
@@ -117,14 +109,26 @@ class Node:
             health[source.name] = _health_of(read, source.health, waited)
             if health[source.name].up:
                 pages.append(read.result())
+        inventory = self._inventory.refresh() if self._inventory else _NO_INVENTORY
+        joined = self._join(tuple(pages), inventory)
+        health |= self._other_health()
         snapshot = Snapshot(
-            node=self._node_name,
-            owners=self._current_owners(),
-            joined=self._join(tuple(pages)) if pages else None,
+            node=self._config.node_name,
+            owners=self._current.owners,
+            joined=joined,
             health=health,
             assignments_age_seconds=self._kubelet.age_seconds,
+            page_sources=tuple(source.name for source in self._pages),
+            facts=Facts(
+                resources=self._config.resources,
+                outside=tuple(sorted(self._kubelet.outside, key=lambda found: found.order)),
+                incoming_wins=self._config.incoming_wins,
+                has_inventory=self._inventory is not None,
+                kubelet_version=self._kubelet.version,
+                label_problems=self._current.label_problems,
+            ),
         )
-        self._note_ready(snapshot)
+        self._note(snapshot)
         return snapshot
 
     async def why_not_ready(self) -> str:
@@ -133,38 +137,71 @@ class Node:
             await self.collect(READY_PROBE_PATIENCE_SECONDS)
         return self._not_ready
 
-    def _current_owners(self) -> Owners:
-        assignments = self._kubelet.assignments
-        if assignments is not self._assignments:
-            self._assignments = assignments
-            self._owners = build_owners(assignments)
-            self._attribution = Attribution(self._owners, self._policy)
-        return self._owners
+    def _begin_watches(self) -> tuple[asyncio.Task[None], ...]:
+        """Keep the watches open; those whose first word is still awaited."""
+        if self._needs_pods and self._pods is None:
+            self._pods = assemble.pods_source(self._config, self.telemetry.note_health)
+        begun = (source.begin() for source in (self._pods, self._slices) if source is not None)
+        return tuple(waiting for waiting in begun if waiting is not None)
 
-    def _join(self, pages: tuple[Page, ...]) -> JoinedPage:
-        # Scrapes that shared a read share the join, and its rejected lines count once.
-        joined_from = (pages, self._attribution)
-        known = self._joined_from
-        if self._joined is None or known is None or not _same(known, joined_from):
+    def _other_health(self) -> dict[str, Health]:
+        """Of the sources that are not asked on every scrape."""
+        sources = (self._inventory, self._pods, self._slices)
+        health = {source.name: source.health for source in sources if source is not None}
+        if self._needs_pods and self._pods is None:
+            health[pods_api.NAME] = Health(
+                up=False,
+                reason="missing",
+                message=f"neither {self._config.kubelet_pods_socket} (mount its folder; Kubernetes 1.37 and later)"
+                " nor a token for the Kubernetes API is there: labels of pods are left out",
+            )
+            self.telemetry.note_health(pods_api.NAME, health[pods_api.NAME])
+        return health
+
+    def _join(self, pages: tuple[Page, ...], inventory: Inventory) -> JoinedPage | None:
+        """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once."""
+        same_pages = bool(pages) and _same(self._joined_from[1:], pages)
+        if not same_pages:
             bodies = [with_gpu_health(page.body) if self._adds_gpu_health else page.body for page in pages]
-            self._joined = self._joiner.join(bodies, self._attribution)
-            self._joined_from = joined_from
-            self.telemetry.count_rejected(self._joined.rejected)
+            self._reading = self._joiner.read(bodies) if pages else None
+        reading = self._reading
+        attribution = self._current.update(
+            self._kubelet.assignments,
+            reading.subjects if reading else _NO_SUBJECTS,
+            inventory=inventory,
+            slices=self._slices.devices if self._slices else _NO_SLICES,
+            pods=self._pods.pods if self._pods else None,
+        )
+        if reading is None:
+            self._joined, self._joined_from = None, ()
+        elif not _same(self._joined_from, (attribution, *pages)):
+            self._joined = self._joiner.write(reading, attribution)
+            self._joined_from = (attribution, *pages)
+            if not same_pages:
+                self.telemetry.count_rejected(self._joined.rejected)
         return self._joined
 
-    def _note_ready(self, snapshot: Snapshot) -> None:
+    def _note(self, snapshot: Snapshot) -> None:
+        lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
+        self.telemetry.note_other_node(lost if snapshot.joined else 0)
         if self._not_ready:
-            down = (f"{name}: {state.message}" for name, state in snapshot.health.items() if not state.up)
+            down = (
+                f"{name}: {snapshot.health[name].message}"
+                for name in (kubelet.NAME, *snapshot.page_sources)
+                if not snapshot.health[name].up
+            )
             ready = snapshot.joined is not None and snapshot.health[kubelet.NAME].up
             self._not_ready = "" if ready else "not ready: " + "; ".join(down)
 
 
-def _same(one: tuple[tuple[Page, ...], Attribution], other: tuple[tuple[Page, ...], Attribution]) -> bool:
-    return (
-        one[1] is other[1]
-        and len(one[0]) == len(other[0])
-        and all(a is b for a, b in zip(one[0], other[0], strict=True))
-    )
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _left(patience_seconds: float | None, wait_seconds: float | None, began: float) -> float | None:
+    """What remains of a wait of `patience_seconds` that began with the scrape, inside the scrape's own."""
+    waits = [seconds for seconds in (patience_seconds, wait_seconds) if seconds is not None]
+    return max(0.0, min(waits) - (time.monotonic() - began)) if waits else None
 
 
 def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, waited_seconds: float) -> Health:
@@ -186,18 +223,6 @@ def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, wa
         return replace(last, up=False, reason=error.reason, message=str(error))
     result = read.result()
     return result if isinstance(result, Health) else replace(last, up=True, reason="", message="")
-
-
-def family_filter(allow: Sequence[str], deny: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a family goes out: its whole name matches one of `allow` (if there are any) and none of `deny`."""
-    allowed, denied = [re.compile(text) for text in allow], [re.compile(text) for text in deny]
-
-    def wanted(name: str) -> bool:
-        return (not allowed or any(pattern.fullmatch(name) for pattern in allowed)) and not any(
-            pattern.fullmatch(name) for pattern in denied
-        )
-
-    return wanted
 
 
 async def serve(config: Config, on_listening: Callable[[tuple[Address, ...]], None] | None = None) -> None:
@@ -230,7 +255,7 @@ async def write_textfile(config: Config, output: Path, *, interval_seconds: floa
         OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
     """
     stop = stop_event()
-    node = Node(config)
+    node = Node(config, divides_counters=not once)
     try:
         while True:
             snapshot = await node.collect(None)

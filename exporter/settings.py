@@ -83,6 +83,7 @@ class Setting:
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _MAX_PORT = 65535
 # sockaddr_un.sun_path holds 108 bytes with its closing NUL
 _MAX_SOCKET_PATH_BYTES = 107
@@ -126,6 +127,14 @@ def url(text: str) -> str:
     return text if parts.path else parts._replace(path="/metrics").geturl()
 
 
+def base_url(text: str) -> str:
+    """An absolute http or https URL that paths are put after."""
+    parts = urlsplit(url(text))
+    if parts.username or parts.password or parts.query:
+        raise ValueError
+    return text.rstrip("/")
+
+
 def socket_path(text: str) -> str:
     """A path that fits a unix socket's address; `unix://` before it is taken off."""
     path = text.removeprefix("unix://")
@@ -151,6 +160,13 @@ def positive_integer(text: str) -> int:
 def not_empty(text: str) -> str:
     """Any text but none."""
     if not text.strip():
+        raise ValueError
+    return text
+
+
+def family_name(text: str) -> str:
+    """The name of a metric family."""
+    if not _FAMILY_NAME.fullmatch(text):
         raise ValueError
     return text
 
@@ -256,6 +272,28 @@ SETTINGS = (
         metavar="GLOB",
     ),
     Setting(
+        name="device-rules",
+        parse=absolute_path,
+        allowed="an absolute path",
+        help="More rules for device ids, and more labels of samples that say which device they are of: a YAML file.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="inventory.file",
+        parse=absolute_path,
+        allowed="an absolute path",
+        help="The node's GPUs and their MIG instances, to resolve MIG-<uuid> ids: a YAML or JSON file.",
+        metavar="FILE",
+    ),
+    Setting(
+        name="dra",
+        parse=one_of("off", "on"),
+        allowed="on or off",
+        help="Devices of DRA claims too, found by ResourceSlices (Kubernetes API) or CDI names; adds dra_… labels.",
+        default="off",
+        metavar="on|off",
+    ),
+    Setting(
         name="dcgm.url",
         parse=url,
         allowed="an http or https URL such as http://127.0.0.1:9401/metrics",
@@ -331,12 +369,85 @@ SETTINGS = (
         metavar="empty|omit",
     ),
     Setting(
+        name="labels.pod-uid",
+        parse=one_of("off", "on"),
+        allowed="on or off",
+        help="Add the owner's UID as pod_uid.",
+        default="off",
+        metavar="on|off",
+    ),
+    Setting(
+        name="labels.pod-labels",
+        parse=regex,
+        allowed="a regular expression",
+        help="Add the owner's pod labels whose whole name matches one of these, as label_<name>; at most 32 a pod.",
+        repeatable=True,
+        metavar="REGEX",
+    ),
+    Setting(
+        name="pods.source",
+        parse=one_of("auto", "kubelet", "api"),
+        allowed="auto, kubelet or api",
+        help="Where pods' labels and UIDs come from: the kubelet's Pods API, the Kubernetes API, or the first of the"
+        " two that is there (auto). Used only if something needs them.",
+        default="auto",
+        metavar="auto|kubelet|api",
+    ),
+    Setting(
+        name="kubelet.pods-socket",
+        parse=socket_path,
+        allowed=f"an absolute path of at most {_MAX_SOCKET_PATH_BYTES} bytes",
+        help="The socket of the kubelet's Pods API (Kubernetes 1.37 and later). Mount its directory, not the file.",
+        default="/var/lib/kubelet/pods-api/pods-api.sock",
+        metavar="PATH",
+    ),
+    Setting(
+        name="kubernetes.url",
+        parse=base_url,
+        allowed="an http or https URL without a query",
+        help="The Kubernetes API. Default: https:// with KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.",
+        metavar="URL",
+    ),
+    Setting(
+        name="kubernetes.token-file",
+        parse=absolute_path,
+        allowed="an absolute path",
+        help="The token for the Kubernetes API; read for every request.",
+        default="/var/run/secrets/kubernetes.io/serviceaccount/token",
+        metavar="FILE",
+    ),
+    Setting(
+        name="kubernetes.ca-file",
+        parse=absolute_path,
+        allowed="an absolute path",
+        help="The certificate authority of the Kubernetes API; the system's where the file does not exist.",
+        default="/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+        metavar="FILE",
+    ),
+    Setting(
         name="sharing",
-        parse=one_of("copy", "device"),
-        allowed="copy or device",
-        help="A device with several owners: one copy of each sample per owner, or the device's sample with no owner.",
+        parse=one_of("copy", "split", "device"),
+        allowed="copy, split or device",
+        help="A device with several owners: one copy of each sample per owner (copy), the same with what adds up"
+        " divided among them (split), or the device's sample with no owner (device).",
         default="copy",
-        metavar="copy|device",
+        metavar="copy|split|device",
+    ),
+    Setting(
+        name="sharing.gauges",
+        parse=family_name,
+        allowed="a family's name",
+        help="One more family that split divides as it stands, as it does power and memory.",
+        repeatable=True,
+        metavar="NAME",
+    ),
+    Setting(
+        name="sharing.counters",
+        parse=family_name,
+        allowed="a family's name",
+        help="One more family that split divides by its increases, as it does energy.",
+        repeatable=True,
+        metavar="NAME",
     ),
     Setting(
         name="families.allow",

@@ -74,6 +74,12 @@ REJECTED = Family(
     "Lines, or parts of lines, of upstream pages that did not go out, by reason.",
     ("reason",),
 )
+POD_LABEL_PROBLEMS = Family(
+    "pod_gpu_exporter_pod_label_problems",
+    "gauge",
+    "Labels of pods that hold GPUs which could not go out as they are, by what became of them.",
+    ("reason",),
+)
 DEVICE_OWNERS = Family(
     "pod_gpu_device_owners",
     "gauge",
@@ -113,6 +119,7 @@ FAMILIES = (
     ASSIGNMENTS_AGE,
     UNMATCHED,
     REJECTED,
+    POD_LABEL_PROBLEMS,
     DEVICE_OWNERS,
     MAP_INFO,
     POD_GPU_INFO,
@@ -143,6 +150,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.rejected: Counter[str] = Counter()
+        self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
         self._process = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -153,6 +161,15 @@ class Telemetry:
         for reason in rejected.keys() - self.rejected.keys():
             log(logging.WARNING, "upstream lines rejected, from now on only counted", reason=reason)
         self.rejected.update(rejected)
+
+    def note_other_node(self, devices: int) -> None:
+        """Log once that the pages' GPUs are not this kubelet's, which nothing else would say; and the end of it."""
+        if bool(devices) is not self._other_node:
+            self._other_node = bool(devices)
+            if devices:
+                LOG.error("the page comes from another node than the kubelet's word", extra=_fields(devices=devices))
+            else:
+                LOG.info("the page comes from this node")
 
     def note_health(self, source: str, health: Health) -> None:
         """Log a source's failure once, when it begins or changes its reason, and its end."""

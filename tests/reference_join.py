@@ -23,8 +23,9 @@ class Bad(Exception):
 
 
 class Sample:
-    def __init__(self, name: str, labels: Labels, series: str, rest: str, *, exemplar: bool) -> None:
+    def __init__(self, name: str, labels: Labels, series: str, rest: str, value: str, *, exemplar: bool) -> None:
         self.name, self.labels, self.series, self.rest, self.exemplar = name, labels, series, rest, exemplar
+        self.value = value
         self.label_of = dict(labels)
 
 
@@ -99,15 +100,21 @@ def reference_join(
         if isinstance(entry, str):
             out_lines.append(entry)
             continue
-        own = [(name, value) for name, value in entry.labels if name not in policy.owner_labels]
-        for extra in next(added):
+        own = [(name, value) for name, value in entry.labels if not policy.is_owner_label(name)]
+        rows = next(added)
+        values: list[str] = []
+        for number, extra in enumerate(rows.labels):
             labels = own + [(name, escape(value)) for name, value in extra]
             identity = (entry.name, frozenset(label for label in labels if label[1]))
             if identity in seen:
                 rejected["duplicate"] += 1
                 continue
             seen.add(identity)
-            out_lines.append(write_series(entry, own, labels) + entry.rest)
+            if rows.values and not values:
+                series = repr((entry.name, sorted(label for label in own if label[1]))).encode()
+                values = [text.decode() for text in rows.values(series, entry.value.encode())]
+            rest = entry.rest.replace(entry.value, values[number], 1) if values else entry.rest
+            out_lines.append(write_series(entry, own, labels) + rest)
     return "".join(f"{line}\n" for line in out_lines).encode(), rejected
 
 
@@ -188,7 +195,7 @@ def read_sample(text: str) -> Sample:
             raise Bad("syntax")
         exemplar = True
         after = after[: position_of_word(after, upto)].rstrip(" \t")
-    return Sample(name, labels, series, after, exemplar=exemplar)
+    return Sample(name, labels, series, after, words[0], exemplar=exemplar)
 
 
 def position_of_word(text: str, number: int) -> int:

@@ -20,6 +20,7 @@ ODD_TEXT = st.text(
 METRIC_NAMES = st.sampled_from(
     (
         "DCGM_FI_DEV_POWER_USAGE",
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
         "DCGM_FI_DEV_GPU_UTIL",
         "DCGM_FI_DEV_XID_ERRORS",
         "dcgm_gpu_temp",
@@ -186,7 +187,7 @@ policies = st.builds(
     ),
     incoming_wins=st.booleans(),
     idle_labels=st.booleans(),
-    copy_shared=st.booleans(),
+    sharing=st.sampled_from(("copy", "split", "device")),
 )
 
 

@@ -29,7 +29,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         (["--no-such-flag"], "--no-such-flag: no such flag"),
         (["serve", "--kubelet.sock=/x"], "--kubelet.socket"),
         (["serve", "--web.config.file=x"], "no such flag"),
-        (["--sharing=split"], "--sharing: 'split' is not allowed; it takes copy or device"),
+        (["--sharing=halves"], "--sharing: 'halves' is not allowed; it takes copy, split or device"),
         (["--sharing=copy", "--sharing=device"], "--sharing is given 2 times"),
         (["--kubelet.timeout=soon"], "such as 500ms"),
         (["frobnicate"], "frobnicate"),

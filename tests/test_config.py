@@ -31,7 +31,7 @@ def test_defaults() -> None:
     assert found.dcgm_max_bytes == 33554432
     assert found.node_name == "host"
     assert found.label_names == ("pod", "namespace", "container")
-    assert (found.incoming_wins, found.idle_labels, found.copy_shared) == (False, True, True)
+    assert (found.incoming_wins, found.idle_labels, found.sharing) == (False, True, "copy")
     assert (found.log_level, found.log_format) == ("info", "logfmt")
 
 
@@ -43,7 +43,7 @@ def test_precedence() -> None:
         "NODE_NAME": "env",
     }
     found = config({"kubelet.socket": ["/from/flag"]}, environ, file)
-    assert (found.kubelet_socket, found.node_name, found.copy_shared) == ("/from/flag", "env", False)
+    assert (found.kubelet_socket, found.node_name, found.sharing) == ("/from/flag", "env", "device")
     assert found.log_level == "debug"
     assert config({}, environ, file).kubelet_socket == "/from/env"
     assert config({}, {"DCGM_POD_RESOURCES_KUBELET_SOCKET": "/other"}, file).kubelet_socket == "/other"
@@ -123,7 +123,7 @@ def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
         ("labels.names", "pod=namespace,namespace=pod,container=c"),
         ("labels.conflict", "maybe"),
         ("labels.idle", "on"),
-        ("sharing", "split"),
+        ("sharing", "halves"),
         ("families.allow", "("),
         ("log.level", "loud"),
     ],

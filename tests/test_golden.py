@@ -90,8 +90,8 @@ def golden(name: str, names: str, sharing: str) -> Path:
 
 
 def joined(name: str, names: str, sharing: str) -> bytes:
-    policy = LabelPolicy(names=NAMES[names], idle_labels=names == "pod", copy_shared=sharing == "copy")
-    joiner = Joiner(read_subject=policy.read_subject, owner_labels=policy.owner_labels, wanted=lambda _: True)
+    policy = LabelPolicy(names=NAMES[names], idle_labels=names == "pod", sharing=sharing)
+    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
     body = incoming(name).read_bytes()
     result = joiner.join([with_gpu_health(body) if names == "legacy" else body], Attribution(OWNERS, policy))
     assert dict(result.rejected) == {}

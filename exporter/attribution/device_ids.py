@@ -1,13 +1,24 @@
 """Device ids: what the kubelet's ContainerDevices.device_ids refer to, as a table of rules.
 
-Rules are data: the first pattern that matches the whole id wins. A rule's pattern names two groups, `uuid` (what the
-samples' UUID label holds) and `share` (present for one share of a time-sliced or MPS device).
+Rules are data. The first rule whose resource glob and whose pattern match the whole id wins; a user's own
+(`--device-rules`) come before the built-in ones. A pattern names what its parts are:
+
+- `uuid`: a GPU's UUID, `mig`: a MIG instance's own UUID;
+- `device`: a GPU's name (the samples' label `device`), `index`: its number (the label `gpu`);
+- `instance`: a MIG instance's number on that GPU (GPU_I_ID);
+- `share`: there for one share of a device (time slicing, MPS), whatever it holds.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from exporter.model import DeviceKey
+from exporter.model import DeviceRef
+
+PARTS = frozenset({"uuid", "mig", "device", "index", "instance", "share"})
+# Without one of these an id names no device.
+NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,30 +27,42 @@ class Rule:
 
     form: str
     pattern: re.Pattern[str]
+    resource: str = "*"
     uuid_prefix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRef:
-    """What an id refers to: a device, or one share of it."""
-
-    key: DeviceKey
-    shared: bool
-
-
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _SHARE = r"(?P<share>::.*)?"
 RULES = (
-    Rule("GPU-<uuid>, GPU-<uuid>::<n>", re.compile(r"(?P<uuid>GPU-[^:/\s]+)" + _SHARE)),
-    # Without an inventory a MIG id is found only where samples carry it as their UUID.
-    Rule("MIG-<uuid>, MIG-<uuid>::<n>", re.compile(r"(?P<uuid>MIG-[^:/\s]+)" + _SHARE)),
-    Rule("<uuid>", re.compile(r"(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})" + _SHARE), uuid_prefix="GPU-"),
+    Rule("GPU-<uuid>-_-<n> (gpushare)", re.compile(rf"(?P<uuid>GPU-{_UUID})(?P<share>-_-[0-9]+)")),
+    Rule("<uuid>-_-<n> (gpushare)", re.compile(rf"(?P<uuid>{_UUID})(?P<share>-_-[0-9]+)"), uuid_prefix="GPU-"),
+    Rule("GPU-<uuid>-<n> (HAMi)", re.compile(rf"(?P<uuid>GPU-{_UUID})(?P<share>-[0-9]+)")),
+    Rule("MIG-<uuid>-<n> (HAMi)", re.compile(rf"(?P<mig>MIG-{_UUID})(?P<share>-[0-9]+)")),
+    Rule("<uuid>-<n> (HAMi)", re.compile(rf"(?P<uuid>{_UUID})(?P<share>-[0-9]+)"), uuid_prefix="GPU-"),
+    Rule("GPU-<uuid>, GPU-<uuid>::<n>", re.compile(rf"(?P<uuid>GPU-[^:/\s]+){_SHARE}")),
+    Rule("<uuid>, <uuid>::<n>", re.compile(rf"(?P<uuid>{_UUID}){_SHARE}"), uuid_prefix="GPU-"),
+    # drivers before R470 named an instance by its GPU and its GPU and compute instance ids
+    Rule(
+        "MIG-GPU-<uuid>/<gi>/<ci>",
+        re.compile(rf"MIG-(?P<uuid>GPU-[^:/\s]+)/(?P<instance>[0-9]+)/[0-9]+{_SHARE}"),
+    ),
+    Rule("MIG-<uuid>, MIG-<uuid>::<n>", re.compile(rf"(?P<mig>MIG-(?!GPU-)[^:/\s]+){_SHARE}")),
+    Rule(
+        "nvidia<N>, nvidia<N>/gi<M>, /vgpu<K>",
+        re.compile(r"(?P<device>nvidia(?P<index>[0-9]+))(?:/gi(?P<instance>[0-9]+))?(?P<share>/vgpu[0-9]+)?"),
+    ),
+    Rule("<N>/vgpu", re.compile(r"(?P<index>[0-9]+)(?P<share>/vgpu)")),
 )
 
 
-def read_device_id(device_id: str) -> DeviceRef | None:
+def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES) -> DeviceRef | None:
     """What `device_id` refers to; None for a form that no rule knows."""
-    for rule in RULES:
+    for rule in rules:
         found = rule.pattern.fullmatch(device_id)
-        if found:
-            return DeviceRef(DeviceKey(uuid=rule.uuid_prefix + found["uuid"]), shared=found["share"] is not None)
+        if found and fnmatchcase(resource, rule.resource):
+            parts = {name: text for name, text in found.groupdict().items() if text is not None}
+            shared = parts.pop("share", None) is not None
+            if "uuid" in parts:
+                parts["uuid"] = rule.uuid_prefix + parts["uuid"]
+            return DeviceRef(form=rule.form, shared=shared, **parts)
     return None

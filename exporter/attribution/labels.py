@@ -7,33 +7,62 @@ one owner is mixed with half of another.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from exporter.model import DeviceKey, Holder, Owner, Owners, Subject
-
-AddedLabels = tuple[tuple[str, str], ...]
+from exporter.attribution.fields import ADDITIVE, Additive
+from exporter.attribution.sharing import CounterBook, split_gauge
+from exporter.model import AddedLabels, Claim, DeviceKey, Holder, Owner, Owners, Rows, ShareValues, Subject
 
 SHARED_LABEL = "gpu_shared"
 UID_LABEL = "pod_uid"
+# dcgm-exporter's own names for the labels of a claim
+CLAIM_LABELS = ("dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name", "dra_device_name")
+POD_LABEL_PREFIX = "label_"
 STANDARD_NAMES = ("pod", "namespace", "container")
 LEGACY_NAMES = ("pod_name", "pod_namespace", "container_name")
-UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
-MODEL_LABELS = ("modelName", "model_name")
+COPY, SPLIT, DEVICE = "copy", "split", "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleLabels:
+    """Which labels of a sample say which device it is of: for each part the labels that may hold it, best first."""
+
+    uuid: tuple[str, ...] = ("UUID", "uuid", "gpu_uuid")
+    index: tuple[str, ...] = ("gpu",)
+    device: tuple[str, ...] = ("device",)
+    instance: tuple[str, ...] = ("GPU_I_ID",)
+    profile: tuple[str, ...] = ("GPU_I_PROFILE",)
+    model: tuple[str, ...] = ("modelName", "model_name")
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every label that may say something of a device."""
+        return frozenset((*self.uuid, *self.index, *self.device, *self.instance, *self.profile, *self.model))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelPolicy:
-    """The label flags. `names` are the labels for pod, namespace and container, in that order."""
+    """The label flags. `names` are the labels for pod, namespace and container, in that order.
+
+    `sharing` is copy, split or device. `additive` says by family what split divides; `divides_counters` is off where
+    nobody sees a second page (`textfile --once`). `has_pod_labels` and `has_claims` say that label_… and dra_… labels
+    are among those that say who owns a device.
+    """
 
     names: tuple[str, str, str] = STANDARD_NAMES
     incoming_wins: bool = False
     idle_labels: bool = True
-    copy_shared: bool = True
+    sharing: str = COPY
+    additive: Mapping[str, Additive] = field(default_factory=lambda: ADDITIVE)
+    divides_counters: bool = True
+    has_pod_labels: bool = False
+    has_claims: bool = False
+    sample_labels: SampleLabels = field(default_factory=SampleLabels)
 
-    @property
-    def owner_labels(self) -> frozenset[str]:
-        """Every label that is taken off a sample before the owner's set is written."""
-        return frozenset((*self.names, *STANDARD_NAMES, *LEGACY_NAMES, UID_LABEL, SHARED_LABEL))
+    def is_owner_label(self, name: str) -> bool:
+        """Whether a label is taken off a sample before the owner's set is written."""
+        return name in self.names or name in _OWNER_LABELS or self._is_extra(name)
 
     def read_subject(self, labels: Mapping[str, str]) -> Subject:
         """What a sample is about, from its labels' names and (unescaped) values."""
@@ -46,57 +75,110 @@ class LabelPolicy:
         )
         uid = labels.get(UID_LABEL, "")
         has_owner = pod or namespace or container or uid
+        says = self.sample_labels
         return Subject(
-            uuid=first(UUID_LABELS),
-            instance=labels.get("GPU_I_ID", ""),
-            profile=labels.get("GPU_I_PROFILE", ""),
-            index=labels.get("gpu", ""),
-            device=labels.get("device", ""),
-            model=first(MODEL_LABELS),
+            uuid=first(says.uuid),
+            instance=first(says.instance),
+            profile=first(says.profile),
+            index=first(says.index),
+            device=first(says.device),
+            model=first(says.model),
             vgpu=labels.get("vgpu", ""),
             came_with=Owner(namespace=namespace, pod=pod, container=container) if has_owner else None,
             came_with_uid=uid,
+            came_extra=tuple((name, value) for name, value in labels.items() if value and self._is_extra(name)),
             came_shared=bool(labels.get(SHARED_LABEL)),
         )
+
+    def _is_extra(self, name: str) -> bool:
+        return (self.has_pod_labels and name.startswith(POD_LABEL_PREFIX)) or (self.has_claims and name in CLAIM_LABELS)
+
+
+_OWNER_LABELS = frozenset((*STANDARD_NAMES, *LEGACY_NAMES, UID_LABEL, SHARED_LABEL))
 
 
 class Attribution:
     """The kubelet's word applied to whole pages. One object for one state of owners."""
 
-    def __init__(self, owners: Owners, policy: LabelPolicy) -> None:
+    def __init__(
+        self,
+        owners: Owners,
+        policy: LabelPolicy,
+        *,
+        of_pods: Mapping[tuple[str, str], AddedLabels] = MappingProxyType({}),
+        book: CounterBook | None = None,
+    ) -> None:
+        """`of_pods`: what a pod's owners gain beside their names, by (namespace, pod). `book` outlives this object."""
         self._owners = owners
         self._policy = policy
+        self._of_pods = of_pods
+        self._book = book or CounterBook()
         self._idle: AddedLabels = tuple((name, "") for name in policy.names) if policy.idle_labels else ()
+        self._additive = (
+            {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
+        )
 
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[tuple[AddedLabels, ...]]:
-        """For each sample (family name and subject), one tuple of added labels for every row that goes out.
+    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[Rows]:
+        """For each sample (family name and subject) the rows that go out.
 
         Subjects are compared by identity first: callers pass one object for all samples of a device.
         """
-        split = _already_per_owner(samples)
-        worked_out: dict[tuple[int, bool], tuple[AddedLabels, ...]] = {}
+        per_owner_rows = _already_per_owner(samples)
+        worked_out: dict[tuple[int, bool, Additive | None], Rows] = {}
         rows = []
         for name, subject in samples:
-            per_owner = bool(subject.vgpu) or (name, subject.key) in split if split else bool(subject.vgpu)
-            memo = (id(subject), per_owner)
+            per_owner = bool(subject.vgpu) or (bool(per_owner_rows) and (name, subject.key) in per_owner_rows)
+            kind = self._additive.get(name) if self._additive else None
+            memo = (id(subject), per_owner, kind)
             found = worked_out.get(memo)
             if found is None:
-                found = worked_out[memo] = self._rows(subject, per_owner=per_owner)
+                found = worked_out[memo] = self._rows(subject, kind, per_owner=per_owner)
             rows.append(found)
         return rows
 
-    def _rows(self, subject: Subject, *, per_owner: bool) -> tuple[AddedLabels, ...]:
-        holders = self._owners.of(subject.uuid, subject.instance) if subject.uuid else ()
+    def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool) -> Rows:
+        key = subject.key
+        holders = self._owners.of(key) if key.uuid else ()
         if subject.came_with and (
             not holders or self._policy.incoming_wins or (per_owner and (len(holders) > 1 or not subject.vgpu))
         ):
-            return (self._incoming(subject, subject.came_with, holders),)
-        if not holders or (len(holders) > 1 and (per_owner or not self._policy.copy_shared)):
-            return (self._idle,)
-        if per_owner and not subject.vgpu:
+            return Rows((self._incoming(subject, subject.came_with, holders),))
+        nobody = (*self._idle, *subject.came_extra)
+        if per_owner and (not subject.vgpu or len(holders) > 1):
             # The rows beside this one carry the owners; this one is what nobody of them holds.
-            return (self._idle,)
-        return tuple(self._owner(holder.owner, shared=holder.shared) for holder in holders)
+            return Rows((nobody,))
+        if kind is Additive.COUNTER and not per_owner:
+            divided = self._counter(key, holders)
+            if divided is not None:
+                return divided
+        if not holders:
+            return Rows((nobody,))
+        if len(holders) > 1 and self._policy.sharing == DEVICE:
+            return Rows((self._idle,))
+        gauge = kind is Additive.GAUGE and len(holders) > 1
+        return Rows(tuple(map(self._holder, holders)), _gauge_values(len(holders)) if gauge else None)
+
+    def _counter(self, key: DeviceKey, holders: Sequence[Holder]) -> Rows | None:
+        """A counter's rows where it is divided: the owners' and the one without owner."""
+        is_shared = len(holders) > 1 or any(holder.shared for holder in holders)
+        if not self._policy.divides_counters:
+            return Rows((self._idle,)) if is_shared else None
+        if is_shared:
+            self._book.note_shared(key)
+        if not self._book.is_divided(key):
+            self._book.note_sole(key, holders[0].owner if holders else None)
+            return None
+        owners = tuple(holder.owner for holder in holders)
+
+        def values(series: bytes, value: bytes) -> list[bytes]:
+            return self._book.advance(key, series, owners, value)
+
+        return Rows((*map(self._holder, holders), self._idle), values)
+
+    def _holder(self, holder: Holder) -> AddedLabels:
+        labels = self._owner(holder.owner, shared=holder.shared)
+        extra = self._of_pods.get((holder.owner.namespace, holder.owner.pod), ())
+        return (*labels, *extra, *_claim_labels(holder.claim))
 
     def _owner(self, owner: Owner, *, shared: bool, uid: str = "") -> AddedLabels:
         values = (owner.pod, owner.namespace, owner.container)
@@ -109,7 +191,21 @@ class Attribution:
 
     def _incoming(self, subject: Subject, owner: Owner, holders: Sequence[Holder]) -> AddedLabels:
         holds_share = any(holder.shared and holder.owner == owner for holder in holders)
-        return self._owner(owner, shared=holds_share or subject.came_shared, uid=subject.came_with_uid)
+        labels = self._owner(owner, shared=holds_share or subject.came_shared, uid=subject.came_with_uid)
+        return (*labels, *subject.came_extra)
+
+
+def _gauge_values(parts: int) -> ShareValues:
+    def values(_: bytes, value: bytes) -> list[bytes]:
+        return split_gauge(value, parts)
+
+    return values
+
+
+def _claim_labels(claim: Claim | None) -> AddedLabels:
+    if claim is None:
+        return ()
+    return tuple(zip(CLAIM_LABELS, (claim.name, claim.namespace, claim.driver, claim.pool, claim.device), strict=True))
 
 
 def _already_per_owner(samples: Sequence[tuple[bytes, Subject]]) -> set[tuple[bytes, DeviceKey]]:
@@ -118,6 +214,6 @@ def _already_per_owner(samples: Sequence[tuple[bytes, Subject]]) -> set[tuple[by
         return set()
     owners: dict[tuple[bytes, DeviceKey], set[tuple[Owner | None, str]]] = {}
     for name, subject in samples:
-        if subject.uuid:
+        if subject.key.uuid:
             owners.setdefault((name, subject.key), set()).add((subject.came_with, subject.came_with_uid))
     return {family_and_device for family_and_device, found in owners.items() if len(found) > 1}

@@ -1,77 +1,157 @@
-"""From assignments (who was given which device id) to owners (who holds which device)."""
+"""From assignments (who was given which device id) to owners (who holds which device).
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+An id says what it refers to (device_ids.py, claims.py). Whether that is a device of this node, and which, is looked up
+here: in what samples say of themselves and in an inventory, where there is one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from exporter.attribution.device_ids import read_device_id
-from exporter.model import Assignment, DeviceKey, Holder, Owner, Owners, Subject, UnmatchedId
+from exporter.attribution.claims import read_claim
+from exporter.attribution.device_ids import RULES, Rule, read_device_id
+from exporter.attribution.seen import SeenDevices, is_part_of_instance, profile_of_resource
+from exporter.model import (
+    Assignment,
+    Claim,
+    DeviceKey,
+    DeviceRef,
+    Holder,
+    Inventory,
+    Match,
+    Owner,
+    Owners,
+    SliceDevice,
+    Subject,
+)
+
+DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
 class Unmatched(StrEnum):
-    """Why an assigned device has no samples. The values of `unmatched_devices{reason}`."""
+    """Why an assigned device has no samples. The values of `unmatched_devices{reason}`; explain.py words them."""
 
     UNKNOWN_ID = "unknown_id"
     MIG_UNRESOLVED = "mig_unresolved"
+    CLAIM_UNRESOLVED = "claim_unresolved"
+    AMBIGUOUS = "ambiguous"
+    OTHER_NODE = "other_node"
     NO_SAMPLE = "no_sample"
 
 
-EXPLANATIONS = {
-    Unmatched.UNKNOWN_ID: "the form of this device id is not known to the exporter",
-    Unmatched.MIG_UNRESOLVED: (
-        "samples name a MIG instance by its parent's UUID and GPU_I_ID, and nothing here says which instance this id"
-        " is; let dcgm-exporter map it (its flag -k): what it says is kept"
-    ),
-    Unmatched.NO_SAMPLE: "no upstream page has a sample of this device: is its dcgm-exporter among the sources?",
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What assignments are looked up in: the rules for ids, the inventory, and the devices of ResourceSlices."""
+
+    rules: Sequence[Rule] = RULES
+    inventory: Inventory = field(default_factory=Inventory)
+    slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def select(assignments: Iterable[Assignment], resources: Sequence[str]) -> frozenset[Assignment]:
-    """The assignments of resources that match one of the globs (`--resources`)."""
-    return frozenset(
-        assignment for assignment in assignments if any(fnmatchcase(assignment.resource, glob) for glob in resources)
-    )
+def select(
+    assignments: Iterable[Assignment], resources: Sequence[str]
+) -> tuple[frozenset[Assignment], frozenset[Assignment]]:
+    """The assignments of resources that match one of the globs (`--resources`), and the others.
+
+    A claim's resource is its driver; NVIDIA's driver for GPUs is always meant.
+    """
+    wanted: set[Assignment] = set()
+    outside: set[Assignment] = set()
+    for found in assignments:
+        meant = found.claim is not None and found.resource in DRA_DRIVERS
+        meant = meant or any(fnmatchcase(found.resource, glob) for glob in resources)
+        (wanted if meant else outside).add(found)
+    return frozenset(wanted), frozenset(outside)
 
 
-def build_owners(assignments: Iterable[Assignment]) -> Owners:
-    """Who holds which device. Several shares of one device in one container are one holder."""
+def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
+    """What an assignment refers to, as far as its own words say."""
+    if assignment.claim is not None:
+        return read_claim(assignment.claim, knowledge.slices)
+    ref = read_device_id(assignment.resource, assignment.device_id, knowledge.rules)
+    if ref is None:
+        return None
+    profile = profile_of_resource(assignment.resource)
+    # a compute instance is a part of a GPU instance, and samples are of the latter
+    return replace(ref, profile=profile, shared=ref.shared or is_part_of_instance(profile))
+
+
+def build_owners(
+    assignments: Iterable[Assignment],
+    subjects: Mapping[Subject, int] = MappingProxyType({}),
+    knowledge: Knowledge | None = None,
+) -> Owners:
+    """Who holds which device. Several shares of one device in one container are one holder.
+
+    Args:
+        assignments: what the kubelet handed out.
+        subjects: what the samples are about, and how many there are of each.
+        knowledge: what ids are looked up in; without it the built-in rules alone.
+    """
+    knowledge = knowledge or Knowledge()
+    refs = {found: read_assignment(found, knowledge) for found in sorted(assignments, key=lambda found: found.order)}
+    seen = SeenDevices(subjects, knowledge.inventory, [ref for ref in refs.values() if ref])
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
-    keys: dict[Assignment, DeviceKey] = {}
-    unmatched = []
-    for assignment in sorted(assignments):
-        device = read_device_id(assignment.device_id)
-        if device is None:
-            unmatched.append(UnmatchedId(assignment=assignment, reason=Unmatched.UNKNOWN_ID))
-            continue
-        keys[assignment] = device.key
-        holders.setdefault(device.key, {})[assignment.owner] = Holder(
-            owner=assignment.owner, resource=assignment.resource, shared=device.shared
-        )
+    matches = []
+    for assignment, ref in refs.items():
+        key = seen.key_of(ref) if ref else None
+        if key is not None and ref is not None:
+            of_key = holders.setdefault(key, {})
+            before = of_key.get(assignment.owner)
+            of_key[assignment.owner] = Holder(
+                owner=assignment.owner,
+                resource=assignment.resource,
+                shared=ref.shared or (before is not None and before.shared),
+                claim=assignment.claim,
+            )
+        matches.append(Match(assignment=assignment, ref=ref, key=key))
+    samples = _SamplesByKey(subjects, holders)
+    matches = [replace(match, samples=samples.of(match.key)) for match in matches]
+    other_node = _is_of_another_node(matches, seen)
     return Owners(
-        holders=MappingProxyType({key: tuple(sorted(found.values())) for key, found in holders.items()}),
-        keys=MappingProxyType(keys),
-        unmatched=tuple(unmatched),
+        holders=MappingProxyType(
+            {key: tuple(sorted(found.values(), key=lambda holder: holder.owner)) for key, found in holders.items()}
+        ),
+        matches=tuple(match if match.samples else replace(match, reason=_why(match, other_node)) for match in matches),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One assignment: the device it refers to, and why no sample speaks of that device (None where one does)."""
+class _SamplesByKey:
+    """How many samples came in for a device; a GPU's count those of its instances that nobody else holds."""
 
-    assignment: Assignment
-    key: DeviceKey | None
-    unmatched: Unmatched | None
+    def __init__(self, subjects: Mapping[Subject, int], held: Iterable[DeviceKey]) -> None:
+        self._held = frozenset(held)
+        self._of: Counter[DeviceKey] = Counter()
+        for subject, count in subjects.items():
+            key = subject.key
+            self._of[key] += count
+            if key.instance and key not in self._held:
+                self._of[DeviceKey(uuid=key.uuid)] += count
+
+    def of(self, key: DeviceKey | None) -> int:
+        return self._of[key] if key is not None else 0
 
 
-def match(owners: Owners, subjects: Iterable[Subject]) -> tuple[Match, ...]:
-    """Every assignment against the devices seen in samples."""
-    seen = {subject.key for subject in subjects}
-    seen_uuids = {key.uuid for key in seen}
-    matches = [Match(unknown.assignment, None, Unmatched(unknown.reason)) for unknown in owners.unmatched]
-    for assignment, key in owners.keys.items():
-        found = key in seen or (not key.instance and key.uuid in seen_uuids)
-        why = Unmatched.MIG_UNRESOLVED if key.uuid.startswith("MIG-") else Unmatched.NO_SAMPLE
-        matches.append(Match(assignment, key, None if found else why))
-    return tuple(sorted(matches, key=lambda found: found.assignment))
+def _is_of_another_node(matches: Sequence[Match], seen: SeenDevices) -> bool:
+    """Whether the pages' GPUs are surely not this kubelet's: both name some by UUID, and none is in both."""
+    handed_out = {match.key.uuid for match in matches if match.key and match.ref and (match.ref.uuid or match.ref.mig)}
+    unresolved = {match.key.uuid for match in matches if match.key and match.ref and seen.is_unresolved(match.ref)}
+    known = handed_out - unresolved
+    return bool(known and seen.uuids) and not known & seen.uuids
+
+
+def _why(match: Match, other_node: bool) -> str:
+    if match.ref is None:
+        return _unknown(match.assignment.claim)
+    if match.key is None:
+        return Unmatched.AMBIGUOUS
+    if match.ref.mig and match.key.uuid == match.ref.mig:
+        return Unmatched.MIG_UNRESOLVED
+    return Unmatched.OTHER_NODE if other_node else Unmatched.NO_SAMPLE
+
+
+def _unknown(claim: Claim | None) -> str:
+    return Unmatched.CLAIM_UNRESOLVED if claim else Unmatched.UNKNOWN_ID

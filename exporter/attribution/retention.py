@@ -11,10 +11,13 @@ is not gone yet. It is kept until one of these:
 Pure: every moment comes in as `now`, in seconds of any clock that never steps back.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from exporter.attribution.device_ids import read_device_id
-from exporter.model import Assignment, PodResources
+from exporter.attribution.owners import Knowledge, read_assignment
+from exporter.model import Assignment, DeviceRef, PodResources
+
+Read = Callable[[Assignment], DeviceRef | None]
 
 GRACE_SECONDS = 60.0
 STALE_WHILE_REFUSED_SECONDS = 600.0
@@ -31,19 +34,31 @@ class Retained:
     answered_at: float | None = None
 
 
-def answered(before: Retained, answer: PodResources, *, now: float, reconnected: bool) -> Retained:
+def read_by_built_in_rules(assignment: Assignment) -> DeviceRef | None:
+    """What an assignment refers to, by the rules that every node has."""
+    return read_assignment(assignment, Knowledge())
+
+
+def answered(
+    before: Retained,
+    answer: PodResources,
+    *,
+    now: float,
+    reconnected: bool,
+    read: Read = read_by_built_in_rules,
+) -> Retained:
     """The kubelet answered; `reconnected` says that the connection is not the one of the last answer."""
     unlisted = before.assignments if reconnected else before.unlisted
     reconnected_at = now if reconnected else before.reconnected_at
     if now - reconnected_at >= GRACE_SECONDS:
         unlisted = frozenset()
     if unlisted:
-        given = {assignment.device_id for assignment in answer.assignments}
+        given = _Given(answer.assignments, read)
         unlisted = frozenset(
             assignment
             for assignment in unlisted
             if (assignment.owner.namespace, assignment.owner.pod) not in answer.listed
-            and not any(_displaces(device_id, assignment.device_id) for device_id in given)
+            and not given.displaces(assignment)
         )
     # An equal state stays the same object, so that nothing is worked out anew for it.
     assignments = answer.assignments | unlisted
@@ -62,9 +77,33 @@ def failed(before: Retained, *, now: float, max_stale_seconds: float) -> Retaine
     return replace(before, assignments=frozenset(), unlisted=frozenset())
 
 
-def _displaces(given: str, held: str) -> bool:
-    """Whether handing out the id `given` shows that `held` was given back: the same id, or one device held whole."""
-    if given == held:
-        return True
-    new, old = read_device_id(given), read_device_id(held)
-    return new is not None and old is not None and new.key == old.key and not (new.shared and old.shared)
+class _Given:
+    """What an answer hands out, to see whether it shows that a device was given back."""
+
+    def __init__(self, assignments: Iterable[Assignment], read: Read) -> None:
+        self._read = read
+        self._claims, self._ids = set(), set()
+        self._devices, self._whole = set(), set()
+        for found in assignments:
+            ref = read(found)
+            if ref is not None:
+                self._devices.add(_device(ref))
+                if not ref.shared:
+                    self._whole.add(_device(ref))
+            if found.claim is not None:
+                self._claims.add(found.claim)
+            if found.claim is None or not found.claim.share:
+                self._ids.add(found.device_id)
+
+    def displaces(self, held: Assignment) -> bool:
+        """The same id is given to another, or one of the two holds their device whole."""
+        if held.claim in self._claims:
+            return False  # several pods may hold one claim
+        if held.device_id in self._ids:
+            return True
+        ref = self._read(held)
+        return ref is not None and _device(ref) in (self._whole if ref.shared else self._devices)
+
+
+def _device(ref: DeviceRef) -> tuple[str, ...]:
+    return ref.uuid, ref.mig, ref.device, ref.index, ref.instance

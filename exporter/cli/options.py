@@ -3,13 +3,13 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from exporter.config import Config, flag_of, load
 from exporter.errors import ConfigError
+from exporter.files import read_structured
 from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -67,14 +67,7 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
 
 
 def _read_file(path: str) -> Mapping[str, Any]:
-    import yaml  # noqa: PLC0415 - 1 MiB of memory that only a configuration file is worth
-
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config.file: {path!r} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--config.file: {path!r} is not YAML: {' '.join(str(error).split())}") from error
+    content = read_structured(path, "--config.file")
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

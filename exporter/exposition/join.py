@@ -7,36 +7,58 @@
 Pure but for what it remembers, one shape and one layout: nothing here waits, logs or asks for the time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from exporter.exposition.layout import Attribute, Layout, lay_out
 from exporter.exposition.lines import SampleLine, read_line
-from exporter.exposition.series import ReadSubject, SeriesReader
+from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
 from exporter.exposition.shape import Shape, ShapeReader, Wanted
-from exporter.model import JoinedPage
+from exporter.model import JoinedPage, Subject
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Pages as they were read, before anybody's labels are added."""
+
+    shape: Shape
+    values: Sequence[bytes]
+
+    @property
+    def subjects(self) -> Mapping[Subject, int]:
+        """What the samples are about, and how many of each. The same object as long as the shape stays."""
+        return self.shape.subjects
 
 
 class Joiner:
     """Joins page after page. One object a set of upstreams: it is fast because their pages keep their shape."""
 
-    def __init__(self, *, read_subject: ReadSubject, owner_labels: frozenset[str], wanted: Wanted) -> None:
+    def __init__(self, *, read_subject: ReadSubject, is_owner_label: IsOwnerLabel, wanted: Wanted) -> None:
         """See `SeriesReader` for the first two, `ShapeReader` for the last."""
-        self._reader = ShapeReader(SeriesReader(read_subject, owner_labels), wanted)
+        self._reader = ShapeReader(SeriesReader(read_subject, is_owner_label), wanted)
         self._shape: Shape | None = None
         self._layout: Layout | None = None
         self._attribute: Attribute | None = None
 
     def join(self, bodies: Sequence[bytes], attribute: Attribute) -> JoinedPage:
-        """Make one page of all, in upstream order. A layout is reused as long as `attribute` is the same object."""
+        """Read, then write."""
+        return self.write(self.read(bodies), attribute)
+
+    def read(self, bodies: Sequence[bytes]) -> Reading:
+        """All pages as one, in upstream order."""
         lines = split_lines(bodies[0]) if len(bodies) == 1 else [line for body in bodies for line in split_lines(body)]
         values = self._shape.values(lines) if self._shape else None
         if self._shape is None or values is None:
             self._shape, values = self._reader.read(lines)
             self._layout = None
+        return Reading(self._shape, values)
+
+    def write(self, reading: Reading, attribute: Attribute) -> JoinedPage:
+        """The last reading with its owners. A layout is reused as long as `attribute` is the same object."""
         if self._layout is None or self._attribute is not attribute:
-            self._layout = lay_out(self._shape, attribute)
+            self._layout = lay_out(reading.shape, attribute)
             self._attribute = attribute
-        return self._layout.fill(values)
+        return self._layout.fill(reading.values)
 
 
 def split_lines(body: bytes) -> list[bytes]:

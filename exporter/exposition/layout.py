@@ -5,7 +5,7 @@ here: no two series that go out are the same. The first in upstream order wins.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,26 +13,38 @@ from exporter.exposition.lines import Reason
 from exporter.exposition.series import identity_of
 from exporter.exposition.shape import Row, Shape
 from exporter.exposition.text import Labels, render_labels
-from exporter.model import JoinedPage, Subject
+from exporter.model import JoinedPage, Rows, ShareValues, Subject
 
 
 class Attribute(Protocol):
-    """Says for every sample, by family name and subject, which rows go out: one tuple of added labels a row."""
+    """Says for every sample, by family name and subject, which rows go out."""
 
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[tuple[Labels, ...]]:
-        """One answer a sample, in the order given; never an empty one. Equal answers are best the same object."""
+    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
+        """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Divided:
+    """A sample whose rows' values are worked out: which of them is at which place of the layout."""
+
+    slot: int
+    series: bytes
+    values: ShareValues
+    places: Sequence[tuple[int, int]]  # number of the row, place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """The page that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
-    `order` says which of the shape's values comes where; None means one after the other.
+    `order` says which of the shape's values comes where; None means one after the other. `divided` are the samples
+    whose rows do not carry the value that came.
     """
 
     pieces: Sequence[bytes]
     order: Sequence[int] | None
-    subjects: tuple[Subject, ...]
+    divided: Sequence[_Divided]
+    subjects: Mapping[Subject, int]
     sample_count: int
     rejected: dict[str, int]
 
@@ -41,9 +53,35 @@ class Layout:
         filled: list[bytes] = [b""] * (2 * len(self.pieces) - 1)
         filled[0::2] = self.pieces
         filled[1::2] = values if self.order is None else [values[slot] for slot in self.order]
+        for sample in self.divided:
+            texts = sample.values(sample.series, values[sample.slot])
+            for row, place in sample.places:
+                filled[2 * place + 1] = texts[row]
         return JoinedPage(
             body=b"".join(filled), subjects=self.subjects, sample_count=self.sample_count, rejected=self.rejected
         )
+
+
+class _Text:
+    """What goes out, being written: pieces of text, and between them holes for values."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.order: list[int] = []
+        self._text: list[bytes] = []
+
+    def write(self, *parts: bytes) -> None:
+        self._text += parts
+
+    def leave_hole(self, slot: int) -> int:
+        """A value's place; its number."""
+        self.pieces.append(b"".join(self._text))
+        self._text = [b"\n"]
+        self.order.append(slot)
+        return len(self.order) - 1
+
+    def close(self) -> None:
+        self.pieces.append(b"".join(self._text))
 
 
 def lay_out(shape: Shape, attribute: Attribute) -> Layout:
@@ -52,16 +90,16 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:
     additions = iter(added)
     rendered: dict[int, tuple[bytes, bytes]] = {}  # by the labels' own id: `added` keeps them alive meanwhile
     seen: set[tuple[bytes, bytes]] = set()
-    duplicates = sample_count = 0
-    pieces: list[bytes] = []
-    order: list[int] = []
-    text: list[bytes] = []
+    duplicates = 0
+    text = _Text()
+    divided: list[_Divided] = []
     for entry in shape.entries:
         if not isinstance(entry, Row):
-            text += (entry, b"\n")
+            text.write(entry, b"\n")
             continue
-        series = entry.series
-        for labels in next(additions):
+        series, rows = entry.series, next(additions)
+        places: list[tuple[int, int]] = []
+        for row, labels in enumerate(rows.labels):
             extra = rendered.get(id(labels))
             if extra is None:
                 extra = rendered[id(labels)] = (render_labels(labels), _identity_of_added(labels))
@@ -70,28 +108,33 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:
                 duplicates += 1
                 continue
             seen.add(identity)
-            sample_count += 1
             if extra[0]:
-                text += (series.open, extra[0], b"}", entry.gap)
+                text.write(series.open, extra[0], b"}", entry.gap)
             else:
-                text += (series.bare, entry.gap)
+                text.write(series.bare, entry.gap)
             if entry.slot is None:
-                text += (entry.value, entry.timestamp, b"\n")
+                text.write(_value_of_shape(entry, rows, row), entry.timestamp, b"\n")
             else:
-                pieces.append(b"".join(text))
-                order.append(entry.slot)
-                text = [b"\n"]
-    pieces.append(b"".join(text))
+                places.append((row, text.leave_hole(entry.slot)))
+        if rows.values and entry.slot is not None and places:
+            divided.append(_Divided(entry.slot, series.identity, rows.values, places))
+    text.close()
     rejected = Counter(shape.rejected)
     if duplicates:
         rejected[Reason.DUPLICATE] = duplicates
     return Layout(
-        pieces=pieces,
-        order=None if order == list(range(len(shape.prefixes))) else order,
+        pieces=text.pieces,
+        order=None if text.order == list(range(len(shape.prefixes))) else text.order,
+        divided=divided,
         subjects=shape.subjects,
-        sample_count=sample_count,
+        sample_count=len(seen),
         rejected={str(reason): count for reason, count in rejected.items()},
     )
+
+
+def _value_of_shape(entry: Row, rows: Rows, row: int) -> bytes:
+    """A row's value where the sample's is part of the shape: worked out once, not with every page."""
+    return rows.values(entry.series.identity, entry.value)[row] if rows.values else entry.value
 
 
 def _identity_of_added(labels: Labels) -> bytes:

@@ -12,6 +12,7 @@ from exporter.exposition.text import unescape
 from exporter.model import Subject
 
 ReadSubject = Callable[[Mapping[str, str]], Subject]
+IsOwnerLabel = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,16 +39,16 @@ class Series:
 class SeriesReader:
     """Turns valid sample lines into `Series`."""
 
-    def __init__(self, read_subject: ReadSubject, owner_labels: frozenset[str]) -> None:
-        """`owner_labels` names the labels that say who owns the device, under all their names."""
+    def __init__(self, read_subject: ReadSubject, is_owner_label: IsOwnerLabel) -> None:
+        """`is_owner_label` knows the labels that say who owns the device, under all their names."""
         self._read_subject = read_subject
-        self._owner_labels = frozenset(name.encode() for name in owner_labels)
+        self._is_owner_label = is_owner_label
 
     def read(self, line: SampleLine, subjects: dict[Subject, Subject]) -> Series:
         """`subjects` makes equal subjects one object, so that what is worked out for a device is found by identity."""
         labels = dict(line.labels)
         subject = self._read_subject({name.decode(): unescape(value) for name, value in line.labels})
-        kept = [(name, value) for name, value in line.labels if name not in self._owner_labels]
+        kept = [(name, value) for name, value in line.labels if not self._is_owner_label(name.decode())]
         if len(kept) == len(line.labels):
             before_brace = line.series.removesuffix(b"}").rstrip(b" \t,") if b"{" in line.series else line.series + b"{"
             bare = line.series

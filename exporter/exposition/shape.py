@@ -47,7 +47,7 @@ class Shape:
 
     `is_moving` marks the lines that are a prefix (series and a blank) and a value, also of samples that do not go out;
     `prefixes` are theirs. The other lines, `constants`, belong to the shape (metadata, rejected lines). `entries` are
-    the lines that may go out, in order: whole lines, or rows.
+    the lines that may go out, in order: whole lines, or rows. `subjects` counts the samples by what they are about.
     """
 
     is_moving: Sequence[bool]
@@ -55,7 +55,7 @@ class Shape:
     is_constant: Sequence[bool]
     constants: Sequence[bytes]
     entries: Sequence[Row | bytes]
-    subjects: tuple[Subject, ...]
+    subjects: Mapping[Subject, int]
     rejected: Mapping[Reason, int]
 
     def values(self, lines: Sequence[bytes]) -> list[bytes] | None:
@@ -112,7 +112,7 @@ class ShapeReader:
             is_constant=is_constant,
             constants=list(compress(lines, is_constant)),
             entries=reading.entries,
-            subjects=tuple(reading.subjects),
+            subjects=dict(reading.subjects),
             rejected=dict(reading.rejected),
         )
         return shape, reading.values
@@ -128,7 +128,7 @@ class _Reading:
         self.prefixes: list[bytes] = []
         self.values: list[bytes] = []
         self.rejected: Counter[Reason] = Counter()
-        self.subjects: dict[Subject, None] = {}
+        self.subjects: Counter[Subject] = Counter()
         self._reader = reader
         self._wanted = wanted
         self._known = known
@@ -179,7 +179,7 @@ class _Reading:
             self.rejected[Reason.SYNTAX] += 1
             return
         family.has_samples = True
-        self.subjects[series.subject] = None
+        self.subjects[series.subject] += 1
         if family.wanted:
             self.entries.append(row)
 

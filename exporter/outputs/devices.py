@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from exporter.attribution.owners import Unmatched, match
-from exporter.model import DeviceKey, Snapshot, Subject
+from exporter.attribution.explain import unowned
+from exporter.model import DeviceKey, DeviceRef, Snapshot, Subject
 
 _MAX_INDEX_DIGITS = 9
 
@@ -12,7 +12,8 @@ def seen_devices(snapshot: Snapshot) -> list[Subject]:
     """Every device that samples speak of, by GPU index, then by MIG instance."""
     found: dict[DeviceKey, Subject] = {}
     for subject in snapshot.joined.subjects if snapshot.joined else ():
-        if subject.uuid:
+        # what has no UUID is a device only if a container holds it: other things have names and numbers too
+        if subject.uuid or subject.key in snapshot.owners.holders:
             known = found.setdefault(subject.key, subject)
             # NvLink rows know less of their GPU than others do
             found[subject.key] = replace(
@@ -29,19 +30,28 @@ def all_devices(snapshot: Snapshot) -> list[Subject]:
     """The same, and those that only the kubelet names, with what it alone knows."""
     seen = seen_devices(snapshot)
     known = {subject.key for subject in seen}
-    unseen = (Subject(uuid=key.uuid, instance=key.instance) for key in snapshot.owners.holders if key not in known)
-    return sorted((*seen, *unseen), key=_order)
+    unseen = {
+        match.key: _from_id(match.key, match.ref)
+        for match in snapshot.owners.matches
+        if match.key is not None and match.ref is not None and match.key not in known
+    }
+    return sorted((*seen, *unseen.values()), key=_order)
+
+
+def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:
+    named = key.uuid in (ref.device, ref.index)
+    return Subject(
+        uuid="" if named else key.uuid,
+        instance=key.instance,
+        index=ref.index,
+        device=ref.device,
+        profile=ref.profile,
+    )
 
 
 def why_unowned(snapshot: Snapshot, device: Subject) -> str:
     """Why a device that samples speak of has no owner, as far as it can be known."""
-    if snapshot.assignments_age_seconds is None:
-        return "the kubelet has not answered yet"
-    if device.instance and any(
-        found.unmatched is Unmatched.MIG_UNRESOLVED for found in match(snapshot.owners, seen_devices(snapshot))
-    ):
-        return "not known: the kubelet names MIG instances of this node by ids that no sample carries"
-    return "the kubelet names no container that holds this device"
+    return unowned(device, snapshot.owners, kubelet_answered=snapshot.assignments_age_seconds is not None)
 
 
 def _order(subject: Subject) -> tuple[object, ...]:

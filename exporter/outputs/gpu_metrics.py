@@ -13,7 +13,5 @@ def render(snapshot: Snapshot) -> bytes | None:
 
 def why_not(snapshot: Snapshot) -> str:
     """One line that says why there is no page."""
-    failures = (
-        f"{name}: {state.message}" for name, state in snapshot.health.items() if state.up is False and name != "kubelet"
-    )
+    failures = (f"{name}: {snapshot.health[name].message}" for name in snapshot.page_sources)
     return "no GPU metrics: " + "; ".join(failures)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from exporter.attribution.owners import EXPLANATIONS, match
-from exporter.model import Holder, Snapshot, Subject
+from exporter.attribution.explain import explain, outside
+from exporter.model import Assignment, Holder, Match, Snapshot, Subject
 from exporter.outputs.devices import all_devices, seen_devices, why_unowned
 from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
 
@@ -74,18 +74,24 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             for name, state in snapshot.health.items()
         },
         "assigned": [
-            {
-                "device_id": found.assignment.device_id,
-                "resource": found.assignment.resource,
-                "namespace": found.assignment.owner.namespace,
-                "pod": found.assignment.owner.pod,
-                "container": found.assignment.owner.container,
-                "uuid": found.key.uuid if found.key else "",
-                "matched": found.unmatched is None,
-                "reason": str(found.unmatched or ""),
-                "explanation": EXPLANATIONS[found.unmatched] if found.unmatched else "",
-            }
-            for found in match(snapshot.owners, joined.subjects if joined else ())
+            *(
+                {
+                    **_assigned(match.assignment),
+                    **_resolved(match),
+                    "reason": match.reason,
+                    "explanation": explain(match, snapshot.owners, joined.subjects if joined else (), snapshot.facts),
+                }
+                for match in snapshot.owners.matches
+            ),
+            *(
+                {
+                    **_assigned(assignment),
+                    **_resolved(None),
+                    "reason": "outside_resources",
+                    "explanation": outside(assignment, snapshot.facts),
+                }
+                for assignment in snapshot.facts.outside
+            ),
         ],
         "seen": [
             {
@@ -112,8 +118,33 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _assigned(assignment: Assignment) -> dict[str, Any]:
+    owner, claim = assignment.owner, assignment.claim
+    return {
+        "device_id": assignment.device_id,
+        "resource": assignment.resource,
+        "namespace": owner.namespace,
+        "pod": owner.pod,
+        "container": owner.container,
+        "claim": f"{claim.namespace}/{claim.name}" if claim else "",
+    }
+
+
+def _resolved(match: Match | None) -> dict[str, Any]:
+    """What an id was read as, the device it came to, and how many samples of that device came in."""
+    ref, key = (match.ref, match.key) if match else (None, None)
+    return {
+        "form": ref.form if ref else "",
+        "shared": bool(ref and ref.shared),
+        "uuid": key.uuid if key else "",
+        "gpu_i_id": key.instance if key else "",
+        "samples": match.samples if match else 0,
+        "matched": bool(match and not match.reason),
+    }
+
+
 def _holders(snapshot: Snapshot, device: Subject) -> tuple[Holder, ...]:
-    return snapshot.owners.of(device.uuid, device.instance)
+    return snapshot.owners.of(device.key)
 
 
 def _map_info(snapshot: Snapshot) -> tuple[tuple[tuple[str, ...], float], ...]:

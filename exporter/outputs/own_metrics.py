@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from exporter import __version__
-from exporter.attribution.owners import match
 from exporter.exposition.lines import Reason
 from exporter.model import Snapshot
 from exporter.telemetry import (
     ASSIGNMENTS,
     BUILD_INFO,
+    POD_LABEL_PROBLEMS,
     REJECTED,
     SOURCE_LAST_SUCCESS,
     UNMATCHED,
@@ -21,10 +21,10 @@ from exporter.telemetry import (
 
 def families(snapshot: Snapshot, rejected: Mapping[str, int]) -> tuple[Filled, ...]:
     """The families named pod_gpu_exporter_…; `rejected` counts since the start."""
-    matches = match(snapshot.owners, snapshot.joined.subjects if snapshot.joined else ())
+    matches = snapshot.owners.matches
     resources = Counter(found.assignment.resource for found in matches)
     # Without a page nobody can say which device is missing from it.
-    unmatched = Counter(found.unmatched for found in matches if found.unmatched and snapshot.joined)
+    unmatched = Counter(found.reason for found in matches if found.reason and snapshot.joined)
     return (
         Filled(BUILD_INFO, (((__version__,), 1.0),)),
         *health_families(snapshot.health),
@@ -39,6 +39,10 @@ def families(snapshot: Snapshot, rejected: Mapping[str, int]) -> tuple[Filled, .
         Filled(ASSIGNMENTS, tuple(((resource,), float(count)) for resource, count in sorted(resources.items()))),
         age_family(snapshot.assignments_age_seconds),
         Filled(UNMATCHED, tuple(((str(reason),), float(count)) for reason, count in sorted(unmatched.items()))),
+        Filled(
+            POD_LABEL_PROBLEMS,
+            tuple(((reason,), float(count)) for reason, count in sorted(snapshot.facts.label_problems.items())),
+        ),
         # every reason from the start: a counter that appears only with its first event hides that event from rate()
         Filled(REJECTED, tuple(((str(reason),), float(rejected.get(reason, 0))) for reason in Reason)),
     )

@@ -65,7 +65,7 @@ def _device_row(snapshot: Snapshot, subject: Subject) -> str:
     owners = [
         f"{holder.owner.namespace} / {holder.owner.pod} / {holder.owner.container}"
         + (" (share)" if holder.shared else "")
-        for holder in snapshot.owners.of(subject.uuid, subject.instance)
+        for holder in snapshot.owners.of(subject.key)
     ]
     instance = f"{subject.instance} ({subject.profile})" if subject.instance else ""
     cells = [escape(text) for text in (subject.index, subject.model, subject.uuid, instance)]

@@ -1,6 +1,6 @@
 """The kubelet's pod-resources socket: which container holds which device.
 
-One grpc channel for the life of the program, set up for a peer that restarts (see CHANNEL_OPTIONS). v1 is asked first,
+One grpc channel for the life of the program, set up for a peer that restarts (kubelet_socket.py). v1 is asked first,
 v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are parsed only when they differ from the last.
 
 What the kubelet last said outlives its failures: the rules are in attribution/retention.py. Whether a new answer comes
@@ -12,9 +12,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
@@ -27,25 +26,16 @@ from exporter.attribution.retention import (
     Retained,
     answered,
     failed,
+    read_by_built_in_rules,
 )
-from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.model import Assignment, Health, Owner, PodResources
+from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
+from exporter.model import Assignment, Claim, DeviceRef, Health, Owner, PodResources
 from exporter.sources.attempt import health_after
+from exporter.sources.kubelet_socket import open_channel, translate
 from exporter.sources.single_flight import SingleFlight
 from exporter.telemetry import log
 
 NAME = "kubelet"
-CHANNEL_OPTIONS = (
-    # grpc-python sends the socket's path, percent-encoded, as the authority, which Go's server may refuse
-    ("grpc.default_authority", "localhost"),
-    # back within a second of the socket being back; the default backoff was measured at 5 to 11 s
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # nodes with many pods pass grpc's default of 4 MiB
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.enable_http_proxy", 0),
-)
 LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
 
 ListResponse = v1.ListPodResourcesResponse | v1alpha1.ListPodResourcesResponse
@@ -55,8 +45,8 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 }
 
 
-def parse(body: bytes, version: str = "v1") -> PodResources:
-    """A serialised ListPodResourcesResponse as assignments.
+def parse(body: bytes, version: str = "v1", *, claims: bool = False) -> PodResources:
+    """A serialised ListPodResourcesResponse as assignments; with `claims` (`--dra on`) those of DRA as well.
 
     A container has several `devices` entries of one resource when they sit on several NUMA nodes; they add up.
 
@@ -68,20 +58,37 @@ def parse(body: bytes, version: str = "v1") -> PodResources:
         response.ParseFromString(body)
     except DecodeError as error:
         raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
+    found = set()
+    for pod in response.pod_resources:
+        for container in pod.containers:
+            owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
+            for devices in container.devices:
+                for device_id in devices.device_ids:
+                    found.add(Assignment(owner=owner, resource=devices.resource_name, device_id=device_id))
+            if claims and isinstance(container, v1.ContainerResources):
+                found.update(
+                    Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim)
+                    for claim in _claims(container)
+                )
     return PodResources(
-        assignments=frozenset(
-            Assignment(
-                owner=Owner(namespace=pod.namespace, pod=pod.name, container=container.name),
-                resource=devices.resource_name,
-                device_id=device_id,
-            )
-            for pod in response.pod_resources
-            for container in pod.containers
-            for devices in container.devices
-            for device_id in devices.device_ids
-        ),
+        assignments=frozenset(found),
         listed=frozenset((pod.namespace, pod.name) for pod in response.pod_resources),
     )
+
+
+def _claims(container: v1.ContainerResources) -> Iterator[Claim]:
+    """ContainerResources.dynamic_resources: each device of each claim."""
+    for dynamic in container.dynamic_resources:
+        for device in dynamic.claim_resources:
+            yield Claim(
+                namespace=dynamic.claim_namespace,
+                name=dynamic.claim_name,
+                driver=device.driver_name,
+                pool=device.pool_name,
+                device=device.device_name,
+                cdi_names=tuple(cdi.name for cdi in device.cdi_devices),
+                share=device.share_id,
+            )
 
 
 class KubeletSource:
@@ -96,9 +103,14 @@ class KubeletSource:
         max_stale_seconds: float | None,
         resources: Sequence[str],
         on_health: Callable[[str, Health], None],
+        claims: bool = False,
+        read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure."""
+        """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
+
+        `claims` takes the devices of DRA claims as well; `read` says what an assignment refers to.
+        """
         self.health = Health()
         self._socket = socket
         self._timeout_seconds = timeout_seconds
@@ -106,6 +118,8 @@ class KubeletSource:
         self._max_stale_seconds = max_stale_seconds
         self._resources = tuple(resources)
         self._on_health = on_health
+        self._claims = claims
+        self._read = read
         self._clock = clock
         self._flight = SingleFlight(self._refresh)
         self._retained = Retained()
@@ -126,6 +140,16 @@ class KubeletSource:
     def assignments(self) -> frozenset[Assignment]:
         """What is in force now. The same object as long as nothing changed."""
         return self._retained.assignments
+
+    @property
+    def outside(self) -> frozenset[Assignment]:
+        """What the last answer handed out of resources that are left out."""
+        return self._last[2].outside if self._last else frozenset()
+
+    @property
+    def version(self) -> str:
+        """The interface that the kubelet answered last, v1 or v1alpha1; "" before the first answer."""
+        return self._last[0] if self._last else ""
 
     @property
     def age_seconds(self) -> float | None:
@@ -152,7 +176,9 @@ class KubeletSource:
             self._note_failure(error, started)
         else:
             reconnected = self._connection_lost or self._socket_identity() != self._answered_on
-            self._retained = answered(self._retained, answer, now=self._clock(), reconnected=reconnected)
+            self._retained = answered(
+                self._retained, answer, now=self._clock(), reconnected=reconnected, read=self._read
+            )
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
             self._answered_on = identity
             self._connection_lost = False
@@ -195,52 +221,23 @@ class KubeletSource:
 
     async def _call(self, version: str) -> PodResources:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=CHANNEL_OPTIONS)
+            self._channel = open_channel(self._socket)
         call = self._channel.unary_unary(
             LIST_METHODS[version], request_serializer=lambda body: body, response_deserializer=lambda body: body
         )
         try:
             body: bytes = await call(b"", timeout=self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translate(error) from error
+            raise translate(
+                error,
+                socket=self._socket,
+                setting="--kubelet.socket",
+                serves="pod-resources v1 or v1alpha1",
+                timeout_seconds=self._timeout_seconds,
+            ) from error
         if self._last is None or self._last[:2] != (version, body):
-            answer = parse(body, version)
-            answer = PodResources(assignments=select(answer.assignments, self._resources), listed=answer.listed)
+            answer = parse(body, version, claims=self._claims)
+            wanted, outside = select(answer.assignments, self._resources)
+            answer = PodResources(assignments=wanted, listed=answer.listed, outside=outside)
             self._last = (version, body, answer)
         return self._last[2]
-
-    def _translate(self, error: grpc.aio.AioRpcError) -> SourceError:
-        """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's."""
-        code, details, socket = error.code(), error.details() or "", self._socket
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            return Unsupported("unimplemented", f"{socket} serves neither pod-resources v1 nor v1alpha1")
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return TimedOut("deadline", f"the kubelet did not answer on {socket} within {self._timeout_seconds:g} s")
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            # one code for two things: only the text tells them apart
-            if "rate limit" in details:
-                return Unavailable(
-                    "rate_limited", "the kubelet's rate limit, shared by everyone on the node, is used up"
-                )
-            return Malformed("oversize", f"the kubelet's answer is too large: {details}")
-        if code is not grpc.StatusCode.UNAVAILABLE:
-            return Malformed("garbage", f"{socket} does not answer like a kubelet: {code.name} {details}")
-        for text, reason, advice in _UNAVAILABLE:
-            if text in details:
-                return Unavailable(reason, advice.format(socket=socket))
-        return Unavailable("unreachable", f"{socket}: {details}")
-
-
-_UNAVAILABLE = (
-    (
-        "Permission denied",
-        "permission",
-        "no permission for {socket}: its folder is for uid 0, run as root (without capabilities is enough)",
-    ),
-    (
-        "No such file or directory",
-        "missing",
-        "{socket} does not exist: mount the folder it is in, or name the socket with --kubelet.socket",
-    ),
-    ("Connection refused", "refused", "nobody listens on {socket}: the kubelet is down or restarting"),
-)

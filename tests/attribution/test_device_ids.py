@@ -1,31 +1,71 @@
-"""What the kubelet's device ids refer to."""
+"""What the kubelet's device ids refer to: every form of SPEC's table, and its neighbours that mean nothing."""
 
 import pytest
 
-from exporter.attribution.device_ids import DeviceRef, read_device_id
-from exporter.model import DeviceKey
+from exporter.attribution.device_ids import read_device_id
+from exporter.model import DeviceRef
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
+GPU = f"GPU-{UUID}"
+MIG = f"MIG-{UUID}"
+
+
+def parts_of(ref: DeviceRef) -> dict[str, object]:
+    names = ("uuid", "mig", "device", "index", "instance", "shared")
+    return {name: value for name in names if (value := getattr(ref, name))}
 
 
 @pytest.mark.parametrize(
-    ("device_id", "uuid", "shared"),
+    ("device_id", "parts"),
     [
-        (f"GPU-{UUID}", f"GPU-{UUID}", False),
-        (UUID, f"GPU-{UUID}", False),
-        (f"GPU-{UUID}::0", f"GPU-{UUID}", True),
-        (f"GPU-{UUID}::13", f"GPU-{UUID}", True),
-        (f"GPU-{UUID}::", f"GPU-{UUID}", True),
-        (f"MIG-{UUID}", f"MIG-{UUID}", False),
-        (f"MIG-{UUID}::2", f"MIG-{UUID}", True),
+        (GPU, {"uuid": GPU}),
+        (UUID, {"uuid": GPU}),
+        ("GPU-1", {"uuid": "GPU-1"}),
+        # a share by time slicing or MPS, with a number and without
+        (f"{GPU}::0", {"uuid": GPU, "shared": True}),
+        (f"{GPU}::13", {"uuid": GPU, "shared": True}),
+        (f"{GPU}::", {"uuid": GPU, "shared": True}),
+        (f"{UUID}::2", {"uuid": GPU, "shared": True}),
+        (MIG, {"mig": MIG}),
+        (f"{MIG}::2", {"mig": MIG, "shared": True}),
+        (f"{MIG}::", {"mig": MIG, "shared": True}),
+        # before R470
+        (f"MIG-{GPU}/7/0", {"uuid": GPU, "instance": "7"}),
+        (f"MIG-{GPU}/13/1", {"uuid": GPU, "instance": "13"}),
+        # GKE
+        ("nvidia0", {"device": "nvidia0", "index": "0"}),
+        ("nvidia12", {"device": "nvidia12", "index": "12"}),
+        ("nvidia0/gi3", {"device": "nvidia0", "index": "0", "instance": "3"}),
+        ("nvidia0/vgpu1", {"device": "nvidia0", "index": "0", "shared": True}),
+        ("nvidia0/gi3/vgpu1", {"device": "nvidia0", "index": "0", "instance": "3", "shared": True}),
+        ("0/vgpu", {"index": "0", "shared": True}),
+        # HAMi and gpushare
+        (f"{GPU}-0", {"uuid": GPU, "shared": True}),
+        (f"{UUID}-3", {"uuid": GPU, "shared": True}),
+        (f"{MIG}-1", {"mig": MIG, "shared": True}),
+        (f"{GPU}-_-0", {"uuid": GPU, "shared": True}),
+        (f"{UUID}-_-11", {"uuid": GPU, "shared": True}),
     ],
 )
-def test_an_id_that_is_understood(device_id: str, uuid: str, shared: bool) -> None:
-    assert read_device_id(device_id) == DeviceRef(DeviceKey(uuid=uuid), shared=shared)
+def test_an_id_that_is_understood(device_id: str, parts: dict[str, object]) -> None:
+    ref = read_device_id("nvidia.com/gpu", device_id)
+    assert ref is not None
+    assert parts_of(ref) == parts
 
 
 @pytest.mark.parametrize(
-    "device_id", ["", "GPU-", "nvidia0", "0", "tpu-1", f"X{UUID}", f"GPU-{UUID}:0", "GPU-a b", "::1"]
-)
+    "device_id",
+    [
+        "", "GPU-", "0", "tpu-1", f"X{UUID}", f"{GPU}:0", "GPU-a b", "::1", "MIG-", "MIG-a b",
+        # neighbours of MIG-GPU-<uuid>/<gi>/<ci>
+        "MIG-GPU-x/xx/0", f"MIG-{GPU}/7", f"MIG-{GPU}/7/", f"MIG-{GPU}//0", f"MIG-{GPU}/7/0/1", f"MIG-{GPU}",
+        "MIG-GPU-/7/0", "MIG-GPU-", f"MIG-{UUID}/7/0",
+        # neighbours of GKE's
+        "nvidia", "nvidiaX", "nvidia0/", "nvidia0/gi", "nvidia0/giX", "nvidia0/vgpu", "nvidia0/vgpu1/gi3",
+        "/vgpu", "x/vgpu", "0/vgpu1",
+        # neighbours of HAMi's and gpushare's
+        f"{UUID}-", f"{UUID}-x", f"{UUID}-_-", f"{UUID}-_-x", f"{UUID}--0",
+    ],
+)  # fmt: skip
 def test_an_id_that_says_nothing(device_id: str) -> None:
-    assert read_device_id(device_id) is None
+    assert read_device_id("nvidia.com/gpu", device_id) is None

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from exporter.attribution.labels import AddedLabels, Attribution, LabelPolicy
+from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
-from exporter.model import Assignment, Owner
+from exporter.model import AddedLabels, Assignment, Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
@@ -27,7 +27,7 @@ def rows(
         for device_id, owner in (owns or {}).items()
     )
     subjects = [(labels.pop("__name__", "family").encode(), policy.read_subject(labels)) for labels in samples]
-    return Attribution(owners, policy)(subjects)
+    return [found.labels for found in Attribution(owners, policy)(subjects)]
 
 
 def row(labels: dict[str, str], owns: dict[str, Owner] | None = None, **policy: Any) -> tuple[AddedLabels, ...]:
@@ -114,6 +114,6 @@ def test_idle_samples_may_go_without_labels() -> None:
 
 def test_sharing_device_shows_a_device_once_without_an_owner() -> None:
     both = {"GPU-1::0": A, "GPU-1::1": B}
-    assert row({"UUID": "GPU-1"}, both, copy_shared=False) == (IDLE,)
-    assert row({"UUID": "GPU-1"}, {"GPU-1::0": A}, copy_shared=False) == (IS_A + SHARED,)
-    assert row({"UUID": "GPU-1", **CAME}, both, copy_shared=False) == (IDLE,)
+    assert row({"UUID": "GPU-1"}, both, sharing="device") == (IDLE,)
+    assert row({"UUID": "GPU-1"}, {"GPU-1::0": A}, sharing="device") == (IS_A + SHARED,)
+    assert row({"UUID": "GPU-1", **CAME}, both, sharing="device") == (IDLE,)

@@ -1,19 +1,44 @@
 """From assignments to owners, and the assignments without samples."""
 
-from exporter.attribution.owners import Unmatched, build_owners, match, select
-from exporter.model import Assignment, Holder, Owner, Subject
+from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
+from exporter.model import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owner, Owners, Subject
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
+SMALL = "nvidia.com/mig-1g.10gb"
+INVENTORY = Inventory(
+    gpus=(
+        InventoryGpu(
+            uuid="GPU-1",
+            index="0",
+            mig=(
+                MigInstance(uuid="MIG-a", instance_id="7", profile="1g.10gb"),
+                MigInstance(uuid="MIG-b", instance_id="8", profile="1g.10gb"),
+            ),
+        ),
+    )
+)
 
 
 def given(owner: Owner, device_id: str, resource: str = "nvidia.com/gpu") -> Assignment:
     return Assignment(owner=owner, resource=resource, device_id=device_id)
 
 
+def instance(number: str, profile: str = "1g.10gb", uuid: str = "GPU-1") -> Subject:
+    return Subject(uuid=uuid, instance=number, profile=profile, index="0", device="nvidia0")
+
+
+def owners_of(owners: Owners, uuid: str, number: str = "") -> list[Owner]:
+    return [holder.owner for holder in owners.of(DeviceKey(uuid=uuid, instance=number))]
+
+
+def reasons(owners: Owners) -> dict[str, str]:
+    return {match.assignment.device_id: match.reason for match in owners.matches}
+
+
 def test_several_shares_in_one_container_are_one_holder() -> None:
     owners = build_owners([given(A, "GPU-1::0"), given(A, "GPU-1::1"), given(B, "GPU-1::2")])
-    assert owners.of("GPU-1") == (
+    assert owners.of(DeviceKey(uuid="GPU-1")) == (
         Holder(owner=A, resource="nvidia.com/gpu", shared=True),
         Holder(owner=B, resource="nvidia.com/gpu", shared=True),
     )
@@ -21,26 +46,125 @@ def test_several_shares_in_one_container_are_one_holder() -> None:
 
 def test_whoever_holds_a_gpu_holds_its_instances_and_not_the_other_way_round() -> None:
     owners = build_owners([given(A, "GPU-1"), given(B, "MIG-2")])
-    assert [holder.owner for holder in owners.of("GPU-1", "7")] == [A]
-    assert [holder.owner for holder in owners.of("MIG-2")] == [B]
-    assert owners.of("GPU-2") == ()
+    assert owners_of(owners, "GPU-1", "7") == [A]
+    assert owners_of(owners, "MIG-2") == [B]
+    assert owners_of(owners, "GPU-2") == []
 
 
-def test_resources_are_selected_by_globs() -> None:
+def test_resources_are_selected_by_globs_and_the_rest_is_kept_to_be_explained() -> None:
     wanted, shared, other = given(A, "a"), given(A, "b", "nvidia.com/gpu.shared"), given(A, "c", "intel.com/nic")
-    assert select([wanted, shared, other], ["nvidia.com/*"]) == {wanted, shared}
-    assert select([wanted, shared, other], ["nvidia.com/gpu", "intel.*"]) == {wanted, other}
+    assert [set(found) for found in select([wanted, shared, other], ["nvidia.com/*"])] == [{wanted, shared}, {other}]
+    assert [set(found) for found in select([wanted, shared, other], ["*/gpu", "intel.*"])] == [
+        {wanted, other},
+        {shared},
+    ]
 
 
 def test_an_assignment_without_samples_says_why() -> None:
     owners = build_owners(
-        [given(A, "GPU-1"), given(A, "GPU-2"), given(A, "MIG-3"), given(A, "MIG-4"), given(A, "tpu0")]
+        [given(A, "GPU-1"), given(A, "GPU-2"), given(A, "MIG-3"), given(A, "MIG-4"), given(A, "tpu0")],
+        {Subject(uuid="GPU-1", instance="7"): 3, Subject(uuid="MIG-4"): 2, Subject(): 1},
     )
-    seen = [Subject(uuid="GPU-1", instance="7"), Subject(uuid="MIG-4"), Subject()]
-    assert {found.assignment.device_id: found.unmatched for found in match(owners, seen)} == {
-        "GPU-1": None,
+    assert reasons(owners) == {
+        "GPU-1": "",
         "GPU-2": Unmatched.NO_SAMPLE,
         "MIG-3": Unmatched.MIG_UNRESOLVED,
-        "MIG-4": None,
+        "MIG-4": "",
         "tpu0": Unmatched.UNKNOWN_ID,
     }
+    assert {match.assignment.device_id: match.samples for match in owners.matches if match.samples} == {
+        "GPU-1": 3,
+        "MIG-4": 2,
+    }
+
+
+def test_a_mig_id_is_resolved_by_the_inventory_and_never_gives_the_parent_away() -> None:
+    subjects = {Subject(uuid="GPU-1", index="0"): 4, instance("7"): 3, instance("8"): 3}
+    knowledge = Knowledge(inventory=INVENTORY)
+    owners = build_owners([given(A, "MIG-a", SMALL), given(B, "MIG-b::0", SMALL)], subjects, knowledge)
+    assert (owners_of(owners, "GPU-1", "7"), owners_of(owners, "GPU-1", "8")) == ([A], [B])
+    assert owners_of(owners, "GPU-1") == []
+    assert [holder.shared for holder in owners.of(DeviceKey(uuid="GPU-1", instance="8"))] == [True]
+    assert [match.samples for match in owners.matches] == [3, 3]
+    # one that the inventory does not know is no other's instance
+    unknown = build_owners([given(A, "MIG-c", SMALL)], {instance("7"): 3}, knowledge)
+    assert reasons(unknown) == {"MIG-c": Unmatched.MIG_UNRESOLVED}
+    assert owners_of(unknown, "GPU-1", "7") == []
+
+
+def test_without_an_inventory_the_only_instance_of_a_profile_is_the_only_id_of_it() -> None:
+    big = instance("2", "3g.40gb")
+    one = build_owners([given(A, "MIG-x", SMALL)], {instance("7"): 3, big: 3, Subject(uuid="GPU-1"): 1})
+    assert owners_of(one, "GPU-1", "7") == [A]
+    assert (owners_of(one, "GPU-1", "2"), owners_of(one, "GPU-1")) == ([], [])
+    two_instances = build_owners([given(A, "MIG-x", SMALL)], {instance("7"): 3, instance("8"): 3})
+    two_ids = build_owners([given(A, "MIG-x", SMALL), given(B, "MIG-y", SMALL)], {instance("7"): 3})
+    other_profile = build_owners([given(A, "MIG-x", "nvidia.com/mig-2g.20gb")], {instance("7"): 3})
+    no_profile = build_owners([given(A, "MIG-x")], {instance("7"): 3})
+    for owners in (two_instances, two_ids, other_profile, no_profile):
+        assert set(reasons(owners).values()) == {Unmatched.MIG_UNRESOLVED}
+        assert owners_of(owners, "GPU-1", "7") == []
+    # two shares of one instance are one id
+    shares = [given(A, "MIG-x::0", f"{SMALL}.shared"), given(B, "MIG-x::1", f"{SMALL}.shared")]
+    assert owners_of(build_owners(shares, {instance("7"): 3}), "GPU-1", "7") == [A, B]
+    plus = build_owners([given(A, "MIG-x", "nvidia.com/mig-1g.10gb.me")], {instance("9", "1g.10gb+me"): 3})
+    assert owners_of(plus, "GPU-1", "9") == [A]
+
+
+def test_the_old_form_names_the_instance_itself() -> None:
+    owners = build_owners([given(A, "MIG-GPU-1/7/0")], {instance("7"): 3, Subject(uuid="GPU-1"): 1})
+    assert (owners_of(owners, "GPU-1", "7"), owners_of(owners, "GPU-1")) == ([A], [])
+
+
+def test_ids_by_number_are_looked_up_in_the_samples() -> None:
+    # the number of a device's name is not always its index
+    subjects = {
+        Subject(uuid="GPU-x", index="0", device="nvidia1"): 5,
+        Subject(uuid="GPU-y", index="1", device="nvidia0"): 5,
+        Subject(uuid="GPU-y", index="1", device="nvidia0", instance="3"): 5,
+    }
+    ids = ["nvidia0", "nvidia1/vgpu2", "nvidia0/gi3", "0/vgpu", "nvidia7"]
+    owners = build_owners([given(A, device_id) for device_id in ids], subjects)
+    keys = {match.assignment.device_id: match.key for match in owners.matches}
+    assert keys == {
+        "nvidia0": DeviceKey(uuid="GPU-y"),
+        "nvidia1/vgpu2": DeviceKey(uuid="GPU-x"),
+        "nvidia0/gi3": DeviceKey(uuid="GPU-y", instance="3"),
+        "0/vgpu": DeviceKey(uuid="GPU-x"),
+        "nvidia7": DeviceKey(uuid="nvidia7"),
+    }
+    assert reasons(owners)["nvidia7"] == Unmatched.NO_SAMPLE
+    # the shell version's pages have no names of devices
+    oldest = build_owners([given(A, "nvidia1")], {Subject(uuid="GPU-y", index="1"): 5})
+    assert owners_of(oldest, "GPU-y") == [A]
+    # two vendors' pages both have a GPU 0
+    both = build_owners([given(A, "0/vgpu")], {Subject(uuid="GPU-x", index="0"): 1, Subject(uuid="amd", index="0"): 1})
+    assert reasons(both) == {"0/vgpu": Unmatched.AMBIGUOUS}
+    by_inventory = build_owners([given(A, "0/vgpu")], {Subject(uuid="GPU-1"): 1}, Knowledge(inventory=INVENTORY))
+    assert owners_of(by_inventory, "GPU-1") == [A]
+
+
+def test_a_bare_uuid_is_found_as_it_is_too() -> None:
+    bare = "72ff740f-0000-1000-804c-3b58bf67050e"
+    assert owners_of(build_owners([given(A, bare)], {Subject(uuid=bare): 1}), bare) == [A]
+    assert owners_of(build_owners([given(A, bare)], {Subject(uuid=f"GPU-{bare}"): 1}), f"GPU-{bare}") == [A]
+
+
+def test_a_page_of_another_node() -> None:
+    elsewhere = {Subject(uuid=f"GPU-{number}"): 9 for number in range(10, 18)}
+    assigned = [given(A, "GPU-1"), given(B, "GPU-2::0"), given(B, "tpu")]
+    assert reasons(build_owners(assigned, elsewhere)) == {
+        "GPU-1": Unmatched.OTHER_NODE,
+        "GPU-2::0": Unmatched.OTHER_NODE,
+        "tpu": Unmatched.UNKNOWN_ID,
+    }
+    # one of them in the page is enough, and a page without UUIDs says nothing
+    assert reasons(build_owners(assigned, {**elsewhere, Subject(uuid="GPU-2"): 1}))["GPU-1"] == Unmatched.NO_SAMPLE
+    assert reasons(build_owners(assigned, {Subject(index="0"): 1}))["GPU-1"] == Unmatched.NO_SAMPLE
+    # a MIG id that nothing resolves is no evidence of anything
+    assert reasons(build_owners([given(A, "MIG-x")], elsewhere)) == {"MIG-x": Unmatched.MIG_UNRESOLVED}
+
+
+def test_a_part_of_an_instance_is_a_share_of_it() -> None:
+    owners = build_owners([given(A, "MIG-GPU-1/7/0", "nvidia.com/mig-1c.3g.20gb")])
+    assert [holder.shared for holder in owners.of(DeviceKey(uuid="GPU-1", instance="7"))] == [True]

@@ -23,7 +23,7 @@ def joined_pages(count: int) -> list[JoinedPage]:
     )
     @given(bodies=st.lists(pages, min_size=1, max_size=3), policy=policies, owners=owner_states())
     def collect(bodies: list[bytes], policy: LabelPolicy, owners: Owners) -> None:
-        joiner = Joiner(read_subject=policy.read_subject, owner_labels=policy.owner_labels, wanted=lambda _: True)
+        joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
         found.append(joiner.join(bodies, attribution_of(owners, policy)))
 
     collect()

@@ -55,7 +55,9 @@ def test_what_promtool_accepts_goes_in_and_out_unchanged_but_for_the_added_label
         code, complaints = check(promtool, page)
         assert code in (0, LINT), (page, complaints)
         for labels in (policy, idle):
-            joiner = Joiner(read_subject=labels.read_subject, owner_labels=labels.owner_labels, wanted=lambda _: True)
+            joiner = Joiner(
+                read_subject=labels.read_subject, is_owner_label=labels.is_owner_label, wanted=lambda _: True
+            )
             joined = joiner.join([page], Attribution(Owners(), labels))
             assert joined.body.replace(b"," + added, b"").replace(b"{%b}" % added, b"") == page
             assert dict(joined.rejected) == {}

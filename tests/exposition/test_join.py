@@ -24,7 +24,7 @@ def join(
     )
     joiner = Joiner(
         read_subject=labels.read_subject,
-        owner_labels=labels.owner_labels,
+        is_owner_label=labels.is_owner_label,
         wanted=wanted,
     )
     return joiner.join(bodies, Attribution(owners, labels))
@@ -132,7 +132,7 @@ def test_owners_names_are_escaped() -> None:
 )
 def test_a_line_that_turns_bad_between_two_scrapes_and_good_again(line: bytes) -> None:
     labels = LabelPolicy(idle_labels=False)
-    joiner = Joiner(read_subject=labels.read_subject, owner_labels=labels.owner_labels, wanted=lambda _: True)
+    joiner = Joiner(read_subject=labels.read_subject, is_owner_label=labels.is_owner_label, wanted=lambda _: True)
     nobody = Attribution(build_owners(()), labels)
     outgoing = [joiner.join([b'%b\nb{x="1"} 2\n' % now], nobody).body for now in (b'a{x="1"} 1', line, b'a{x="1"} 3')]
     assert outgoing == [b'a{x="1"} 1\nb{x="1"} 2\n', b'b{x="1"} 2\n', b'a{x="1"} 3\nb{x="1"} 2\n']

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
-from exporter.model import Owners
+from exporter.model import DeviceKey, Owners
 from tests.reference_join import reference_join
 from tests.strategies import Row, attribution_of, escape, owner_states, pages, policies, rows, with_other_values
 
@@ -26,7 +26,7 @@ def no_power(name: str) -> bool:
 def joiner_of(policy: LabelPolicy, *, all_families: bool = True) -> Joiner:
     return Joiner(
         read_subject=policy.read_subject,
-        owner_labels=policy.owner_labels,
+        is_owner_label=policy.is_owner_label,
         wanted=everything if all_families else no_power,
     )
 
@@ -107,7 +107,7 @@ def test_every_valid_sample_goes_out_once_per_owner_with_its_bytes(sampled: list
             continue
         labels = dict(row.labels)
         uuid = next((labels[name] for name in ("UUID", "uuid", "gpu_uuid") if labels.get(name)), "")
-        holders = owners.of(uuid, labels.get("GPU_I_ID", "")) if uuid else ()
+        holders = owners.of(DeviceKey(uuid=uuid, instance=labels.get("GPU_I_ID", ""))) if uuid else ()
         if labels.get("vgpu") and len(holders) > 1:
             holders = ()
         inside = [f'{name}="{escape(value)}"' for name, value in row.labels]

@@ -20,10 +20,13 @@ def snapshot(
     return Snapshot(
         node=node,
         owners=build_owners(
-            Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
-            for device_id, owner in assigned.items()
+            (
+                Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
+                for device_id, owner in assigned.items()
+            ),
+            dict.fromkeys(subjects, 1),
         ),
-        joined=JoinedPage(body=b"", subjects=subjects, sample_count=1, rejected={}) if page else None,
+        joined=JoinedPage(body=b"", subjects=dict.fromkeys(subjects, 1), sample_count=1, rejected={}) if page else None,
         health={"kubelet": Health(up=True)},
         assignments_age_seconds=age,
     )
@@ -112,7 +115,10 @@ def test_why_a_device_has_no_owner_and_an_id_no_sample() -> None:
     }
     assert all(bool(row["explanation"]) is not row["matched"] for row in answer["assigned"])
     idle = next(row for row in answer["seen"] if row["uuid"] == "GPU-8")
-    assert "names no container" in idle["reason"]
+    assert "not understood" in idle["reason"]
+    assert (
+        "names no container" in mapping.debug(snapshot({UUID: TI}, WHOLE, Subject(uuid="GPU-8")))["seen"][1]["reason"]
+    )
     instance = Subject(uuid=UUID, instance="7")
     (of_instance,) = mapping.debug(snapshot({"MIG-1": TI}, instance))["seen"]
     assert of_instance["reason"].startswith("not known")

@@ -34,7 +34,7 @@ def test_a_recording_says_what_its_text_form_says(name: str, version: str) -> No
     answer = parse(read(name, version), version)
     expected = text_of(RECORDINGS / f"{name}.{version}.txt")
     held: dict[str, list[str]] = {pod: [] for _, pod in answer.listed}
-    for assignment in sorted(answer.assignments):
+    for assignment in sorted(answer.assignments, key=lambda found: found.order):
         held[assignment.owner.pod].append(assignment.device_id)
     assert {pod: sorted(ids) for pod, ids in held.items()} == expected
 

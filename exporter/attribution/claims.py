@@ -1,0 +1,49 @@
+"""Devices that came through Dynamic Resource Allocation: which GPU a claim's device is.
+
+The kubelet names driver, pool and device. Which GPU that is, the driver's ResourceSlice says by the device's
+attributes, or the name of a CDI device, where it holds a UUID.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from exporter.model import Claim, DeviceRef, ResourceSlice, SliceDevice
+
+# With its prefix only: a CDI name such as k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 holds the claim's own UUID.
+_UUID_IN_CDI_NAME = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def read_claim(claim: Claim, slices: Mapping[tuple[str, str, str], SliceDevice]) -> DeviceRef | None:
+    """What a claim's device refers to; `slices` is by driver, pool and device. None where neither source says it."""
+    form = "DRA driver/pool/device"
+    shared = bool(claim.share)
+    device = slices.get((claim.driver, claim.pool, claim.device))
+    if device is not None and device.uuid:
+        if device.kind == "mig" or device.uuid.startswith("MIG-"):
+            return DeviceRef(
+                form=form, mig=device.uuid, parent=device.parent_uuid, profile=device.profile, shared=shared
+            )
+        return DeviceRef(form=form, uuid=device.uuid, shared=shared)
+    for name in claim.cdi_names:
+        found = _UUID_IN_CDI_NAME.search(name)
+        if found:
+            kind = "mig" if found[1] == "MIG" else "uuid"
+            return DeviceRef(form="CDI name with a UUID", shared=shared, **{kind: found[0]})
+    return None
+
+
+def devices_of(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str, str], SliceDevice]:
+    """The devices of all pools, by driver, pool and device.
+
+    A driver that renews a pool publishes slices of the next generation while the old ones are still there. Only the
+    highest generation of which every slice is there (pool.resourceSliceCount) counts.
+    """
+    by_generation: dict[tuple[str, str], dict[int, list[ResourceSlice]]] = {}
+    for found in slices:
+        by_generation.setdefault((found.driver, found.pool), {}).setdefault(found.generation, []).append(found)
+    devices: dict[tuple[str, str, str], SliceDevice] = {}
+    for (driver, pool), generations in by_generation.items():
+        complete = [number for number, of in generations.items() if len(of) >= of[0].slice_count]
+        for found in generations[max(complete)] if complete else ():
+            devices.update({(driver, pool, name): device for name, device in found.devices.items()})
+    return devices

@@ -1,0 +1,33 @@
+"""Reading the files that flags name: YAML, of which JSON is a part."""
+
+import json
+from pathlib import Path
+
+from exporter.errors import ConfigError
+
+
+def read_structured(path: str, flag: str) -> object:
+    """The content of a YAML or JSON file.
+
+    Raises:
+        ConfigError: it cannot be read, or is neither.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{flag}: {path!r} cannot be read: {error}") from error
+    try:
+        content: object = json.loads(text)
+    except ValueError:
+        content = _read_yaml(text, path, flag)
+    return content
+
+
+def _read_yaml(text: str, path: str, flag: str) -> object:
+    import yaml  # noqa: PLC0415 - 1 MiB of memory that only such a file is worth
+
+    try:
+        content: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{flag}: {path!r} is not YAML: {' '.join(str(error).split())}") from error
+    return content

@@ -1,0 +1,64 @@
+"""The inventory of the node's GPUs from a file (`--inventory.file`), read again when it changes."""
+
+import os
+import time
+from collections.abc import Callable
+
+from exporter.attribution.inventory import read_inventory
+from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
+from exporter.files import read_structured
+from exporter.model import Health, Inventory
+from exporter.sources.attempt import health_after
+
+FLAG = "--inventory.file"
+
+
+class InventoryFile:
+    """One file. A version of it that cannot be used is refused, and the last good one stays in force."""
+
+    def __init__(self, *, path: str, on_health: Callable[[str, Health], None]) -> None:
+        """Read it.
+
+        Raises:
+            ConfigError: it cannot be used: one line.
+        """
+        self.name = f"file:{path}"
+        self.health = Health()
+        self._path = path
+        self._on_health = on_health
+        self._read_as = self._look()
+        self.inventory = self._read()
+        self._note(None, time.monotonic())
+
+    def refresh(self) -> Inventory:
+        """What is in force: the file's content, read if it changed since. The same object as long as it did not."""
+        found = self._look()
+        if found != self._read_as:
+            self._read_as = found
+            started = time.monotonic()
+            try:
+                self.inventory = self._read()
+            except ConfigError as error:
+                failure = Unavailable("missing", str(error)) if found is None else Malformed("garbage", str(error))
+                self._note(failure, started)
+            else:
+                self._note(None, started)
+        return self.inventory
+
+    def _note(self, error: SourceError | None, started: float) -> None:
+        self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=time.time())
+        self._on_health(self.name, self.health)
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._path)  # noqa: PTH116 - one system call; a ConfigMap's symbolic links are followed
+        except OSError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _read(self) -> Inventory:
+        content = read_structured(self._path, FLAG)
+        try:
+            return read_inventory(content)
+        except ValueError as error:
+            raise ConfigError(f"{FLAG}: {self._path!r}: {error}") from error

@@ -1,0 +1,135 @@
+"""The kubelet's Pods API: labels, UIDs, owners and container ids of this node's pods, over a socket on this node.
+
+One stream (WatchPods) tells every pod, says INITIAL_SYNC_COMPLETE, and then tells what changes. It needs no API server
+and no token. The package is v1alpha1 today; newer ones are tried first.
+"""
+
+from collections.abc import Callable, Mapping
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from exporter._gen import pods_pb2 as messages
+from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
+from exporter.model import Health, OwnerReference, PodInfo
+from exporter.sources.kubelet_socket import open_channel, translate
+from exporter.sources.pod_table import PodTable
+from exporter.sources.watch import Watch
+
+NAME = "pods"
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+def parse_pod(body: bytes) -> PodInfo:
+    """A serialised core/v1 Pod, as far as this program reads it.
+
+    Raises:
+        Malformed: the bytes are no such message.
+    """
+    pod = messages.Pod()
+    try:
+        pod.ParseFromString(body)
+    except DecodeError as error:
+        raise Malformed("garbage", f"a pod of the Pods API is no core/v1 Pod: {error}") from error
+    return PodInfo(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        labels=dict(pod.metadata.labels),
+        owners=tuple(
+            OwnerReference(
+                api_version=owner.apiVersion,
+                kind=owner.kind,
+                name=owner.name,
+                uid=owner.uid,
+                is_controller=owner.controller,
+            )
+            for owner in pod.metadata.ownerReferences
+        ),
+        phase=pod.status.phase,
+        container_ids={
+            container.name: container.containerID
+            for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+            if container.containerID
+        },
+    )
+
+
+class PodsApi:
+    """The pods of this node, kept up to date by the kubelet."""
+
+    def __init__(self, *, socket: str, on_health: Callable[[str, Health], None]) -> None:
+        self.name = NAME
+        self._socket = socket
+        self._watch = Watch(NAME, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        self._table = PodTable()
+        self._channel: grpc.aio.Channel | None = None
+        # the last one is not asked for before the others said that they do not know it
+        self._version = VERSIONS[0]
+        self.begin = self._watch.begin
+
+    @property
+    def health(self) -> Health:
+        """How the stream is."""
+        return self._watch.health
+
+    @property
+    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+        """By namespace and name; the same object as long as nothing changed."""
+        return self._table.by_name
+
+    async def close(self) -> None:
+        """End the stream and the channel."""
+        await self._watch.close()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _attend(self) -> None:
+        for version in (self._version, *VERSIONS):
+            try:
+                await self._stream(version)
+            except Unsupported:
+                continue
+            except SourceError:
+                self._version = VERSIONS[0]  # the kubelet that comes back may be a newer one
+                raise
+            raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods")
+        raise Unsupported("unimplemented", f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})")
+
+    async def _stream(self, version: str) -> None:
+        if self._channel is None:
+            self._channel = open_channel(self._socket)
+        call = self._channel.unary_stream(
+            f"/{version}.Pods/WatchPods", request_serializer=lambda body: body, response_deserializer=lambda body: body
+        )(b"")
+        self._table.begin_sync()
+        try:
+            async for body in call:
+                self._version = version
+                self._take(body)
+        except grpc.aio.AioRpcError as error:
+            raise translate(
+                error,
+                socket=self._socket,
+                setting="--kubelet.pods-socket",
+                serves=f"Pods API {version}",
+                timeout_seconds=0.0,
+            ) from error
+        finally:
+            call.cancel()
+
+    def _take(self, body: bytes) -> None:
+        event = messages.WatchPodsEvent()
+        try:
+            event.ParseFromString(body)
+        except DecodeError as error:
+            raise Malformed("garbage", f"{self._socket} sends no WatchPodsEvent: {error}") from error
+        if event.type in (messages.ADDED, messages.MODIFIED):
+            self._table.put(parse_pod(event.pod))
+        elif event.type == messages.DELETED:
+            self._table.remove(parse_pod(event.pod).uid)
+        elif event.type == messages.INITIAL_SYNC_COMPLETE:
+            self._table.end_sync()
+            self._watch.in_sync()
+        self._watch.heard()

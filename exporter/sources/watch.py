@@ -1,0 +1,94 @@
+"""A connection that is kept open in the background, and opened again with growing pauses when it ends.
+
+For sources that tell what changes instead of being asked on every scrape.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from exporter.errors import SourceError
+from exporter.model import Health
+from exporter.sources.attempt import health_after
+
+FIRST_PAUSE_SECONDS = 0.1
+
+
+class Watch:
+    """Runs `attend`, one connection from its opening to its end, again and again, and keeps its health."""
+
+    def __init__(
+        self,
+        name: str,
+        attend: Callable[[], Awaitable[None]],
+        on_health: Callable[[str, Health], None],
+        *,
+        longest_pause_seconds: float,
+    ) -> None:
+        """`attend` calls `in_sync` once it knows everything, and raises a SourceError where it fails."""
+        self.name = name
+        self.health = Health()
+        self._attend = attend
+        self._on_health = on_health
+        self._longest_pause_seconds = longest_pause_seconds
+        self._settled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._first: asyncio.Task[None] | None = None
+        self._pause = FIRST_PAUSE_SECONDS
+        self._began = 0.0
+
+    def begin(self) -> "asyncio.Task[None] | None":
+        """Keep it open from here on. The task ends with the first success or failure; None once that has been.
+
+        Raises:
+            Exception: what ended the watch that is no failure of its source, but of this program.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+            self._first = asyncio.create_task(self._wait())
+        if self._task.done():
+            self._task.result()
+        return None if self._settled.is_set() else self._first
+
+    async def close(self) -> None:
+        """End it."""
+        for task in (self._task, self._first):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    def in_sync(self) -> None:
+        """Everything is known, as of now."""
+        self._pause = FIRST_PAUSE_SECONDS
+        self._note(None)
+
+    def heard(self) -> None:
+        """A sign of life."""
+        self.health = replace(self.health, last_success_at_seconds=time.time())
+
+    async def _wait(self) -> None:
+        await self._settled.wait()
+
+    async def _run(self) -> None:
+        while True:
+            self._began = time.monotonic()
+            wait: float | None = None
+            try:
+                await self._attend()
+            except SourceError as error:
+                self._note(error)
+                wait = error.retry_after_seconds
+            if wait is None:
+                wait = self._pause * random.uniform(0.75, 1.25)  # noqa: S311 - nodes shall not come back all at once
+                self._pause = min(self._pause * 2, self._longest_pause_seconds)
+            await asyncio.sleep(wait)
+
+    def _note(self, error: SourceError | None) -> None:
+        took = time.monotonic() - self._began
+        self.health = health_after(self.health, error, took_seconds=took, now_seconds=time.time())
+        self._on_health(self.name, self.health)
+        self._settled.set()
