@@ -16,7 +16,7 @@ import grpc.aio
 
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
-from exporter.simulator.world import Pod
+from exporter.simulator.world import Container, Pod
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -36,6 +36,7 @@ def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
                             messages.ContainerDevices(resource_name=resource, device_ids=[device_id])
                             for resource, device_id in container.devices
                         ],
+                        **({"dynamic_resources": _dynamic(container)} if version == "v1" else {}),
                     )
                     for container in pod.containers
                 ],
@@ -44,6 +45,25 @@ def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
         ]
     ).SerializeToString()
     return body
+
+
+def _dynamic(container: Container) -> list[v1.DynamicResource]:
+    return [
+        v1.DynamicResource(
+            claim_name=claim.name,
+            claim_namespace=claim.namespace,
+            claim_resources=[
+                v1.ClaimResource(
+                    driver_name=claim.driver,
+                    pool_name=claim.pool,
+                    device_name=claim.device,
+                    cdi_devices=[v1.CDIDevice(name=name) for name in claim.cdi_names],
+                    share_id=claim.share or None,
+                )
+            ],
+        )
+        for claim in container.claims
+    ]
 
 
 class SimulatedKubelet:

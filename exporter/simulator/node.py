@@ -1,11 +1,13 @@
 """A whole simulated node: a world, its kubelet and its dcgm-exporter. Nothing in the exporter knows it is simulated."""
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import World
 
 
@@ -18,12 +20,17 @@ class SimulatedNode:
         self.url = ""
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
         self.socket = Path(self._folder.name) / "kubelet.sock"
+        self.pods_socket = Path(self._folder.name) / "pods-api.sock"
         self.kubelet = SimulatedKubelet(self.socket, lambda: world.pods)
+        self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.pods)
+        self.inventory_file = Path(self._folder.name) / "inventory.json"
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, step_seconds: float | None = None) -> None:
         """Start both; with `step_seconds`, pods come and go that often."""
+        self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         await self.kubelet.start()
+        await self.pods_api.start()
         self.url = await self.dcgm.start()
         if step_seconds:
             self._life = asyncio.create_task(self._live(step_seconds))
@@ -33,6 +40,7 @@ class SimulatedNode:
         if self._life is not None:
             self._life.cancel()
         await self.kubelet.stop()
+        await self.pods_api.stop()
         await self.dcgm.stop()
         self._folder.cleanup()
 

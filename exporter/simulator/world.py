@@ -7,7 +7,9 @@ simulated dcgm-exporter show this world to whoever asks.
 import random
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from exporter.model import Claim
 
 REPLICAS = 4
 MIG_INSTANCES = 7
@@ -16,6 +18,8 @@ MODEL = "NVIDIA H100 80GB HBM3"
 GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 MIG_RESOURCE = f"nvidia.com/mig-{MIG_PROFILE}"
+DRA_DRIVER = "gpu.nvidia.com"
+DRA_POOL = "gpu-node-1"
 _NAMESPACES = ("ml-research", "serving", "team-vision", "notebooks")
 _WORKLOADS = {
     "train-resnet": "trainer",
@@ -25,6 +29,7 @@ _WORKLOADS = {
     "jupyter": "notebook",
     "eval-nightly": "eval",
 }
+_NAMES = uuid.UUID(int=0)
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -44,11 +49,19 @@ class Gpu:
     index: int
     uuid: str
     shared: bool = False
+    claimed: bool = False
     instances: tuple[Instance, ...] = ()
 
     @property
+    def claim_device(self) -> str:
+        """Its name in the driver's ResourceSlice."""
+        return f"gpu-{self.index}"
+
+    @property
     def slots(self) -> tuple[tuple[str, str], ...]:
-        """What the kubelet can hand out of it: resource and device id."""
+        """What can be handed out of it: resource and device id, or a driver and its device."""
+        if self.claimed:
+            return ((DRA_DRIVER, self.claim_device),)
         if self.instances:
             return tuple((MIG_RESOURCE, instance.device_id) for instance in self.instances)
         if self.shared:
@@ -58,32 +71,40 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container and the devices it was given: resource and device id."""
+    """A container and what it was given: devices (resource and device id), and devices of DRA claims."""
 
     name: str
     devices: tuple[tuple[str, str], ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the kubelet lists it."""
+    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to."""
 
     namespace: str
     name: str
     containers: tuple[Container, ...]
+    uid: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    owner: tuple[str, str] = ("", "")
 
 
 class World:
     """The node. `step` lets time pass for the pods; who reads it meanwhile sees a whole state."""
 
-    def __init__(self, *, gpus: int = 8, shared: int = 0, mig: int = 0, seed: int = 1) -> None:
-        """`shared` GPUs are time-sliced into 4 shares, `mig` GPUs cut into 7 instances; the others are whole."""
+    def __init__(self, *, gpus: int = 8, shared: int = 0, mig: int = 0, claims: int = 0, seed: int = 1) -> None:
+        """Of the GPUs, `shared` are time-sliced into 4 shares, `mig` cut into 7 instances, the others whole.
+
+        The first `claims` of the whole ones are handed out by DRA.
+        """
         self._random = random.Random(seed)
         self.gpus = tuple(
             Gpu(
                 index=index,
                 uuid=f"GPU-{self._uuid()}",
                 shared=gpus - mig - shared <= index < gpus - mig,
+                claimed=index < claims,
                 instances=tuple(
                     # Instance ids start at 7 on real GPUs with seven small instances
                     Instance(device_id=f"MIG-{self._uuid()}", instance_id=7 + number)
@@ -94,8 +115,9 @@ class World:
             )
             for index in range(gpus)
         )
+        self._pods_made = 0
         self.pods: tuple[Pod, ...] = (
-            Pod(namespace="kube-system", name="node-agent-x2k4d", containers=(Container(name="agent"),)),
+            self._pod("kube-system", "node-agent", "x2k4d", (Container(name="agent"),), kind="DaemonSet"),
         )
         while self.used_share < 0.6:  # noqa: PLR2004 - a node that is worth looking at from the start
             self._add_pod()
@@ -121,23 +143,58 @@ class World:
     def replace_all(self) -> None:
         """Every pod with a device goes and another takes its devices."""
         self.pods = tuple(
-            Pod(namespace=pod.namespace, name=self._name(pod.name.rpartition("-")[0]), containers=pod.containers)
-            for pod in self.pods
+            self._pod(pod.namespace, pod.name.rpartition("-")[0], self._suffix(), pod.containers) for pod in self.pods
         )
+
+    def recreate(self, old: Pod) -> Pod:
+        """A pod is made anew under its old name, as a StatefulSet does; the new one."""
+        self._pods_made += 1
+        new = replace(old, uid=self._uid(old.namespace, old.name))
+        self.pods = tuple(new if pod is old else pod for pod in self.pods)
+        return new
+
+    def relabel(self, pod: Pod, **labels: str) -> None:
+        """Somebody changes a pod's labels."""
+        changed = replace(pod, labels=tuple({**dict(pod.labels), **labels}.items()))
+        self.pods = tuple(changed if found is pod else found for found in self.pods)
+
+    def inventory(self) -> dict[str, object]:
+        """The GPUs and their MIG instances, as --inventory.file takes them."""
+        return {
+            "gpus": [
+                {
+                    "uuid": gpu.uuid,
+                    "index": gpu.index,
+                    "mig": [
+                        {"uuid": mig.device_id, "instance_id": mig.instance_id, "profile": mig.profile}
+                        for mig in gpu.instances
+                    ],
+                }
+                for gpu in self.gpus
+            ]
+        }
 
     def remove(self, gone: Pod) -> None:
         """A pod goes."""
         self.pods = tuple(pod for pod in self.pods if pod is not gone)
 
     def _held(self) -> Iterator[str]:
+        names = {gpu.claim_device: gpu.uuid for gpu in self.gpus}
         for pod in self.pods:
             for container in pod.containers:
                 for _, device_id in container.devices:
                     yield device_id
+                for claim in container.claims:
+                    yield names[claim.device]
 
     def _add_pod(self) -> None:
         held = set(self._held())
-        free = [slot for gpu in self.gpus for slot in gpu.slots if slot[1] not in held]
+        free = [
+            slot
+            for gpu in self.gpus
+            for slot in gpu.slots
+            if slot[1] not in held and not (gpu.claimed and gpu.uuid in held)
+        ]
         if not free:
             return
         resource = self._random.choice(free)[0]
@@ -146,16 +203,45 @@ class World:
         wanted = self._random.choice((1, 1, 2)) if resource == GPU_RESOURCE else 1
         devices = tuple(self._random.sample(choices, min(wanted, len(choices))))
         workload = self._random.choice(sorted(_WORKLOADS))
-        self.pods += (
-            Pod(
-                namespace=self._random.choice(_NAMESPACES),
-                name=self._name(workload),
-                containers=(Container(name=_WORKLOADS[workload], devices=devices), Container(name="log-shipper")),
-            ),
+        namespace, suffix = self._random.choice(_NAMESPACES), self._suffix()
+        first = Container(name=_WORKLOADS[workload], devices=devices)
+        if resource == DRA_DRIVER:
+            first = Container(
+                name=_WORKLOADS[workload], claims=tuple(self._claim(namespace, device) for _, device in devices)
+            )
+        self.pods += (self._pod(namespace, workload, suffix, (first, Container(name="log-shipper"))),)
+
+    def _claim(self, namespace: str, device: str) -> Claim:
+        claim_uid = uuid.uuid5(_NAMES, f"claim {self._pods_made}")
+        return Claim(
+            namespace=namespace,
+            name=f"gpu-{str(claim_uid)[:5]}",
+            driver=DRA_DRIVER,
+            pool=DRA_POOL,
+            device=device,
+            # as NVIDIA's driver names them: the UUID in there is the claim's
+            cdi_names=(f"k8s.{DRA_DRIVER}/claim={claim_uid}-{device}",),
         )
 
-    def _name(self, workload: str) -> str:
-        return f"{workload}-{''.join(self._random.choices(_ALPHABET, k=5))}"
+    def _pod(
+        self, namespace: str, workload: str, suffix: str, containers: tuple[Container, ...], kind: str = "ReplicaSet"
+    ) -> Pod:
+        self._pods_made += 1
+        name = f"{workload}-{suffix}"
+        return Pod(
+            namespace=namespace,
+            name=name,
+            containers=containers,
+            uid=self._uid(namespace, name),
+            labels=(("app.kubernetes.io/name", workload), ("team", namespace)),
+            owner=(kind, workload),
+        )
+
+    def _uid(self, namespace: str, name: str) -> str:
+        return str(uuid.uuid5(_NAMES, f"{namespace}/{name} {self._pods_made}"))
+
+    def _suffix(self) -> str:
+        return "".join(self._random.choices(_ALPHABET, k=5))
 
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))

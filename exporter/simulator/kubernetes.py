@@ -1,0 +1,169 @@
+"""A Kubernetes API server on a loopback port: pods and ResourceSlices of a world, to list and to watch."""
+
+import asyncio
+import json
+from typing import Any
+
+from aiohttp import web
+
+from exporter.simulator.pods_api import container_id
+from exporter.simulator.world import DRA_DRIVER, DRA_POOL, Pod, World
+
+LOOK_SECONDS = 0.02
+BOOKMARK_SECONDS = 0.2
+Object = dict[str, Any]
+
+
+class SimulatedApi:
+    """Answers list and watch with bookmarks. `failure` (a status, and headers) answers instead, where it is set.
+
+    `compact` forgets what a watch could be taken up from: the next one is answered with 410 Gone.
+    """
+
+    def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
+        self.lists = self.watches = 0
+        self.failure: tuple[int, dict[str, str]] | None = None
+        self.slices: list[Object] | None = None
+        self.seen_tokens: set[str] = set()
+        self._world = world
+        self._node_name = node_name
+        self._slice_version = slice_version
+        self._oldest = 1
+        self._now = 1
+        self._known: dict[str, tuple[Object, int]] = {}
+        self._gone: list[tuple[str, Object, int]] = []
+        self._broken = asyncio.Event()
+        self._app: web.AppRunner | None = None
+
+    async def start(self, port: int = 0) -> str:
+        """Listen on loopback; the URL."""
+        app = web.Application()
+        app.router.add_get("/api/v1/pods", self._answer)
+        app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
+        self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
+        await self._app.setup()
+        await web.TCPSite(self._app, "127.0.0.1", port).start()
+        return f"http://127.0.0.1:{self._app.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Stop listening; watches break."""
+        self.break_watches()
+        if self._app is not None:
+            await self._app.cleanup()
+            self._app = None
+
+    def break_watches(self) -> None:
+        """End every watch."""
+        self._broken.set()
+        self._broken = asyncio.Event()
+
+    def compact(self) -> None:
+        """Forget the past: a watch can only begin from now on."""
+        self._look()
+        self._now += 1
+        self._oldest = self._now
+        self._gone = []
+        self.break_watches()
+
+    def _look(self) -> None:
+        """Notice what has changed in the world, and give it versions."""
+        objects = {f"/api/v1/pods {pod.uid}": _pod(pod, self._node_name) for pod in self._world.pods}
+        for found in self.slices if self.slices is not None else [self._slice()]:
+            objects[f"/resourceslices {found['metadata']['name']}"] = found
+        for key, found in objects.items():
+            if key not in self._known or self._known[key][0] != found:
+                self._now += 1
+                self._known[key] = (found, self._now)
+        for key in self._known.keys() - objects.keys():
+            self._now += 1
+            self._gone.append((key, self._known.pop(key)[0], self._now))
+
+    def _slice(self) -> Object:
+        devices = []
+        for gpu in self._world.gpus:
+            if gpu.claimed:
+                attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
+                inner = {"attributes": attributes}
+                is_old = self._slice_version == "v1beta1"
+                devices.append({"name": gpu.claim_device, **({"basic": inner} if is_old else inner)})
+        pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 1}
+        return {
+            "metadata": {"name": f"{self._node_name}-gpus"},
+            "spec": {"driver": DRA_DRIVER, "nodeName": self._node_name, "pool": pool, "devices": devices},
+        }
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.seen_tokens.add(request.headers.get("Authorization", ""))
+        is_watch = request.query.get("watch") == "1"
+        self.watches += is_watch
+        self.lists += not is_watch
+        if self.failure is not None:
+            status, headers = self.failure
+            return web.json_response({"kind": "Status", "code": status}, status=status, headers=headers)
+        if request.query.get("fieldSelector") != f"spec.nodeName={self._node_name}":
+            return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
+        kind = "/" + request.path.rpartition("/")[2] + " "
+        self._look()
+        if is_watch:
+            return await self._watch(request, kind)
+        items = [_versioned(found, version) for key, (found, version) in self._known.items() if kind in key]
+        return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._now)}})
+
+    async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
+        since = int(request.query.get("resourceVersion") or 0)
+        if since < self._oldest:
+            return web.json_response({"kind": "Status", "code": 410}, status=410)
+        broken = self._broken
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        bookmark_at = asyncio.get_running_loop().time() + BOOKMARK_SECONDS
+        told = {key for key, (_, version) in self._known.items() if version <= since}
+        while not broken.is_set():
+            self._look()
+            events = [
+                (version, "MODIFIED" if key in told else "ADDED", found)
+                for key, (found, version) in self._known.items()
+                if kind in key and version > since
+            ]
+            events += [
+                (version, "DELETED", found) for key, found, version in self._gone if kind in key and version > since
+            ]
+            told |= self._known.keys()
+            for version, what, found in sorted(events, key=lambda event: event[0]):
+                await _send(response, what, _versioned(found, version))
+            since = self._now
+            if asyncio.get_running_loop().time() >= bookmark_at:
+                bookmark_at += BOOKMARK_SECONDS
+                await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
+            await asyncio.sleep(LOOK_SECONDS)
+        return response
+
+
+def _pod(pod: Pod, node_name: str) -> Object:
+    kind, name = pod.owner
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
+    return {
+        "metadata": {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "labels": dict(pod.labels),
+            "ownerReferences": [owner] if kind else None,
+        },
+        "spec": {"nodeName": node_name},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                {"name": container.name, "containerID": container_id(pod, container.name)}
+                for container in pod.containers
+            ],
+        },
+    }
+
+
+def _versioned(found: Object, version: int) -> Object:
+    return {**found, "metadata": {**found["metadata"], "resourceVersion": str(version)}}
+
+
+async def _send(response: web.StreamResponse, kind: str, found: Object) -> None:
+    await response.write(json.dumps({"type": kind, "object": found}).encode() + b"\n")

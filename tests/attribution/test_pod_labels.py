@@ -1,0 +1,54 @@
+"""What a pod's samples gain from the pod itself."""
+
+import re
+
+from exporter.attribution.pod_labels import MOST_LABELS, PodLabelPolicy
+from exporter.model import PodInfo
+
+
+def pod(**labels: str) -> PodInfo:
+    return PodInfo(
+        namespace="ml", name="train-0", uid="1-2-3", labels={k.replace("__", "/"): v for k, v in labels.items()}
+    )
+
+
+EVERYTHING = PodLabelPolicy(patterns=(re.compile(".*"),))
+
+
+def test_names_are_sanitised_and_prefixed_so_that_no_tenant_takes_prometheus_own() -> None:
+    labels = {"app.kubernetes.io/name": "train", "job": "mine", "instance": "x", "team": 'q"\n'}
+    found, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels=labels))
+    assert found == (
+        ("label_app_kubernetes_io_name", "train"),
+        ("label_instance", "x"),
+        ("label_job", "mine"),
+        ("label_team", 'q"\n'),
+    )
+    assert problems == {}
+
+
+def test_only_what_is_asked_for() -> None:
+    policy = PodLabelPolicy(with_uid=True, patterns=(re.compile("team"), re.compile(r"app\..*")))
+    found, _ = policy.labels_of(pod(team="a", **{"app.x": "b", "teams": "c"}))
+    assert found == (("pod_uid", "1-2-3"), ("label_app_x", "b"), ("label_team", "a"))
+    assert PodLabelPolicy(with_uid=True).labels_of(pod(team="a"))[0] == (("pod_uid", "1-2-3"),)
+
+
+def test_labels_that_come_out_alike_get_a_suffix_in_the_order_of_their_names() -> None:
+    labels = {"a_b": "3", "a.b": "2", "a-b": "1", "a.b_conflict1": "4", "c": "5"}
+    found, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels=labels))
+    assert dict(found) == {
+        "label_a_b_conflict2": "1",
+        "label_a_b_conflict3": "2",
+        "label_a_b_conflict1": "4",
+        "label_a_b_conflict4": "3",
+        "label_c": "5",
+    }
+    assert len(dict(found)) == len(found)
+    assert problems == {"collision": 3}
+
+
+def test_there_is_a_limit() -> None:
+    found, problems = EVERYTHING.labels_of(pod(**{f"l{number:03}": "x" for number in range(MOST_LABELS + 5)}))
+    assert len(found) == MOST_LABELS
+    assert problems == {"limit": 5}

@@ -1,0 +1,166 @@
+"""The kubelet's Pods API against a simulated kubelet on a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from exporter._gen import pods_pb2 as messages
+from exporter.errors import Malformed
+from exporter.model import Health, OwnerReference
+from exporter.simulator.pods_api import SimulatedPodsApi, container_id, pod_message
+from exporter.simulator.world import World
+from exporter.sources.pods_api import VERSIONS, PodsApi, parse_pod
+
+
+@pytest.fixture
+def world() -> World:
+    return World(gpus=4, seed=3)
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path, world: World) -> AsyncIterator[SimulatedPodsApi]:
+    simulated = SimulatedPodsApi(tmp_path / "pods.sock", lambda: world.pods)
+    yield simulated
+    await simulated.stop()
+
+
+@pytest.fixture
+async def source(tmp_path: Path) -> AsyncIterator[PodsApi]:
+    made = PodsApi(socket=str(tmp_path / "pods.sock"), on_health=lambda _name, _health: None)
+    yield made
+    await made.close()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def settle(source: PodsApi) -> Health:
+    waiting = source.begin()
+    if waiting is not None:
+        await waiting
+    return source.health
+
+
+def uids(source: PodsApi) -> set[str]:
+    return {pod.uid for pod in source.pods.values()}
+
+
+def test_a_pod_is_read_as_far_as_it_is_needed(world: World) -> None:
+    pod = world.pods[1]
+    info = parse_pod(pod_message(pod))
+    assert (info.namespace, info.name, info.uid, info.phase) == (pod.namespace, pod.name, pod.uid, "Running")
+    assert dict(info.labels) == dict(pod.labels)
+    assert info.owners == (
+        OwnerReference(
+            api_version="apps/v1",
+            kind=pod.owner[0],
+            name=pod.owner[1],
+            uid=f"uid-of-{pod.owner[1]}",
+            is_controller=True,
+        ),
+    )
+    assert info.container_ids == {container.name: container_id(pod, container.name) for container in pod.containers}
+    with pytest.raises(Malformed):
+        parse_pod(b"\xff\xff\xff")
+
+
+async def test_pods_are_added_changed_and_deleted(kubelet: SimulatedPodsApi, source: PodsApi, world: World) -> None:
+    await kubelet.start()
+    assert (await settle(source)).up
+    assert uids(source) == {pod.uid for pod in world.pods}
+    pod = world.pods[1]
+    key = (pod.namespace, pod.name)
+    world.relabel(pod, team="other")
+    await until(lambda: source.pods[key].labels["team"] == "other")
+    world.remove(world.pods[1])
+    await until(lambda: key not in source.pods)
+    unchanged = source.pods
+    await asyncio.sleep(0.1)
+    assert source.pods is unchanged
+    assert source.begin() is None
+
+
+async def test_a_pod_that_is_made_anew_under_its_name_is_the_new_one(
+    kubelet: SimulatedPodsApi, source: PodsApi, world: World
+) -> None:
+    await kubelet.start()
+    await settle(source)
+    new = world.recreate(world.pods[1])
+    await until(lambda: source.pods[new.namespace, new.name].uid == new.uid)
+
+
+async def test_until_the_sync_is_complete_nothing_is_forgotten(
+    kubelet: SimulatedPodsApi, source: PodsApi, world: World
+) -> None:
+    await kubelet.start()
+    await settle(source)
+    everything = world.pods
+    # the kubelet restarts, and tells of nobody at first
+    kubelet.synced.clear()
+    await kubelet.stop()
+    world.pods = everything[:1]
+    await until(lambda: source.health.up is False)
+    await kubelet.start()
+    await until(lambda: kubelet.streams >= 2)
+    await asyncio.sleep(0.1)
+    assert uids(source) == {pod.uid for pod in everything}
+    kubelet.synced.set()
+    await until(lambda: bool(source.health.up))
+    assert uids(source) == {pod.uid for pod in everything[:1]}
+
+
+async def test_a_stream_that_ends_is_opened_again(kubelet: SimulatedPodsApi, source: PodsApi, world: World) -> None:
+    await kubelet.start()
+    await settle(source)
+    for _ in range(3):
+        kubelet.break_streams()
+        await until(lambda: source.health.up is False)
+        await until(lambda: bool(source.health.up), 1.0)
+    world.step()
+    await until(lambda: uids(source) == {pod.uid for pod in world.pods}, 1.0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_every_version_of_the_package_is_understood(
+    tmp_path: Path, world: World, source: PodsApi, version: str
+) -> None:
+    kubelet = SimulatedPodsApi(tmp_path / "pods.sock", lambda: world.pods, version=version)
+    await kubelet.start()
+    try:
+        assert (await settle(source)).up
+        assert uids(source) == {pod.uid for pod in world.pods}
+    finally:
+        await kubelet.stop()
+
+
+async def test_why_it_fails(tmp_path: Path, world: World, source: PodsApi) -> None:
+    health = await settle(source)
+    assert (health.up, health.reason) == (False, "missing")
+    assert "--kubelet.pods-socket" in health.message
+    kubelet = SimulatedPodsApi(tmp_path / "pods.sock", lambda: world.pods, version="v9")
+    await kubelet.start()
+    try:
+        await until(lambda: source.health.reason == "unimplemented")
+        assert "serves no Pods API that is known (v1, v1beta1, v1alpha1)" in source.health.message
+    finally:
+        await kubelet.stop()
+
+
+async def test_noise_on_the_stream(tmp_path: Path, source: PodsApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = messages.WatchPodsEvent(type=messages.ADDED, pod=b"\xff\xff\xff").SerializeToString()
+    kubelet = SimulatedPodsApi(tmp_path / "pods.sock", tuple)
+
+    async def noise(_request: bytes, _context: object) -> AsyncIterator[bytes]:
+        yield event
+
+    monkeypatch.setattr(kubelet, "_watch", noise)
+    await kubelet.start()
+    try:
+        assert ((await settle(source)).up, source.health.reason) == (False, "garbage")
+    finally:
+        await kubelet.stop()
