@@ -1,41 +1,54 @@
 """Why an assigned device has no samples, and why a device of samples has no owner: in words, with what to do."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from exporter.attribution.owners import Unmatched
 from exporter.model import Assignment, Facts, Match, Owners, Subject
 
 
-def explain(match: Match, owners: Owners, subjects: Iterable[Subject], facts: Facts) -> str:
-    """One line for an assignment; "" where samples of it came in."""
+class Advice(NamedTuple):
+    """What is so, and what to do about it."""
+
+    says: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.says}: {self.remedy}"
+
+
+def explain(match: Match, owners: Owners, subjects: Iterable[Subject], facts: Facts) -> Advice | None:
+    """Why an assignment has no samples; None where samples of it came in."""
     if not match.reason:
-        return ""
+        return None
     if match.reason == Unmatched.OTHER_NODE:
         return other_node(owners, subjects)
     if match.reason == Unmatched.MIG_UNRESOLVED:
         return _INVENTORY_LACKS_IT if facts.has_inventory else _NO_INVENTORY
     if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
-        return _NO_SAMPLE_OF_INSTANCE.format(instance=match.key.instance, uuid=match.key.uuid)
-    return _TEXTS[Unmatched(match.reason)]
+        return Advice(
+            f"no upstream page has a sample of MIG instance {match.key.instance} of {match.key.uuid}",
+            "does dcgm-exporter export instances (its flag -d), and is this node's among the sources?",
+        )
+    return _ADVICE[Unmatched(match.reason)]
 
 
-def other_node(owners: Owners, subjects: Iterable[Subject]) -> str:
+def other_node(owners: Owners, subjects: Iterable[Subject]) -> Advice:
     """The page comes from elsewhere: what was compared, and what usually causes it."""
     seen = len({subject.uuid for subject in subjects if subject.uuid})
     handed_out = len({match.key for match in owners.matches if match.key and match.reason == Unmatched.OTHER_NODE})
-    return (
-        f"the page comes from another node: none of its {seen} UUIDs is among the {handed_out} that this kubelet handed"
-        " out; ask the dcgm-exporter of this very node (a ClusterIP Service in front of dcgm-exporter answers with any"
-        " node's: use hostNetwork, internalTrafficPolicy Local, or a container in the same pod)"
+    return Advice(
+        f"the page comes from another node: none of its {seen} UUIDs is among this kubelet's {handed_out}",
+        "ask the dcgm-exporter of this very node (a ClusterIP Service in front of dcgm-exporter answers with any"
+        " node's: use a container in the same pod, hostNetwork, or internalTrafficPolicy Local)",
     )
 
 
-def outside(assignment: Assignment, facts: Facts) -> str:
+def outside(assignment: Assignment, facts: Facts) -> Advice:
     """A resource that `--resources` leaves out."""
-    globs = ", ".join(facts.resources)
-    return (
-        f"resource {assignment.resource} is outside --resources ({globs}); if its devices are GPUs, add --resources"
-        f" {assignment.resource}"
+    return Advice(
+        f"resource {assignment.resource} is outside --resources ({', '.join(facts.resources)})",
+        f"if its devices are GPUs, add --resources {assignment.resource}",
     )
 
 
@@ -53,33 +66,30 @@ def unowned(device: Subject, owners: Owners, *, kubelet_answered: bool) -> str:
     return "the kubelet names no container that holds this device"
 
 
-_NO_INVENTORY = (
+_NO_INVENTORY = Advice(
     "MIG id and no inventory: samples name an instance by its parent's UUID and GPU_I_ID, and nothing here says which"
-    " instance this id is; give --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what"
-    " it says is kept"
+    " instance this id is",
+    "give --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what it says is kept",
 )
-_INVENTORY_LACKS_IT = (
-    "the inventory does not name this MIG instance: was the GPU cut anew since it was written? Bring --inventory.file"
-    " up to date"
+_INVENTORY_LACKS_IT = Advice(
+    "the inventory does not name this MIG instance",
+    "was the GPU cut anew since it was written? Bring --inventory.file up to date",
 )
-_NO_SAMPLE_OF_INSTANCE = (
-    "no upstream page has a sample of MIG instance {instance} of {uuid}: does dcgm-exporter export instances (its flag"
-    " -d f, or -d i), and is this node's among the sources?"
-)
-_TEXTS = {
-    Unmatched.UNKNOWN_ID: (
-        "the form of this device id is not known; if samples carry the id, or a part of it, add a rule for it with"
-        " --device-rules"
+_ADVICE = {
+    Unmatched.UNKNOWN_ID: Advice(
+        "the form of this device id is not known",
+        "if samples carry the id, or a part of it, add a rule for it with --device-rules",
     ),
-    Unmatched.CLAIM_UNRESOLVED: (
-        "no ResourceSlice and no CDI name says which GPU this claim's device is: give the exporter access to the"
-        " Kubernetes API (list and watch resourceslices)"
+    Unmatched.CLAIM_UNRESOLVED: Advice(
+        "no ResourceSlice and no CDI name says which GPU this claim's device is",
+        "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
     ),
-    Unmatched.AMBIGUOUS: (
-        "this id is a GPU's number, and the pages have several GPUs of that number: leave out the other vendor's page,"
-        " or name the GPUs in --inventory.file"
+    Unmatched.AMBIGUOUS: Advice(
+        "this id is a GPU's number, and the pages have several GPUs of that number",
+        "leave out the other vendor's page, or have samples carry a label for the name (--device-rules)",
     ),
-    Unmatched.NO_SAMPLE: (
-        "no upstream page has a sample of this device: is its dcgm-exporter among the sources, and does it see the GPU?"
+    Unmatched.NO_SAMPLE: Advice(
+        "no upstream page has a sample of this device",
+        "is its dcgm-exporter among the sources, and does nvidia-smi on the node still list the GPU?",
     ),
 }

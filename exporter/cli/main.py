@@ -7,6 +7,7 @@ import click
 
 from exporter import __version__
 from exporter.cli.demo import demo
+from exporter.cli.doctor import doctor
 from exporter.cli.healthcheck import healthcheck
 from exporter.cli.serve import serve
 from exporter.cli.textfile import textfile
@@ -29,6 +30,7 @@ def commands() -> None:
 commands.add_command(serve)
 commands.add_command(demo)
 commands.add_command(textfile)
+commands.add_command(doctor)
 commands.add_command(healthcheck)
 
 

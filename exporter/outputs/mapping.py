@@ -65,7 +65,7 @@ def family_name_of(node: str) -> str:
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
     """/debug/mapping: every device id the kubelet named, every device seen in samples, and why one has no match."""
-    joined = snapshot.joined
+    subjects = snapshot.joined.subjects if snapshot.joined else {}
     return {
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
@@ -79,7 +79,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                     **_assigned(match.assignment),
                     **_resolved(match),
                     "reason": match.reason,
-                    "explanation": explain(match, snapshot.owners, joined.subjects if joined else (), snapshot.facts),
+                    "explanation": str(explain(match, snapshot.owners, subjects, snapshot.facts) or ""),
                 }
                 for match in snapshot.owners.matches
             ),
@@ -88,7 +88,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                     **_assigned(assignment),
                     **_resolved(None),
                     "reason": "outside_resources",
-                    "explanation": outside(assignment, snapshot.facts),
+                    "explanation": str(outside(assignment, snapshot.facts)),
                 }
                 for assignment in snapshot.facts.outside
             ),

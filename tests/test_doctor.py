@@ -1,0 +1,254 @@
+"""`doctor`: each of the usual mistakes, made for real where that can be done, is named with its remedy."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from exporter import checkup
+from exporter.errors import ConfigError
+from exporter.outputs.findings import Finding, Level
+from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import Container, Pod, World
+from tests.conftest import config_of
+
+NOBODY = 65534
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[SimulatedNode]:
+    """Four whole GPUs."""
+    simulated = SimulatedNode(World(gpus=4, seed=7))
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+async def look(node: SimulatedNode, **settings: Any) -> checkup.Checkup:
+    return await checkup.examine(config_of(**{"kubelet_socket": str(node.socket), "dcgm_url": node.url, **settings}))
+
+
+def the(seen: checkup.Checkup, text: str) -> Finding:
+    """The one finding that says so."""
+    found = [finding for finding in seen.findings if text in finding.says]
+    assert len(found) >= 1, seen.report()
+    return found[0]
+
+
+def hand_out(node: SimulatedNode, resource: str, device_id: str, name: str = "odd") -> None:
+    container = Container(name="main", devices=((resource, device_id),))
+    node.world.pods += (Pod(namespace="ml", name=name, containers=(container,), uid=name),)
+
+
+async def test_all_is_well(node: SimulatedNode) -> None:
+    seen = await look(node)
+    assert seen.works()
+    assert {finding.level for finding in seen.findings} == {Level.OK}
+    assert "The main job works." in seen.report()
+    assert seen.report().count(" samples\n") == len([f for f in seen.findings if f.about.startswith("GPU-")])
+
+
+async def test_1_the_sockets_directory_is_not_mounted(node: SimulatedNode, tmp_path: Path) -> None:
+    seen = await look(node, kubelet_socket=str(tmp_path / "pod-resources" / "kubelet.sock"))
+    assert "directory is not mounted" in the(seen, "is not mounted").says
+    assert f"-v {tmp_path}/pod-resources:{tmp_path}/pod-resources:ro" in the(seen, "is not mounted").remedy
+    assert not seen.works()
+    empty = await look(node, kubelet_socket=str(tmp_path / "kubelet.sock"))
+    assert "--root-dir" in the(empty, "no socket in it").remedy
+
+
+@pytest.mark.parametrize("levels", [0, 1])
+async def test_2_no_right_to_open_it(node: SimulatedNode, levels: int) -> None:
+    folder, socket = node.socket.parent, node.socket
+    if levels:
+        (folder / "pod-resources").mkdir()
+        socket = folder / "pod-resources" / "kubelet.sock"
+    root = os.geteuid() == 0
+    folder.chmod(0)  # as the kubelet's folder is to everyone but root
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        seen = await look(node, kubelet_socket=str(socket))
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+    assert "run as uid 0" in the(seen, "no right to open").remedy
+    assert not seen.works()
+
+
+async def test_3_the_socket_file_is_mounted_and_dead(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = node.socket.parent / "mountinfo"
+    mounts.write_text(f"36 35 98:0 / {node.socket} rw,noatime - tmpfs none rw\n")
+    monkeypatch.setattr(checkup.look_at, "__defaults__", (mounts,))
+    await node.kubelet.stop()
+    seen = await look(node)
+    assert "mount the directory" in the(seen, "is mounted as a file, and dead").remedy
+    mounts.write_text("36 35 98:0 / / rw,noatime - tmpfs none rw\n")
+    assert "look at its log" in the(await look(node), "nobody listens on").remedy
+
+
+@pytest.mark.real
+async def test_3_in_a_real_mount_namespace(node: SimulatedNode, tmp_path: Path) -> None:
+    """The socket file is bound to another place, and the kubelet makes a new one."""
+    target = tmp_path / "kubelet.sock"
+    target.touch()
+    script = tmp_path / "inside.py"
+    script.write_text(
+        "import asyncio, sys; from exporter import checkup; from tests.conftest import config_of\n"
+        "sys.stdin.readline()\n"
+        f"print(asyncio.run(checkup.examine(config_of(kubelet_socket={str(target)!r},"
+        f" dcgm_url={node.url!r}))).report())"
+    )
+    command = f"mount --bind {node.socket} {target} && echo mounted && exec {sys.executable} {script}"
+    process = await asyncio.create_subprocess_exec(
+        "unshare", "--mount", "sh", "-c", command,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"mounted\n"
+    await node.kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
+    report, _ = await process.communicate(b"go\n")
+    assert b"is mounted as a file, and dead" in report
+
+
+async def test_4_only_v1alpha1(node: SimulatedNode) -> None:
+    await node.kubelet.stop()
+    old = SimulatedKubelet(node.socket, lambda: node.world.pods, versions=("v1alpha1",))
+    await old.start()
+    try:
+        seen = await look(node)
+        assert "upgrade" in the(seen, "serves only v1alpha1").remedy
+        assert seen.works()
+    finally:
+        await old.stop()
+
+
+async def test_5_dcgm_exporter_refuses_or_its_port_is_our_own(node: SimulatedNode) -> None:
+    url = node.url
+    await node.dcgm.stop()
+    seen = await look(node)
+    assert "Its default is 9400" in the(seen, "nobody listens").remedy
+    assert not seen.works()
+    with pytest.raises(ConfigError, match=r"this exporter's own address.*one of the two must move"):
+        config_of(web_listen_address=":9400", dcgm_url="http://localhost:9400/metrics")
+
+    # by another name than the configuration can see through
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text='pod_gpu_exporter_build_info{version="1"} 1\nx 1\n')
+
+    own = web.Application()
+    own.router.add_get("/metrics", answer)
+    runner = web.AppRunner(own)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", int(re.findall(r":(\d+)/", url)[0])).start()
+    try:
+        seen = await look(node)
+        assert "name dcgm-exporter's port" in the(seen, "an exporter's own").remedy
+        assert not seen.works()
+    finally:
+        await runner.cleanup()
+
+
+async def test_6_the_page_is_another_nodes(node: SimulatedNode) -> None:
+    elsewhere = SimulatedNode(World(gpus=8, seed=99))
+    await elsewhere.start()
+    try:
+        seen = await look(node, dcgm_url=elsewhere.url)
+        says = the(seen, "another node").says
+        held = sum(len(container.devices) for pod in node.world.pods for container in pod.containers)
+        assert says.endswith(f"none of its 8 UUIDs is among this kubelet's {held}")
+        assert "ClusterIP" in the(seen, "another node").remedy
+        assert not seen.works()
+    finally:
+        await elsewhere.stop()
+
+
+async def test_7_a_resource_outside(node: SimulatedNode) -> None:
+    hand_out(node, "amd.com/gpu", "0000:c1:00.0")
+    seen = await look(node)
+    assert (
+        "add --resources amd.com/gpu" in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*)").remedy
+    )
+    assert seen.works()
+    seen = await look(node, resources="intel.com/*")
+    assert not seen.works()
+
+
+async def test_8_a_mig_id_and_no_inventory(simulated: SimulatedNode) -> None:
+    seen = await look(simulated)
+    assert "--inventory.file" in the(seen, "MIG id and no inventory").remedy
+    assert seen.works()
+    simulated.inventory_file.write_text('{"gpus": []}')
+    seen = await look(simulated, inventory_file=str(simulated.inventory_file))
+    assert "up to date" in the(seen, "the inventory does not name").remedy
+    simulated.inventory_file.write_text(json.dumps(simulated.world.inventory()))
+    seen = await look(simulated, inventory_file=str(simulated.inventory_file))
+    assert {finding.level for finding in seen.findings} == {Level.OK}
+
+
+async def test_9_an_id_of_unknown_form(node: SimulatedNode) -> None:
+    hand_out(node, "nvidia.com/gpu", "quantum-7")
+    seen = await look(node)
+    assert "--device-rules" in the(seen, "form of this device id is not known").remedy
+
+
+async def test_10_keep_hides_the_kubelets_word(node: SimulatedNode) -> None:
+    plain = node.dcgm.page
+    node.dcgm.page = lambda: plain().replace('UUID="', 'pod="theirs",namespace="x",container="y",UUID="')  # type: ignore[method-assign]
+    seen = await look(node, labels_conflict="keep")
+    assert "--labels.conflict replace" in the(seen, "keep hides the kubelet's word").remedy
+    assert seen.works()
+    assert {finding.level for finding in (await look(node)).findings} == {Level.OK}
+
+
+async def test_what_came_from_elsewhere_cannot_write_on_the_terminal(node: SimulatedNode) -> None:
+    hand_out(node, "nvidia.com/gpu", "\x1b[2Jevil\r\n")
+    report = (await look(node)).report()
+    assert "\x1b" not in report
+    assert "\\x1b[2Jevil\\r\\n" in report
+
+
+def test_paths_of_mounts_are_unescaped(tmp_path: Path) -> None:
+    folder = tmp_path / "with blank"
+    folder.mkdir()
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 2 3:4 / {str(folder).replace(' ', chr(92) + '040')}/kubelet.sock rw - tmpfs none rw\n")
+    assert checkup.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
+    assert not checkup.look_at(f"{folder}/other.sock", mounts).is_mount_point
+    assert not checkup.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
+
+
+async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.tar.gz"
+    url = node.url.replace("http://", "http://user:hunter2@") + "?token=hunter2"
+    (tmp_path / "token").write_text("hunter2")
+    command = [
+        sys.executable, "-m", "exporter", "doctor", "--kubelet.socket", str(node.socket), "--dcgm.url", url,
+        "--web.listen-address", "127.0.0.1:1", "--bundle", str(bundle),
+        "--kubernetes.token-file", str(tmp_path / "token"),
+    ]  # fmt: skip
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.endswith("The main job works.\n")
+    with tarfile.open(bundle) as archive:
+        names = {Path(name).name for name in archive.getnames()}
+        contents = b"".join(file.read() for name in archive.getnames() if (file := archive.extractfile(name)))
+    assert names == {"report.txt", "mapping.json", "gpu-metrics.prom", "metrics.prom", "settings.json", "versions.txt"}
+    assert b"hunter2" not in contents
+    assert b"DCGM_FI_DEV_GPU_TEMP" in contents
+    await node.kubelet.stop()
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 1
+    assert "The main job does not work" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
