@@ -77,7 +77,7 @@ NAMES = {
     "legacy": ("pod_name", "pod_namespace", "container_name"),
     "custom": ("owner_pod", "owner_namespace", "owner_container"),
 }
-SHARING = ("copy", "device")
+SHARING = ("copy", "split", "device")
 CASES = [(name, names, sharing) for name in SIMULATED for names in NAMES for sharing in SHARING]
 
 

@@ -1,0 +1,118 @@
+"""`--sharing split` in a real Prometheus: owners come and go, and their rows grow by what the device grew by."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
+from tests.conftest import config_of, real, running
+from tests.end_to_end.test_prometheus import free_port
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+SCRAPES_APART_SECONDS = 0.2
+
+
+class Machine:
+    """One GPU in shares, whose energy grows while it is told to."""
+
+    def __init__(self) -> None:
+        self.energy = 1_000_000
+        self.watts = 0
+        self.node = SimulatedNode(World(gpus=1, shared=1, seed=1))
+        self.node.world.pods = ()
+        self.uuid = self.node.world.gpus[0].uuid
+        self.node.dcgm.failure = self._page
+
+    def hold(self, *names: str) -> None:
+        self.node.world.pods = tuple(
+            Pod(
+                namespace="ml",
+                name=name,
+                containers=(Container(name="main", devices=((SHARED_RESOURCE, f"{self.uuid}::{share}"),)),),
+            )
+            for share, name in enumerate(names)
+        )
+
+    def _page(self, _: web.Request) -> web.Response:
+        self.energy += self.watts
+        return web.Response(text=f'# TYPE {ENERGY} counter\n{ENERGY}{{gpu="0",UUID="{self.uuid}"}} {self.energy}\n')
+
+
+@pytest.fixture
+async def machine() -> AsyncIterator[Machine]:
+    made = Machine()
+    await made.node.start()
+    yield made
+    await made.node.stop()
+
+
+async def query(base: str, text: str) -> list[dict[str, Any]]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{base}/api/v1/query", params={"query": text}) as answer,
+    ):
+        rows: list[dict[str, Any]] = (await answer.json())["data"]["result"]
+        return rows
+
+
+async def test_the_rows_of_a_shared_gpu_grow_by_what_it_grew(machine: Machine, tmp_path: Path) -> None:
+    config = config_of(
+        kubelet_socket=str(machine.node.socket), dcgm_url=machine.node.url, sharing="split", kubelet_max_age="0s"
+    )
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    async with running(config) as exporter:
+        job = {
+            "job_name": "gpu",
+            "metrics_path": "/gpu/metrics",
+            "honor_labels": True,
+            "static_configs": [{"targets": [exporter.base[7:]]}],
+        }
+        interval = f"{round(SCRAPES_APART_SECONDS * 1000)}ms"
+        settings = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": [job]}
+        (tmp_path / "prometheus.yml").write_text(json.dumps(settings))
+        with (tmp_path / "log").open("w") as log:
+            prometheus = await asyncio.create_subprocess_exec(
+                real("prometheus"),
+                f"--config.file={tmp_path}/prometheus.yml",
+                f"--storage.tsdb.path={tmp_path}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            async with asyncio.timeout(60):
+                while machine.node.dcgm.fetches < 10:
+                    await asyncio.sleep(0.1)
+            before = machine.energy
+            machine.watts = 101  # a read; not divisible by two or three
+            for holders in ((), ("a",), ("a", "b"), ("b", "c", "a"), ("c",), (), ("d", "a"), ("d",)):
+                machine.hold(*holders)
+                await asyncio.sleep(12 * SCRAPES_APART_SECONDS)
+            machine.watts = 0
+            grown = machine.energy - before
+            await asyncio.sleep(5 * SCRAPES_APART_SECONDS)
+            series = await query(base, f"{ENERGY}[5m]")
+            increase = await query(base, f"sum(increase({ENERGY}[5m]))")
+        finally:
+            prometheus.terminate()
+            await prometheus.wait()
+    assert {row["metric"]["pod"] for row in series if "pod" in row["metric"]} == {"a", "b", "c", "d"}
+    total = Decimal(0)
+    for row in series:
+        values = [Decimal(value) for _, value in row["values"]]
+        assert values == sorted(values)
+        total += values[-1] - values[0]
+    assert total == grown
+    # increase() guesses what lies between a series' ends and the samples beside them: half a scrape a series
+    assert float(increase[0]["value"][1]) == pytest.approx(grown, rel=0.05)
