@@ -25,7 +25,16 @@ PORTS_TO_TRY = 20
 @click.command()
 @click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of the node.")
 @click.option("--shared", type=click.IntRange(0), default=2, show_default=True, help="Of these, time-sliced by four.")
-@click.option("--mig", type=click.IntRange(0), default=0, show_default=True, help="Of these, cut into 7 MIG instances.")
+@click.option(
+    "--mig",
+    type=click.IntRange(0),
+    is_flag=False,
+    flag_value=1,
+    default=1,
+    show_default=True,
+    help="Of these, cut into 7 MIG instances.",
+)
+@click.option("--claims", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by DRA.")
 @click.option(
     "--generation",
     type=click.Choice(("1", "3", "4.8", "4.9")),
@@ -35,31 +44,39 @@ PORTS_TO_TRY = 20
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
-def demo(gpus: int, shared: int, mig: int, generation: str, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
+def demo(gpus: int, shared: int, mig: int, claims: int, generation: str, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415
 
-    if shared + mig > gpus:
-        raise click.UsageError(f"--shared {shared} and --mig {mig} are more than --gpus {gpus}")
-    asyncio.run(
-        _demo(
-            SimulatedNode(World(gpus=gpus, shared=shared, mig=mig, seed=seed), socket.gethostname(), generation), given
-        )
-    )
+    if shared + mig + claims > gpus:
+        raise click.UsageError(f"--shared {shared}, --mig {mig} and --claims {claims} are more than --gpus {gpus}")
+    world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, seed=seed)
+    asyncio.run(_demo(SimulatedNode(world, socket.gethostname(), generation), given))
 
 
 async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
     try:
         await simulated.start(step_seconds=STEP_SECONDS)
-        config = read_config(given, kubelet_socket=str(simulated.socket), dcgm_url=simulated.url)
+        config = read_config(given, **_where_to_ask(simulated, given))
         telemetry.start_logging(config.log_level, config.log_format)
         if not given["web_listen_address"]:
             config = _on_a_free_port(config)
         await node.serve(config, on_listening=_say_what_to_open)
     finally:
         await simulated.stop()
+
+
+def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
+    """The simulated node's places, and what switches its parts on, where the command line says nothing else."""
+    places = {
+        "inventory_file": str(simulated.inventory_file),
+        "kubelet_pods_socket": str(simulated.pods_socket),
+        **({"kubernetes_url": simulated.api_url, "dra": "on"} if simulated.api_url else {}),
+    }
+    usual = {name: value for name, value in places.items() if not given.get(name)}
+    return {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, **usual}
 
 
 def _on_a_free_port(config: Config) -> Config:

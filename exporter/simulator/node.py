@@ -1,4 +1,4 @@
-"""A whole simulated node: a world, its kubelet and its dcgm-exporter. Nothing in the exporter knows it is simulated."""
+"""A whole simulated node: a world and what shows it. Nothing in the exporter knows that it is simulated."""
 
 import asyncio
 import json
@@ -7,12 +7,16 @@ from pathlib import Path
 
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import World
 
 
 class SimulatedNode:
-    """A world, its kubelet and its dcgm-exporter, on a socket in a temporary folder and on a loopback port."""
+    """A world and what shows it, on sockets in a temporary folder and on loopback ports.
+
+    `inventory_file` is there from the start on; `api_url` only where GPUs are handed out by claims.
+    """
 
     def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3") -> None:
         self.world = world
@@ -23,6 +27,8 @@ class SimulatedNode:
         self.pods_socket = Path(self._folder.name) / "pods-api.sock"
         self.kubelet = SimulatedKubelet(self.socket, lambda: world.pods)
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.pods)
+        self.api = SimulatedApi(world, node_name=host_name)
+        self.api_url = ""
         self.inventory_file = Path(self._folder.name) / "inventory.json"
         self._life: asyncio.Task[None] | None = None
 
@@ -31,6 +37,8 @@ class SimulatedNode:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         await self.kubelet.start()
         await self.pods_api.start()
+        if any(gpu.claimed for gpu in self.world.gpus):
+            self.api_url = await self.api.start()
         self.url = await self.dcgm.start()
         if step_seconds:
             self._life = asyncio.create_task(self._live(step_seconds))
@@ -41,6 +49,7 @@ class SimulatedNode:
             self._life.cancel()
         await self.kubelet.stop()
         await self.pods_api.stop()
+        await self.api.stop()
         await self.dcgm.stop()
         self._folder.cleanup()
 
