@@ -124,15 +124,28 @@ class Attribution:
         Subjects are compared by identity first: callers pass one object for all samples of a device.
         """
         per_owner_rows = _already_per_owner(samples)
+        if not per_owner_rows and not self._additive:
+            return self._by_subject_alone(samples)
         worked_out: dict[tuple[int, bool, Additive | None], Rows] = {}
         rows = []
         for name, subject in samples:
-            per_owner = bool(subject.vgpu) or (bool(per_owner_rows) and (name, subject.key) in per_owner_rows)
-            kind = self._additive.get(name) if self._additive else None
+            per_owner = bool(subject.vgpu) or (name, subject.key) in per_owner_rows
+            kind = self._additive.get(name)
             memo = (id(subject), per_owner, kind)
             found = worked_out.get(memo)
             if found is None:
                 found = worked_out[memo] = self._rows(subject, kind, per_owner=per_owner)
+            rows.append(found)
+        return rows
+
+    def _by_subject_alone(self, samples: Sequence[tuple[bytes, Subject]]) -> list[Rows]:
+        """The usual page: a sample's family makes no difference."""
+        worked_out: dict[int, Rows] = {}
+        rows = []
+        for _, subject in samples:
+            found = worked_out.get(id(subject))
+            if found is None:
+                found = worked_out[id(subject)] = self._rows(subject, None, per_owner=bool(subject.vgpu))
             rows.append(found)
         return rows
 

@@ -16,7 +16,6 @@ from exporter.attribution.device_ids import RULES, Rule, read_device_id
 from exporter.attribution.seen import SeenDevices, is_part_of_instance, profile_of_resource
 from exporter.model import (
     Assignment,
-    Claim,
     DeviceKey,
     DeviceRef,
     Holder,
@@ -75,6 +74,8 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
     if ref is None:
         return None
     profile = profile_of_resource(assignment.resource)
+    if not profile:
+        return ref
     # a compute instance is a part of a GPU instance, and samples are of the latter
     return replace(ref, profile=profile, shared=ref.shared or is_part_of_instance(profile))
 
@@ -94,10 +95,10 @@ def build_owners(
     knowledge = knowledge or Knowledge()
     refs = {found: read_assignment(found, knowledge) for found in sorted(assignments, key=lambda found: found.order)}
     seen = SeenDevices(subjects, knowledge.inventory, [ref for ref in refs.values() if ref])
+    keys = {found: seen.key_of(ref) if ref else None for found, ref in refs.items()}
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
-    matches = []
-    for assignment, ref in refs.items():
-        key = seen.key_of(ref) if ref else None
+    for assignment, key in keys.items():
+        ref = refs[assignment]
         if key is not None and ref is not None:
             of_key = holders.setdefault(key, {})
             before = of_key.get(assignment.owner)
@@ -107,15 +108,19 @@ def build_owners(
                 shared=ref.shared or (before is not None and before.shared),
                 claim=assignment.claim,
             )
-        matches.append(Match(assignment=assignment, ref=ref, key=key))
     samples = _SamplesByKey(subjects, holders)
-    matches = [replace(match, samples=samples.of(match.key)) for match in matches]
-    other_node = _is_of_another_node(matches, seen)
+    other_node = _is_of_another_node(refs, keys, seen)
+    matches = []
+    for assignment, ref in refs.items():
+        key = keys[assignment]
+        count = samples.of(key)
+        reason = "" if count else _why(assignment, ref, key, other_node=other_node)
+        matches.append(Match(assignment=assignment, ref=ref, key=key, samples=count, reason=reason))
     return Owners(
         holders=MappingProxyType(
             {key: tuple(sorted(found.values(), key=lambda holder: holder.owner)) for key, found in holders.items()}
         ),
-        matches=tuple(match if match.samples else replace(match, reason=_why(match, other_node)) for match in matches),
+        matches=tuple(matches),
     )
 
 
@@ -135,23 +140,29 @@ class _SamplesByKey:
         return self._of[key] if key is not None else 0
 
 
-def _is_of_another_node(matches: Sequence[Match], seen: SeenDevices) -> bool:
+def _is_of_another_node(
+    refs: Mapping[Assignment, DeviceRef | None], keys: Mapping[Assignment, DeviceKey | None], seen: SeenDevices
+) -> bool:
     """Whether the pages' GPUs are surely not this kubelet's: both name some by UUID, and none is in both."""
-    handed_out = {match.key.uuid for match in matches if match.key and match.ref and (match.ref.uuid or match.ref.mig)}
-    unresolved = {match.key.uuid for match in matches if match.key and match.ref and seen.is_unresolved(match.ref)}
-    known = handed_out - unresolved
-    return bool(known and seen.uuids) and not known & seen.uuids
+    if not seen.uuids:
+        return False
+    handed_out = False
+    for assignment, ref in refs.items():
+        key = keys[assignment]
+        if ref is None or key is None or not (ref.uuid or ref.mig):
+            continue
+        if key.uuid in seen.uuids:
+            return False
+        # a MIG id that nothing resolves is no evidence of anything
+        handed_out = handed_out or key.uuid != ref.mig
+    return handed_out
 
 
-def _why(match: Match, other_node: bool) -> str:
-    if match.ref is None:
-        return _unknown(match.assignment.claim)
-    if match.key is None:
+def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, *, other_node: bool) -> Unmatched:
+    if ref is None:
+        return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
+    if key is None:
         return Unmatched.AMBIGUOUS
-    if match.ref.mig and match.key.uuid == match.ref.mig:
+    if ref.mig and key.uuid == ref.mig:
         return Unmatched.MIG_UNRESOLVED
     return Unmatched.OTHER_NODE if other_node else Unmatched.NO_SAMPLE
-
-
-def _unknown(claim: Claim | None) -> str:
-    return Unmatched.CLAIM_UNRESOLVED if claim else Unmatched.UNKNOWN_ID

@@ -58,10 +58,6 @@ class SeenDevices:
             return None
         return DeviceKey(uuid=next(iter(found), ref.device or ref.index), instance=ref.instance)
 
-    def is_unresolved(self, ref: DeviceRef) -> bool:
-        """Whether it is a MIG instance of which nothing is known but its UUID."""
-        return bool(ref.mig) and ref.mig not in self.uuids and self._instance_of(ref) is None
-
     def _instance_of(self, ref: DeviceRef) -> DeviceKey | None:
         if ref.mig in self.uuids:
             return DeviceKey(uuid=ref.mig)
