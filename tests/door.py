@@ -46,6 +46,9 @@ async def main(command: str) -> None:
     beside = PROM_FILE.with_suffix(".swp")
     beside.write_text(SimulatedDcgm(world, generation="1").page())
     beside.replace(PROM_FILE)
+    if " doctor " in command:
+        doctor = await asyncio.create_subprocess_exec(*shlex.split(command))
+        sys.exit(await doctor.wait())
     process = await asyncio.create_subprocess_exec(*shlex.split(command))
     try:
         print(await (the_drop() if " textfile " in command else the_page()))

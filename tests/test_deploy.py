@@ -53,6 +53,22 @@ def test_core_objects_are_valid(path: Path, version: str) -> None:
         kubernetes_validate.validate(document, version, strict=True)
 
 
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_access_is_for_what_is_listed_and_watched_and_no_more(version: str) -> None:
+    found = documents(DEPLOY / "rbac.yaml")
+    for document in found:
+        kubernetes_validate.validate(document, version, strict=True)
+    account, role, binding = found
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
+        (["pods"], ["list", "watch"]),
+        (["resourceslices"], ["list", "watch"]),
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"][0]["name"] == account["metadata"]["name"]
+    namespace = of_kind(MANIFESTS[0], "DaemonSet")["metadata"]["namespace"]
+    assert binding["subjects"][0]["namespace"] == account["metadata"]["namespace"] == namespace
+
+
 def test_a_wrong_object_would_be_noticed() -> None:
     wrong = of_kind(MANIFESTS[0], "DaemonSet")
     wrong["spec"]["template"]["spec"]["enableServiceLink"] = False

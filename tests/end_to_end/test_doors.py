@@ -22,7 +22,7 @@ COMMANDS = sorted({line for line in LINES if line.startswith("pod-gpu-metrics-ex
 
 def test_there_are_doors() -> None:
     assert len(COMMANDS) >= 3
-    assert {shlex.split(command)[1] for command in COMMANDS} == {"serve", "textfile"}
+    assert {shlex.split(command)[1] for command in COMMANDS} == {"serve", "textfile", "doctor"}
 
 
 @pytest.mark.real
@@ -46,6 +46,9 @@ def test_a_command_as_written(command: str) -> None:
         cwd=ROOT,
     )
     assert ended.returncode == 0, ended.stderr
+    if " doctor " in command:
+        assert "ok       kubelet: answers (v1)" in ended.stdout
+        return
     label = "pod_name" if "legacy" in command else "pod"
     assert re.search(rf'^(?:DCGM_FI_DEV_GPU_TEMP|dcgm_gpu_temp)\{{.*{label}="[a-z0-9-]+"', ended.stdout, re.MULTILINE)
     assert ("dcgm_gpu_health{" in ended.stdout) is ("legacy" in command)
