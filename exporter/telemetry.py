@@ -194,9 +194,9 @@ def _fields(**fields: object) -> dict[str, object]:
     return {"fields": fields}
 
 
-def log(level: int, message: str, **fields: object) -> None:
-    """One event: a fixed message, and what varies as fields."""
-    LOG.log(level, message, extra=_fields(**fields))
+def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
+    """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
+    LOG.log(level, message, exc_info=error, extra=_fields(**fields))
 
 
 def start_logging(level: str, log_format: str) -> None:

@@ -17,7 +17,8 @@ def families(snapshot: Snapshot) -> tuple[Filled, ...]:
     return (
         Filled(
             DEVICE_OWNERS,
-            tuple(((subject.uuid, subject.instance), float(len(_holders(snapshot, subject)))) for subject in devices),
+            # a device without a UUID goes by its name: two of them are not one
+            tuple(((found.key.uuid, found.instance), float(len(_holders(snapshot, found)))) for found in devices),
         ),
         Filled(MAP_INFO, _map_info(snapshot)),
         Filled(
@@ -150,7 +151,7 @@ def _holders(snapshot: Snapshot, device: Subject) -> tuple[Holder, ...]:
 def _map_info(snapshot: Snapshot) -> tuple[tuple[tuple[str, ...], float], ...]:
     rows = {
         (
-            (subject.uuid, subject.model, holder.owner.namespace, snapshot.node, holder.owner.pod),
+            (subject.key.uuid, subject.model, holder.owner.namespace, snapshot.node, holder.owner.pod),
             1.0,
         ): None
         for subject in all_devices(snapshot)

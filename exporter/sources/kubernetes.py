@@ -91,7 +91,12 @@ class KubernetesApi:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=10.0, sock_read=SILENCE_SECONDS)
         try:
             async with self._session.get(
-                self._url + path, params=parameters, headers=self._headers(), ssl=self._ssl(), timeout=timeout
+                self._url + path,
+                params=parameters,
+                headers=self._headers(),
+                ssl=self._ssl(),
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
                 self._check(response, path)
                 if on_open:

@@ -4,15 +4,17 @@ For sources that tell what changes instead of being asked on every scrape.
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from exporter.errors import SourceError
+from exporter.errors import Malformed, SourceError
 from exporter.model import Health
 from exporter.sources.attempt import health_after
+from exporter.telemetry import log
 
 FIRST_PAUSE_SECONDS = 0.1
 
@@ -41,16 +43,10 @@ class Watch:
         self._began = 0.0
 
     def begin(self) -> "asyncio.Task[None] | None":
-        """Keep it open from here on. The task ends with the first success or failure; None once that has been.
-
-        Raises:
-            Exception: what ended the watch that is no failure of its source, but of this program.
-        """
+        """Keep it open from here on. The task ends with the first success or failure; None once that has been."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
             self._first = asyncio.create_task(self._wait())
-        if self._task.done():
-            self._task.result()
         return None if self._settled.is_set() else self._first
 
     async def close(self) -> None:
@@ -82,6 +78,9 @@ class Watch:
             except SourceError as error:
                 self._note(error)
                 wait = error.retry_after_seconds
+            except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the page
+                log(logging.ERROR, "a watch failed by a fault of the exporter", error, source=self.name)
+                self._note(Malformed("garbage", f"a fault of the exporter itself: {error!r} (its log has the trace)"))
             if wait is None:
                 wait = self._pause * random.uniform(0.75, 1.25)  # noqa: S311 - nodes shall not come back all at once
                 self._pause = min(self._pause * 2, self._longest_pause_seconds)

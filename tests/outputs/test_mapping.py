@@ -1,6 +1,8 @@
 """Which pod holds which GPU: families, node families, and the reasons in /debug/mapping."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.attribution.owners import build_owners
 from exporter.model import Assignment, Health, JoinedPage, Owner, Snapshot, Subject
@@ -62,8 +64,8 @@ def test_idle_devices_and_instances_have_no_owners() -> None:
 
 
 def test_a_device_without_samples_is_there_with_the_kubelets_word() -> None:
-    for given in (snapshot({UUID: TI}), snapshot({UUID: TI}, page=False)):
-        assert f'UUID="{UUID}",gpu="",device="",modelName=""' in text_of(given)
+    for found in (snapshot({UUID: TI}), snapshot({UUID: TI}, page=False)):
+        assert f'UUID="{UUID}",gpu="",device="",modelName=""' in text_of(found)
 
 
 def test_devices_are_ordered_by_index_and_instance_as_numbers_and_the_unknown_last() -> None:
@@ -124,6 +126,52 @@ def test_why_a_device_has_no_owner_and_an_id_no_sample() -> None:
     assert of_instance["reason"].startswith("not known")
     unknown = mapping.debug(snapshot({}, WHOLE, age=None))["seen"][0]
     assert "has not answered yet" in unknown["reason"]
+
+
+IDS = st.sampled_from(
+    (
+        UUID,
+        UUID[4:],
+        f"{UUID}::1",
+        "MIG-1",
+        f"MIG-{UUID}/7/0",
+        "nvidia0",
+        "nvidia5",
+        "nvidia6/vgpu1",
+        "5/vgpu",
+        "6/vgpu",
+        "tpu",
+    )
+)
+OWNERS = st.builds(Owner, namespace=st.just("ml"), pod=st.sampled_from("ab"), container=st.sampled_from("cd"))
+SUBJECTS = st.sampled_from(
+    (WHOLE, Subject(uuid=UUID), Subject(uuid=UUID, instance="7", profile="1g.5gb"), Subject(uuid="GPU-8", index="5"),
+     Subject(device="nvidia5"), Subject(index="6"), Subject())
+)  # fmt: skip
+
+
+@given(held=st.lists(st.tuples(OWNERS, IDS)), subjects=st.lists(SUBJECTS))
+def test_every_row_is_there_once_whatever_was_handed_out(
+    held: list[tuple[Owner, str]], subjects: list[Subject]
+) -> None:
+    counted = dict.fromkeys(subjects, 1)
+    given_snapshot = Snapshot(
+        node="ti",
+        owners=build_owners(
+            (Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id) for owner, device_id in held),
+            counted,
+        ),
+        joined=JoinedPage(body=b"", subjects=counted, sample_count=1, rejected={}),
+        health={},
+        assignments_age_seconds=0.0,
+    )
+    for filled in (*mapping.families(given_snapshot), *mapping.node_families([given_snapshot])):
+        labels = [values for values, _ in filled.samples]
+        assert len(set(labels)) == len(labels)
+    # every container that holds something is somewhere, but for ids that say nothing
+    named = {match.assignment.owner for match in given_snapshot.owners.matches if match.key}
+    shown = {values[:3] for values, _ in mapping.families(given_snapshot)[2].samples}
+    assert shown == {(owner.namespace, owner.pod, owner.container) for owner in named}
 
 
 def test_unmatched_devices_are_counted_by_reason() -> None:

@@ -151,6 +151,19 @@ async def test_why_it_fails(tmp_path: Path, world: World, source: PodsApi) -> No
         await kubelet.stop()
 
 
+async def test_a_fault_of_our_own_is_logged_and_costs_this_source_alone(
+    kubelet: SimulatedPodsApi, source: PodsApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await kubelet.start()
+    monkeypatch.setattr(source, "_take", lambda _: 1 / 0)
+    health = await settle(source)
+    assert (health.up, health.reason) == (False, "garbage")
+    assert "a fault of the exporter itself: ZeroDivisionError" in health.message
+    assert "ZeroDivisionError" in caplog.text
+    monkeypatch.undo()
+    await until(lambda: bool(source.health.up))
+
+
 async def test_noise_on_the_stream(tmp_path: Path, source: PodsApi, monkeypatch: pytest.MonkeyPatch) -> None:
     event = messages.WatchPodsEvent(type=messages.ADDED, pod=b"\xff\xff\xff").SerializeToString()
     kubelet = SimulatedPodsApi(tmp_path / "pods.sock", tuple)
