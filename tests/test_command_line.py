@@ -1,5 +1,6 @@
 """The program as a process: exit codes, one clear line, signals."""
 
+import json
 import os
 import re
 import signal
@@ -104,6 +105,28 @@ def test_the_demo_shows_pods_and_ends_cleanly(demo: tuple[subprocess.Popen[str],
     _, rest = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "Traceback" not in rest
+
+
+def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
+    command = [*PROGRAM, "demo", "--mig", "--shared", "3", "--claims", "1", "--labels.pod-labels=team",
+               "--web.listen-address=127.0.0.1:0"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        port = next(found[1] for line in process.stderr if (found := re.search(r"localhost:(\d+)/gpu", line)))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/debug/mapping", timeout=10) as answer:
+            mapping = json.load(answer)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/gpu/metrics", timeout=10) as answer:
+            page = answer.read().decode()
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert {row["resource"] for row in mapping["assigned"]} >= {"nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"}
+    assert all(row["matched"] and row["samples"] for row in mapping["assigned"])
+    assert len(mapping["seen"]) == 8 + 7
+    assert all(row["owners"] or row["reason"] for row in mapping["seen"])
+    assert 'gpu_shared="true"' in page
+    assert "label_team=" in page
 
 
 def test_the_demo_moves_to_another_port_when_its_own_is_taken() -> None:

@@ -30,9 +30,8 @@ PORTS_TO_TRY = 20
     type=click.IntRange(0),
     is_flag=False,
     flag_value=1,
-    default=1,
-    show_default=True,
-    help="Of these, cut into 7 MIG instances.",
+    default=None,
+    help="Of these, cut into 7 MIG instances.  [default: 1, if there is one left]",
 )
 @click.option("--claims", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by DRA.")
 @click.option(
@@ -44,12 +43,14 @@ PORTS_TO_TRY = 20
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
-def demo(gpus: int, shared: int, mig: int, claims: int, generation: str, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
+def demo(gpus: int, shared: int, mig: int | None, claims: int, generation: str, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415
 
+    if mig is None:
+        mig = 1 if shared + claims < gpus else 0
     if shared + mig + claims > gpus:
         raise click.UsageError(f"--shared {shared}, --mig {mig} and --claims {claims} are more than --gpus {gpus}")
     world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, seed=seed)
