@@ -108,7 +108,8 @@ class Node:
         for source, read in zip(self._pages, reads, strict=True):
             health[source.name] = _health_of(read, source.health, waited)
             if health[source.name].up:
-                pages.append(read.result())
+                # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
+                pages.append(source.page or read.result())
         inventory = self._inventory.refresh() if self._inventory else _NO_INVENTORY
         joined = self._join(tuple(pages), inventory)
         health |= self._other_health()

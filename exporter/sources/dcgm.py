@@ -35,6 +35,7 @@ class DcgmSource:
         """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression."""
         self.name = name
         self.health = Health()
+        self.page: Page | None = None  # the newest one
         self._url = url
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
@@ -76,7 +77,8 @@ class DcgmSource:
             raise
         now = time.time()
         self._note(started, None, now)
-        return Page(source=self.name, body=body, read_at_seconds=now)
+        self.page = Page(source=self.name, body=body, read_at_seconds=now)
+        return self.page
 
     def _note(self, started: float, error: SourceError | None, now: float) -> None:
         self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=now)

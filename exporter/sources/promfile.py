@@ -37,13 +37,13 @@ class PromFileSource:
         """`max_age_seconds` counts from the file's modification time to `clock`, in seconds since 1970."""
         self.name = f"file:{path}"
         self.health = Health()
+        self.page: Page | None = None  # the newest one
         self._path = Path(path)
         self._max_age_seconds = max_age_seconds
         self._max_bytes = max_bytes
         self._on_health = on_health
         self._clock = clock
         self._flight = SingleFlight(self._read)
-        self._page: Page | None = None
         self._read_as: os.stat_result | None = None
 
     async def close(self) -> None:
@@ -95,8 +95,8 @@ class PromFileSource:
             age = self._clock() - before.st_mtime
             if age > self._max_age_seconds:
                 raise Unavailable("stale", f"{self._path} was last written {age:.0f} s ago: is its writer running?")
-            if self._page is not None and self._read_as is not None and _same(self._read_as, before):
-                return self._page
+            if self.page is not None and self._read_as is not None and _same(self._read_as, before):
+                return self.page
             body = file.read(self._max_bytes + 1)
             after = os.fstat(file.fileno())
         if len(body) > self._max_bytes:
@@ -108,9 +108,9 @@ class PromFileSource:
             return None
         if not has_sample(body):
             raise Malformed("no_samples", f"{self._path} has not one valid sample")
-        self._page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime)
+        self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime)
         self._read_as = before
-        return self._page
+        return self.page
 
 
 def _same(one: os.stat_result, other: os.stat_result) -> bool:
