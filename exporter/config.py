@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigError
-from exporter.settings import DEFAULT_DCGM_URL, LABEL_SETS, SETTINGS, Address, Setting
+from exporter.parsers import LABEL_SETS, Address
+from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ class PodResources:
 
     assignments: frozenset[Assignment]
     listed: frozenset[tuple[str, str]]
-    outside: frozenset[Assignment] = frozenset()
+    outside: tuple[Assignment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -21,9 +21,9 @@ from exporter.config import Config
 from exporter.errors import SourceError
 from exporter.exposition.join import Joiner, Reading
 from exporter.exposition.legacy import with_gpu_health
-from exporter.model import Facts, Health, Inventory, JoinedPage, Page, SliceDevice, Snapshot, Subject
+from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
 from exporter.outputs import textfile
-from exporter.settings import LABEL_SETS, Address
+from exporter.parsers import LABEL_SETS, Address
 from exporter.sources import kubelet, pods_api
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet import KubeletSource
@@ -81,6 +81,7 @@ class Node:
         self._reading: Reading | None = None
         self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
+        self._noted: Owners | None = None
         self._not_ready = "no page has been asked for yet"
 
     async def close(self) -> None:
@@ -122,7 +123,7 @@ class Node:
             page_sources=tuple(source.name for source in self._pages),
             facts=Facts(
                 resources=self._config.resources,
-                outside=tuple(sorted(self._kubelet.outside, key=lambda found: found.order)),
+                outside=self._kubelet.outside,
                 incoming_wins=self._config.incoming_wins,
                 has_inventory=self._inventory is not None,
                 kubelet_version=self._kubelet.version,
@@ -183,8 +184,10 @@ class Node:
         return self._joined
 
     def _note(self, snapshot: Snapshot) -> None:
-        lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
-        self.telemetry.note_other_node(lost if snapshot.joined else 0)
+        if snapshot.owners is not self._noted:
+            self._noted = snapshot.owners
+            lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
+            self.telemetry.note_other_node(lost)
         if self._not_ready:
             down = (
                 f"{name}: {snapshot.health[name].message}"

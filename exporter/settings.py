@@ -1,54 +1,32 @@
 """Everything that can be set: one table, from which the command line, environment names and file keys are made.
 
-Each setting has a parser: a plain function that turns a text into a value and raises ValueError for a text that is not
-allowed. Errors are worded where the table is used (config.py).
+Each setting has a parser (parsers.py). Errors are worded where the table is used (config.py).
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Any
-from urllib.parse import urlsplit
+
+from exporter.parsers import (
+    MAX_SOCKET_PATH_BYTES,
+    Parse,
+    absolute_path,
+    address,
+    base_url,
+    duration,
+    family_name,
+    label_names,
+    log_level,
+    not_empty,
+    one_of,
+    positive_duration,
+    positive_integer,
+    regex,
+    socket_path,
+    url,
+)
 
 ENVIRONMENT_PREFIX = "POD_GPU_EXPORTER_"
 DEFAULT_DCGM_URL = "http://127.0.0.1:9401/metrics"
-LABEL_SETS = {
-    "pod": ("pod", "namespace", "container"),
-    "legacy": ("pod_name", "pod_namespace", "container_name"),
-}
-# Labels that say which device a sample is of: a custom owner label must not take their place.
-DEVICE_LABELS = frozenset(
-    [
-        "UUID",
-        "uuid",
-        "gpu_uuid",
-        "gpu",
-        "device",
-        "modelName",
-        "model_name",
-        "GPU_I_ID",
-        "GPU_I_PROFILE",
-        "vgpu",
-        "gpu_shared",
-        "pod_uid",
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen. An empty host is every address of the machine."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-Parse = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,142 +58,6 @@ class Setting:
         return ENVIRONMENT_PREFIX + self.parameter.upper()
 
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
-_DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_MAX_PORT = 65535
-# sockaddr_un.sun_path holds 108 bytes with its closing NUL
-_MAX_SOCKET_PATH_BYTES = 107
-
-
-def duration(text: str) -> float:
-    """`500ms`, `5s`, `1m`, `1h` in seconds."""
-    found = _DURATION.fullmatch(text)
-    if not found:
-        raise ValueError
-    return float(found[1]) * _DURATION_SECONDS[found[2]]
-
-
-def positive_duration(text: str) -> float:
-    """A duration that is not nothing."""
-    seconds = duration(text)
-    if not seconds:
-        raise ValueError
-    return seconds
-
-
-def address(text: str) -> Address:
-    """`:9400`, `127.0.0.1:9400`, `[::1]:9400`; port 0 is any free port."""
-    host, separator, port = text.rpartition(":")
-    if not separator or not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
-        raise ValueError
-    if host.startswith("[") and host.endswith("]"):
-        host = str(ip_address(host[1:-1]))
-    elif ":" in host or "/" in host or "@" in host:
-        raise ValueError
-    return Address(host=host, port=int(port))
-
-
-def url(text: str) -> str:
-    """An absolute http or https URL."""
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or re.search(r"\s", text):
-        raise ValueError
-    if parts.port is not None and not 0 < parts.port <= _MAX_PORT:
-        raise ValueError
-    return text if parts.path else parts._replace(path="/metrics").geturl()
-
-
-def base_url(text: str) -> str:
-    """An absolute http or https URL that paths are put after."""
-    parts = urlsplit(url(text))
-    if parts.username or parts.password or parts.query:
-        raise ValueError
-    return text.rstrip("/")
-
-
-def socket_path(text: str) -> str:
-    """A path that fits a unix socket's address; `unix://` before it is taken off."""
-    path = text.removeprefix("unix://")
-    if not path.startswith("/") or len(path.encode()) > _MAX_SOCKET_PATH_BYTES or "\0" in path:
-        raise ValueError
-    return path
-
-
-def absolute_path(text: str) -> str:
-    """A path from the root."""
-    if not text.startswith("/") or "\0" in text:
-        raise ValueError
-    return text
-
-
-def positive_integer(text: str) -> int:
-    """A whole number above 0."""
-    if not (text.isascii() and text.isdigit()) or not int(text):
-        raise ValueError
-    return int(text)
-
-
-def not_empty(text: str) -> str:
-    """Any text but none."""
-    if not text.strip():
-        raise ValueError
-    return text
-
-
-def family_name(text: str) -> str:
-    """The name of a metric family."""
-    if not _FAMILY_NAME.fullmatch(text):
-        raise ValueError
-    return text
-
-
-def regex(text: str) -> str:
-    """A regular expression; it is matched against the whole name, as Prometheus does."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError from error
-    return text
-
-
-def label_names(text: str) -> tuple[str, str, str]:
-    """`pod`, `legacy` or `pod=x,namespace=y,container=z`."""
-    if text in LABEL_SETS:
-        return LABEL_SETS[text]
-    given = dict(part.partition("=")[::2] for part in text.split(","))
-    names = tuple(given.get(role, "") for role in LABEL_SETS["pod"])
-    if set(given) != set(LABEL_SETS["pod"]) or len(set(names)) != len(names):
-        raise ValueError
-    for role, name in given.items():
-        known_elsewhere = any(
-            name in labels and labels[LABEL_SETS["pod"].index(role)] != name for labels in LABEL_SETS.values()
-        )
-        if not _LABEL_NAME.fullmatch(name) or name.startswith("__") or name in DEVICE_LABELS or known_elsewhere:
-            raise ValueError
-    return names[0], names[1], names[2]
-
-
-def one_of(*allowed: str) -> Parse:
-    """One of a few words."""
-
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError
-        return text
-
-    return parse
-
-
-def log_level(text: str) -> str:
-    """In any case, and `warning` as well as `warn`: LOG_LEVEL is often set for other programs too."""
-    level = "warn" if text.lower() == "warning" else text.lower()
-    if level not in ("debug", "info", "warn", "error"):
-        raise ValueError
-    return level
-
-
 _A_DURATION = "a duration such as 500ms, 5s or 1m"
 SETTINGS = (
     Setting(
@@ -231,7 +73,7 @@ SETTINGS = (
     Setting(
         name="kubelet.socket",
         parse=socket_path,
-        allowed=f"an absolute path of at most {_MAX_SOCKET_PATH_BYTES} bytes",
+        allowed=f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes",
         help="The kubelet's pod-resources socket. Mount its directory, not the file: a kubelet restart replaces it.",
         default="/var/lib/kubelet/pod-resources/kubelet.sock",
         also_env="DCGM_POD_RESOURCES_KUBELET_SOCKET",
@@ -396,7 +238,7 @@ SETTINGS = (
     Setting(
         name="kubelet.pods-socket",
         parse=socket_path,
-        allowed=f"an absolute path of at most {_MAX_SOCKET_PATH_BYTES} bytes",
+        allowed=f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes",
         help="The socket of the kubelet's Pods API (Kubernetes 1.37 and later). Mount its directory, not the file.",
         default="/var/lib/kubelet/pods-api/pods-api.sock",
         metavar="PATH",

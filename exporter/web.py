@@ -14,7 +14,7 @@ from aiohttp import web
 from exporter.errors import ExporterError
 from exporter.model import Snapshot
 from exporter.outputs import families, gpu_metrics, mapping, own_metrics, page
-from exporter.settings import Address
+from exporter.parsers import Address
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"

@@ -7,7 +7,8 @@ import pytest
 
 from exporter.config import Config, load, source_names
 from exporter.errors import ConfigError
-from exporter.settings import SETTINGS, Address, duration
+from exporter.parsers import Address, duration
+from exporter.settings import SETTINGS
 
 
 def config(

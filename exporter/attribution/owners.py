@@ -52,8 +52,8 @@ class Knowledge:
 
 def select(
     assignments: Iterable[Assignment], resources: Sequence[str]
-) -> tuple[frozenset[Assignment], frozenset[Assignment]]:
-    """The assignments of resources that match one of the globs (`--resources`), and the others.
+) -> tuple[frozenset[Assignment], tuple[Assignment, ...]]:
+    """The assignments of resources that match one of the globs (`--resources`), and the others in stable order.
 
     A claim's resource is its driver; NVIDIA's driver for GPUs is always meant.
     """
@@ -63,7 +63,7 @@ def select(
         meant = found.claim is not None and found.resource in DRA_DRIVERS
         meant = meant or any(fnmatchcase(found.resource, glob) for glob in resources)
         (wanted if meant else outside).add(found)
-    return frozenset(wanted), frozenset(outside)
+    return frozenset(wanted), tuple(sorted(outside, key=lambda found: found.order))
 
 
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:

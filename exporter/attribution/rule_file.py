@@ -35,9 +35,9 @@ def read_rules(content: object) -> DeviceRules:
         raise ValueError("it must hold `devices` (rules for ids), `samples` (labels), or both")
     devices, samples = content.get("devices") or [], content.get("samples") or {}
     if not isinstance(devices, list):
-        raise ValueError("`devices` must be a list of rules, each with `resource` and `id`")  # noqa: TRY004
+        raise ValueError("`devices` must be a list of rules, each with `resource` and `id`")  # noqa: TRY004 - the caller words it
     if not isinstance(samples, Mapping):
-        raise ValueError("`samples` must hold lists of labels by part")  # noqa: TRY004
+        raise ValueError("`samples` must hold lists of labels by part")  # noqa: TRY004 - see above
     return DeviceRules(
         rules=(*(_rule(rule, f"devices[{i}]") for i, rule in enumerate(devices)), *RULES),
         sample_labels=_sample_labels(samples),

@@ -13,7 +13,7 @@ import click
 from exporter import node, telemetry
 from exporter.cli.options import read_config, setting_options
 from exporter.config import Config
-from exporter.settings import Address
+from exporter.parsers import Address
 
 if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode

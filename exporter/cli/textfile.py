@@ -9,7 +9,7 @@ import click
 from exporter import node, telemetry
 from exporter.cli.options import read_config, setting_options
 from exporter.errors import ConfigError, ExporterError
-from exporter.settings import positive_duration
+from exporter.parsers import positive_duration
 
 
 @click.command()

@@ -62,7 +62,7 @@ class Layout:
         )
 
 
-def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one loop without calls: see its figure below
+def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one loop without calls, for speed
     """Write a shape's lines with the labels that attribution adds.
 
     The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.

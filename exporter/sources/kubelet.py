@@ -142,9 +142,9 @@ class KubeletSource:
         return self._retained.assignments
 
     @property
-    def outside(self) -> frozenset[Assignment]:
+    def outside(self) -> tuple[Assignment, ...]:
         """What the last answer handed out of resources that are left out."""
-        return self._last[2].outside if self._last else frozenset()
+        return self._last[2].outside if self._last else ()
 
     @property
     def version(self) -> str:

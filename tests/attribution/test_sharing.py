@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.attribution.fields import ADDITIVE, Additive
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.attribution.sharing import CounterBook, is_amount, split_gauge
@@ -200,8 +201,6 @@ def test_what_adds_up_is_divided_by_name_and_the_rest_is_copied() -> None:
 
 
 def test_more_names_can_be_given() -> None:
-    from exporter.attribution.fields import ADDITIVE, Additive  # noqa: PLC0415
-
     node = SplitNode(additive={**ADDITIVE, "DCGM_FI_DEV_UNHEARD_OF": Additive.GAUGE})
     found = node.rows(node.attribution({"GPU-1::0": A, "GPU-1::1": B}), "1", "1101")
     assert found["DCGM_FI_DEV_UNHEARD_OF", "GPU-1", "a"] == 551
