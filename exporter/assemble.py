@@ -1,8 +1,12 @@
 """From a `Config` to the parts of the node role: sources, rules and policies."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from exporter import __version__
 from exporter.attribution.fields import ADDITIVE, Additive
@@ -12,41 +16,151 @@ from exporter.attribution.rule_file import DeviceRules, read_rules
 from exporter.config import Config, source_names
 from exporter.errors import ConfigError
 from exporter.files import read_structured
+from exporter.http_config import HttpConfig, read_http_config, read_secret
 from exporter.model import Health
 from exporter.sources.dcgm import DcgmSource
+from exporter.sources.inventory_file import InventoryFile
+from exporter.sources.kubelet import KubeletSource
 from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
 from exporter.sources.pods_api import PodsApi
 from exporter.sources.promfile import PromFileSource
+from exporter.tls import client_context, server_context
+from exporter.web_config import WebConfig, read_web_config
 
 OnHealth = Callable[[str, Health], None]
 PageSource = DcgmSource | PromFileSource
 PodsSource = PodsApi | ApiPods
 
 
-def page_sources(config: Config, instance: str, on_health: OnHealth) -> tuple[PageSource, ...]:
-    """The sources of GPU samples. `instance` is what this process calls itself in the header Via."""
-    headers = {"User-Agent": f"pod-gpu-metrics-exporter/{__version__}", "Via": f"1.1 {instance}"}
+class Closable(Protocol):
+    """What every source can do."""
+
+    async def close(self) -> None:
+        """End what is in flight."""
+
+
+S = TypeVar("S", bound=Closable)
+
+
+class Sources:
+    """The sources of one configuration. Those that the configuration before had too, with the same settings, go on.
+
+    A reload therefore loses no owner, no connection and no divided counter of a source that it does not change.
+    """
+
+    def __init__(self, on_health: OnHealth, before: "Sources | None" = None) -> None:
+        self._on_health = on_health
+        self._before: Mapping[Hashable, Closable] = before.made if before else {}
+        self.made: dict[Hashable, Closable] = {}
+
+    def get(self, make: Callable[..., S], **settings: Hashable) -> S:
+        """The source that `make` made of these settings before, or else makes now."""
+        key = (make, *sorted(settings.items()))
+        source: S = self.made.get(key) or self._before.get(key) or make(**settings, on_health=self._on_health)  # type: ignore[assignment]
+        self.made[key] = source
+        return source
+
+    def not_in(self, other: "Sources") -> Iterable[Closable]:
+        """Those that the other does not have."""
+        return [source for key, source in self.made.items() if key not in other.made]
+
+    def all(self) -> Iterable[Closable]:
+        """Every one."""
+        return tuple(self.made.values())
+
+
+def page_sources(config: Config, instance: str, sources: Sources) -> tuple[PageSource, ...]:
+    """The sources of GPU samples. `instance` is what this process calls itself in the header Via.
+
+    Raises:
+        ConfigError: the file of --dcgm.http-config cannot be used.
+    """
+    headers = (("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {instance}"))
+    http = http_config(config)
     urls = (
-        DcgmSource(
+        sources.get(
+            DcgmSource,
             name=name,
             url=url,
             timeout_seconds=config.dcgm_timeout_seconds,
             max_bytes=config.dcgm_max_bytes,
-            on_health=on_health,
             headers=headers,
+            http=http,
         )
         for name, url in zip(source_names(config.dcgm_urls), config.dcgm_urls, strict=True)
     )
     files = (
-        PromFileSource(
+        sources.get(
+            PromFileSource,
             path=path,
             max_age_seconds=config.dcgm_file_max_age_seconds,
             max_bytes=config.dcgm_max_bytes,
-            on_health=on_health,
         )
         for path in config.dcgm_files
     )
     return (*urls, *files)
+
+
+def http_config(config: Config) -> HttpConfig:
+    """What --dcgm.http-config says, or nothing special.
+
+    Raises:
+        ConfigError: the file, or a file that it names, cannot be used.
+    """
+    path = config.dcgm_http_config
+    if path is None:
+        return HttpConfig()
+    found = read_http_config(read_structured(path, "--dcgm.http-config"), path)
+    where = f"--dcgm.http-config: {path!r}"
+    if found.scheme and any("@" in urlsplit(url).netloc for url in config.dcgm_urls):
+        raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
+    client_context(found.tls, where)
+    for secret in (found.username, found.credentials):
+        read_secret(secret, where)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Web:
+    """A web config, and the TLS of the listening sockets."""
+
+    config: WebConfig
+    tls: ssl.SSLContext | None = None
+
+
+def web_config(config: Config) -> Web:
+    """What --web.config.file says, or nothing special.
+
+    Raises:
+        ConfigError: the file, or a file that it names, cannot be used.
+    """
+    path = config.web_config_file
+    if path is None:
+        return Web(config=WebConfig())
+    found = read_web_config(read_structured(path, "--web.config.file"), path)
+    return Web(config=found, tls=server_context(found.tls, f"--web.config.file: {path!r}") if found.tls else None)
+
+
+def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
+    """The kubelet's pod-resources socket."""
+    return sources.get(
+        KubeletSource,
+        socket=config.kubelet_socket,
+        timeout_seconds=config.kubelet_timeout_seconds,
+        max_age_seconds=config.kubelet_max_age_seconds,
+        max_stale_seconds=config.kubelet_max_stale_seconds,
+        resources=config.resources,
+        claims=config.dra,
+    )
+
+
+def inventory_source(config: Config, sources: Sources) -> InventoryFile | None:
+    """The inventory, if one is named.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    return sources.get(InventoryFile, path=config.inventory_file) if config.inventory_file else None
 
 
 def device_rules(config: Config) -> DeviceRules:
@@ -96,30 +210,38 @@ def pod_label_policy(config: Config) -> PodLabelPolicy | None:
     return PodLabelPolicy(with_uid=config.pod_uid, patterns=tuple(map(re.compile, config.pod_labels)))
 
 
-def pods_source(config: Config, on_health: OnHealth) -> PodsSource | None:
+def pods_source(config: Config, sources: Sources) -> PodsSource | None:
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
     auto = config.pods_source == "auto"
     if config.pods_source == "kubelet" or (auto and Path(config.kubelet_pods_socket).is_socket()):
-        return PodsApi(socket=config.kubelet_pods_socket, on_health=on_health)
-    api = kubernetes_api(config)
-    if api is not None and (not auto or Path(config.kubernetes_token_file).exists()):
-        return ApiPods(api=api, node_name=config.node_name, on_health=on_health)
+        return sources.get(PodsApi, socket=config.kubelet_pods_socket)
+    if config.kubernetes_url is not None and (not auto or Path(config.kubernetes_token_file).exists()):
+        return sources.get(_api_pods, **_api_settings(config))
     return None
 
 
-def slices_source(config: Config, on_health: OnHealth) -> ApiSlices | None:
+def slices_source(config: Config, sources: Sources) -> ApiSlices | None:
     """The source of ResourceSlices; None without --dra, or where there is no Kubernetes API."""
-    api = kubernetes_api(config) if config.dra else None
-    return ApiSlices(api=api, node_name=config.node_name, on_health=on_health) if api else None
+    return sources.get(_api_slices, **_api_settings(config)) if config.dra and config.kubernetes_url else None
 
 
-def kubernetes_api(config: Config) -> KubernetesApi | None:
-    """The API server, if one is known."""
-    if config.kubernetes_url is None:
-        return None
-    return KubernetesApi(
-        url=config.kubernetes_url, token_file=config.kubernetes_token_file, ca_file=config.kubernetes_ca_file
-    )
+def _api_settings(config: Config) -> Mapping[str, Hashable]:
+    return {
+        "url": config.kubernetes_url,
+        "token_file": config.kubernetes_token_file,
+        "ca_file": config.kubernetes_ca_file,
+        "node_name": config.node_name,
+    }
+
+
+def _api_pods(*, url: str, token_file: str, ca_file: str, node_name: str, on_health: OnHealth) -> ApiPods:
+    api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file)
+    return ApiPods(api=api, node_name=node_name, on_health=on_health)
+
+
+def _api_slices(*, url: str, token_file: str, ca_file: str, node_name: str, on_health: OnHealth) -> ApiSlices:
+    api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file)
+    return ApiSlices(api=api, node_name=node_name, on_health=on_health)
 
 
 def family_filter(allow: Sequence[str], deny: Sequence[str]) -> Callable[[str], bool]:

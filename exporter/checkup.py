@@ -92,7 +92,7 @@ async def examine(config: Config) -> Checkup:
     node = Node(config)
     try:
         snapshot = await node.collect(None)
-        own = families.render((*own_metrics.families(snapshot, node.telemetry.rejected), *mapping.families(snapshot)))
+        own = families.render((*own_metrics.families(snapshot, node.telemetry), *mapping.families(snapshot)))
         metrics = families.complaints(snapshot) + own
         found = findings.examine(snapshot, look_at(config.kubelet_socket))
     finally:

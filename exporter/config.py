@@ -20,7 +20,9 @@ from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 class Config:
     """What `serve` needs to know. Durations in seconds; the flags' documentation is in `SETTINGS`."""
 
+    config_file: str | None
     listen_addresses: tuple[Address, ...]
+    web_config_file: str | None
     kubelet_socket: str
     kubelet_max_age_seconds: float
     kubelet_timeout_seconds: float
@@ -31,6 +33,7 @@ class Config:
     dcgm_file_max_age_seconds: float
     dcgm_timeout_seconds: float
     dcgm_max_bytes: int
+    dcgm_http_config: str | None
     node_name: str
     label_names: tuple[str, str, str]
     incoming_wins: bool
@@ -53,12 +56,22 @@ class Config:
     log_level: str
     log_format: str
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is made of: a change in one of them is a change of the configuration."""
+        named = (self.config_file, self.web_config_file, self.dcgm_http_config, self.device_rules)
+        return tuple(path for path in named if path)
+
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 def load(
-    flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None, host_name: str
+    flags: Mapping[str, Sequence[str]],
+    environ: Mapping[str, str],
+    file: Mapping[str, Any] | None,
+    host_name: str,
+    config_file: str | None = None,
 ) -> Config:
     """Put the sources together.
 
@@ -67,6 +80,7 @@ def load(
         environ: the process environment. Unknown names are ignored: Kubernetes' service links inject some.
         file: the parsed `--config.file`, flat (`kubelet.socket: …`) or nested.
         host_name: the default of `--node-name`.
+        config_file: the path that `file` was read from.
 
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
@@ -79,7 +93,9 @@ def load(
     names = value["labels.names"]
     idle = value.get("labels.idle") or ("empty" if names == LABEL_SETS["pod"] else "omit")
     config = Config(
+        config_file=config_file,
         listen_addresses=value["web.listen-address"],
+        web_config_file=value.get("web.config.file"),
         kubelet_socket=value["kubelet.socket"],
         kubelet_max_age_seconds=value["kubelet.max-age"],
         kubelet_timeout_seconds=value["kubelet.timeout"],
@@ -90,6 +106,7 @@ def load(
         dcgm_file_max_age_seconds=value["dcgm.file-max-age"],
         dcgm_timeout_seconds=value["dcgm.timeout"],
         dcgm_max_bytes=value["dcgm.max-bytes"],
+        dcgm_http_config=value.get("dcgm.http-config"),
         node_name=value.get("node-name", host_name),
         label_names=names,
         incoming_wins=value["labels.conflict"] == "keep",

@@ -33,7 +33,9 @@ class SourceError(ExporterError):
 class Unavailable(SourceError):
     """There is nobody to talk to, or it refuses to talk."""
 
-    reasons = frozenset({"refused", "missing", "permission", "unreachable", "rate_limited", "http_status", "stale"})
+    reasons = frozenset(
+        {"refused", "missing", "permission", "unreachable", "rate_limited", "http_status", "stale", "tls"}
+    )
 
 
 class TimedOut(SourceError):

@@ -5,16 +5,12 @@ dcgm-exporter(s) ──► pages ─────────┴─► join ─�
 """
 
 import asyncio
-import logging
 import secrets
-import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-from exporter import __version__, assemble
+from exporter import assemble
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Unmatched, read_assignment
 from exporter.config import Config
@@ -22,13 +18,9 @@ from exporter.errors import SourceError
 from exporter.exposition.join import Joiner, Reading
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
-from exporter.outputs import textfile
-from exporter.parsers import LABEL_SETS, Address
+from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
-from exporter.sources.inventory_file import InventoryFile
-from exporter.sources.kubelet import KubeletSource
-from exporter.telemetry import Telemetry, log
-from exporter.web import Server, build_app
+from exporter.telemetry import Telemetry
 
 KUBELET_PATIENCE_SECONDS = 0.5
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
@@ -40,37 +32,32 @@ _NO_SLICES: Mapping[tuple[str, str, str], SliceDevice] = {}
 class Node:
     """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
 
-    def __init__(self, config: Config, *, divides_counters: bool = True) -> None:
-        """`divides_counters` is off where only one page will be made: a counter's increases need two.
+    def __init__(self, config: Config, *, divides_counters: bool = True, before: "Node | None" = None) -> None:
+        """`before` is the node of the configuration until now: what the new one does not change goes on.
+
+        `divides_counters` is off where only one page will be made: a counter's increases need two.
 
         Raises:
             ConfigError: a file that the configuration names cannot be used.
         """
-        self.telemetry = Telemetry()
-        self.instance = f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
-        self._config = config
-        on_health = self.telemetry.note_health
+        self.telemetry: Telemetry = before.telemetry if before else Telemetry()
+        self.instance: str = before.instance if before else f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
+        self.config = config
+        self.sources: assemble.Sources = assemble.Sources(
+            self.telemetry.note_health, before.sources if before else None
+        )
         rules = assemble.device_rules(config)
         policy = assemble.label_policy(config, rules, divides_counters=divides_counters)
         pod_labels = assemble.pod_label_policy(config)
-        self._current = CurrentOwners(policy, pod_labels, rules.rules)
-        self._kubelet = KubeletSource(
-            socket=config.kubelet_socket,
-            timeout_seconds=config.kubelet_timeout_seconds,
-            max_age_seconds=config.kubelet_max_age_seconds,
-            max_stale_seconds=config.kubelet_max_stale_seconds,
-            resources=config.resources,
-            on_health=on_health,
-            claims=config.dra,
-            read=lambda assignment: read_assignment(assignment, self._current.knowledge),
-        )
-        self._pages = assemble.page_sources(config, self.instance, on_health)
-        self._inventory = (
-            InventoryFile(path=config.inventory_file, on_health=on_health) if config.inventory_file else None
-        )
+        same_sharing = before is not None and before.config.sharing == config.sharing
+        book = before.current.book if before and same_sharing else None
+        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book)
+        self._kubelet = assemble.kubelet_source(config, self.sources)
+        self._pages = assemble.page_sources(config, self.instance, self.sources)
+        self._inventory = assemble.inventory_source(config, self.sources)
         self._needs_pods = pod_labels is not None
         self._pods: assemble.PodsSource | None = None
-        self._slices = assemble.slices_source(config, on_health)
+        self._slices = assemble.slices_source(config, self.sources)
         # what NVIDIA's own exporter of these label names served
         self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
         self._joiner = Joiner(
@@ -82,15 +69,33 @@ class Node:
         self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
         self._noted: Owners | None = None
-        self._not_ready = "no page has been asked for yet"
+        self.not_ready: str = before.not_ready if before else "no page has been asked for yet"
+        self._looking = 0
+        self._nobody_looks = asyncio.Event()
+        # last, since from here on the sources of `before` are this node's
+        self._kubelet.read = lambda assignment: read_assignment(assignment, self.current.knowledge)
 
     async def close(self) -> None:
         """End what is in flight."""
-        watches = (source for source in (self._pods, self._slices) if source is not None)
-        await asyncio.gather(*(source.close() for source in (self._kubelet, *self._pages, *watches)))
+        await asyncio.gather(*(source.close() for source in self.sources.all()))
+
+    async def give_way(self, successor: "Node") -> None:
+        """Let the scrapes in flight end, then close what the successor does not go on with."""
+        while self._looking:
+            self._nobody_looks.clear()
+            await self._nobody_looks.wait()
+        await asyncio.gather(*(source.close() for source in self.sources.not_in(successor.sources)))
 
     async def collect(self, wait_seconds: float | None) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join."""
+        self._looking += 1
+        try:
+            return await self._collect(wait_seconds)
+        finally:
+            self._looking -= 1
+            self._nobody_looks.set()
+
+    async def _collect(self, wait_seconds: float | None) -> Snapshot:
         began = time.monotonic()
         call = self._kubelet.begin()
         reads = tuple(source.begin() for source in self._pages)
@@ -115,19 +120,19 @@ class Node:
         joined = self._join(tuple(pages), inventory)
         health |= self._other_health()
         snapshot = Snapshot(
-            node=self._config.node_name,
-            owners=self._current.owners,
+            node=self.config.node_name,
+            owners=self.current.owners,
             joined=joined,
             health=health,
             assignments_age_seconds=self._kubelet.age_seconds,
             page_sources=tuple(source.name for source in self._pages),
             facts=Facts(
-                resources=self._config.resources,
+                resources=self.config.resources,
                 outside=self._kubelet.outside,
-                incoming_wins=self._config.incoming_wins,
+                incoming_wins=self.config.incoming_wins,
                 has_inventory=self._inventory is not None,
                 kubelet_version=self._kubelet.version,
-                label_problems=self._current.label_problems,
+                label_problems=self.current.label_problems,
             ),
         )
         self._note(snapshot)
@@ -135,14 +140,14 @@ class Node:
 
     async def why_not_ready(self) -> str:
         """The reason, or "" once a page could be made with the kubelet's word, and from then on."""
-        if self._not_ready:
+        if self.not_ready:
             await self.collect(READY_PROBE_PATIENCE_SECONDS)
-        return self._not_ready
+        return self.not_ready
 
     def _begin_watches(self) -> tuple[asyncio.Task[None], ...]:
         """Keep the watches open; those whose first word is still awaited."""
         if self._needs_pods and self._pods is None:
-            self._pods = assemble.pods_source(self._config, self.telemetry.note_health)
+            self._pods = assemble.pods_source(self.config, self.sources)
         begun = (source.begin() for source in (self._pods, self._slices) if source is not None)
         return tuple(waiting for waiting in begun if waiting is not None)
 
@@ -154,7 +159,7 @@ class Node:
             health[pods_api.NAME] = Health(
                 up=False,
                 reason="missing",
-                message=f"neither {self._config.kubelet_pods_socket} (mount its folder; Kubernetes 1.37 and later)"
+                message=f"neither {self.config.kubelet_pods_socket} (mount its folder; Kubernetes 1.37 and later)"
                 " nor a token for the Kubernetes API is there: labels of pods are left out",
             )
             self.telemetry.note_health(pods_api.NAME, health[pods_api.NAME])
@@ -167,7 +172,7 @@ class Node:
             bodies = [with_gpu_health(page.body) if self._adds_gpu_health else page.body for page in pages]
             self._reading = self._joiner.read(bodies) if pages else None
         reading = self._reading
-        attribution = self._current.update(
+        attribution = self.current.update(
             self._kubelet.assignments,
             reading.subjects if reading else _NO_SUBJECTS,
             inventory=inventory,
@@ -188,14 +193,14 @@ class Node:
             self._noted = snapshot.owners
             lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
             self.telemetry.note_other_node(lost)
-        if self._not_ready:
+        if self.not_ready:
             down = (
                 f"{name}: {snapshot.health[name].message}"
                 for name in (kubelet.NAME, *snapshot.page_sources)
                 if not snapshot.health[name].up
             )
             ready = snapshot.joined is not None and snapshot.health[kubelet.NAME].up
-            self._not_ready = "" if ready else "not ready: " + "; ".join(down)
+            self.not_ready = "" if ready else "not ready: " + "; ".join(down)
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
@@ -227,62 +232,3 @@ def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, wa
         return replace(last, up=False, reason=error.reason, message=str(error))
     result = read.result()
     return result if isinstance(result, Health) else replace(last, up=True, reason="", message="")
-
-
-async def serve(config: Config, on_listening: Callable[[tuple[Address, ...]], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT; scrapes in flight then end before it returns.
-
-    Raises:
-        PortTaken: an address to listen on cannot be had.
-    """
-    stop = stop_event()
-    node = Node(config)
-    server = Server(build_app(node))
-    started = time.monotonic()
-    try:
-        addresses = await server.start(config.listen_addresses)
-        for address in addresses:
-            log(logging.INFO, "listening", address=str(address), version=__version__, node=config.node_name)
-        if on_listening:
-            on_listening(addresses)
-        await stop.wait()
-        log(logging.INFO, "stopping", ran_seconds=round(time.monotonic() - started))
-    finally:
-        await server.close()
-        await node.close()
-
-
-async def write_textfile(config: Config, output: Path, *, interval_seconds: float, once: bool) -> bool:
-    """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
-
-    Raises:
-        OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
-    """
-    stop = stop_event()
-    node = Node(config, divides_counters=not once)
-    try:
-        while True:
-            snapshot = await node.collect(None)
-            try:
-                textfile.write(output, textfile.render(snapshot))
-            except OSError as error:
-                if once:
-                    raise
-                log(logging.ERROR, "textfile not written, the old one stays", path=str(output), error=str(error))
-            if once:
-                return snapshot.joined is not None
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), interval_seconds)
-            if stop.is_set():
-                return snapshot.joined is not None
-    finally:
-        await node.close()
-
-
-def stop_event() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT from here on."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop

@@ -71,6 +71,13 @@ SETTINGS = (
         metavar="ADDRESS",
     ),
     Setting(
+        name="web.config.file",
+        parse=absolute_path,
+        allowed="an absolute path",
+        help="TLS, client certificates, passwords and headers, in the form of Prometheus' exporter-toolkit.",
+        metavar="FILE",
+    ),
+    Setting(
         name="kubelet.socket",
         parse=socket_path,
         allowed=f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes",
@@ -175,6 +182,13 @@ SETTINGS = (
         help="A page larger than this, counted after decompression, is a failure.",
         default="33554432",
         metavar="BYTES",
+    ),
+    Setting(
+        name="dcgm.http-config",
+        parse=absolute_path,
+        allowed="an absolute path",
+        help="TLS and authorisation towards dcgm-exporter, in the form of Prometheus' http_config.",
+        metavar="FILE",
     ),
     Setting(
         name="node-name",

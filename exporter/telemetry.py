@@ -10,13 +10,14 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
 from exporter.model import Health
 
+REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader")
 LOG = logging.getLogger("pod_gpu_exporter")
 
 
@@ -74,6 +75,27 @@ REJECTED = Family(
     "Lines, or parts of lines, of upstream pages that did not go out, by reason.",
     ("reason",),
 )
+RELOAD_SUCCESS = Family(
+    "pod_gpu_exporter_config_reload_success",
+    "gauge",
+    "Whether the last reload of the configuration succeeded (1) or was refused (0); 1 before the first.",
+)
+RELOAD_FAILURES = Family(
+    "pod_gpu_exporter_config_reload_failures_total", "counter", "Reloads of the configuration that were refused."
+)
+REFUSED = Family(
+    "pod_gpu_exporter_refused_requests_total",
+    "counter",
+    "Requests and connections that got no answer, or none but a refusal, by reason.",
+    ("reason",),
+)
+BOUND_USED = Family(
+    "pod_gpu_exporter_bound_used",
+    "gauge",
+    "What a cache or a queue holds now; it cannot hold more than its limit.",
+    ("of",),
+)
+BOUND_LIMIT = Family("pod_gpu_exporter_bound_limit", "gauge", "The most that a cache or a queue can hold.", ("of",))
 POD_LABEL_PROBLEMS = Family(
     "pod_gpu_exporter_pod_label_problems",
     "gauge",
@@ -120,6 +142,11 @@ FAMILIES = (
     UNMATCHED,
     REJECTED,
     POD_LABEL_PROBLEMS,
+    RELOAD_SUCCESS,
+    RELOAD_FAILURES,
+    REFUSED,
+    BOUND_USED,
+    BOUND_LIMIT,
     DEVICE_OWNERS,
     MAP_INFO,
     POD_GPU_INFO,
@@ -150,6 +177,10 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.rejected: Counter[str] = Counter()
+        self.reload_failures = 0
+        self.reload_success = True
+        self._refused: Counter[str] = Counter()
+        self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
         self._process = CollectorRegistry()
@@ -161,6 +192,35 @@ class Telemetry:
         for reason in rejected.keys() - self.rejected.keys():
             log(logging.WARNING, "upstream lines rejected, from now on only counted", reason=reason)
         self.rejected.update(rejected)
+
+    def note_reload(self, error: Exception | None) -> None:
+        """Count and log a reload of the configuration; `error` says why it was refused."""
+        self.reload_success = error is None
+        if error is None:
+            LOG.info("configuration reloaded")
+        else:
+            self.reload_failures += 1
+            LOG.error("configuration refused, the old one stays", extra=_fields(error=str(error)))
+
+    def count_refused(self, reason: str) -> None:
+        """A request or a connection was refused, for one of REFUSALS."""
+        self._refused[reason] += 1
+
+    def bound(self, of: str, limit: int, used: Callable[[], int]) -> None:
+        """Show a cache's or a queue's limit, and what `used` says that it holds."""
+        self._bounds[of] = (limit, used)
+
+    def counted(self) -> tuple[Filled, ...]:
+        """What is counted here, as families."""
+        bounds = sorted(self._bounds.items())
+        return (
+            Filled(RELOAD_SUCCESS, (((), float(self.reload_success)),)),
+            Filled(RELOAD_FAILURES, (((), float(self.reload_failures)),)),
+            # every reason from the start: a counter that appears only with its first event hides it from rate()
+            Filled(REFUSED, tuple(((reason,), float(self._refused[reason])) for reason in REFUSALS)),
+            Filled(BOUND_USED, tuple(((of,), float(used())) for of, (_, used) in bounds)),
+            Filled(BOUND_LIMIT, tuple(((of,), float(limit)) for of, (limit, _) in bounds)),
+        )
 
     def note_other_node(self, devices: int) -> None:
         """Log once that the pages' GPUs are not this kubelet's, which nothing else would say; and the end of it."""

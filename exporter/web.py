@@ -1,4 +1,4 @@
-"""The HTTP side: routes, compression, and the listening sockets. What the answers say is made in outputs/.
+"""The HTTP side: routes and compression. What the answers say is made in outputs/.
 
 GET and HEAD only (aiohttp answers 405 to the rest); no endpoint changes anything.
 """
@@ -6,27 +6,19 @@ GET and HEAD only (aiohttp answers 405 to the rest); no endpoint changes anythin
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from aiohttp import web
 
-from exporter.errors import ExporterError
 from exporter.model import Snapshot
 from exporter.outputs import families, gpu_metrics, mapping, own_metrics, page
-from exporter.parsers import Address
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1
-# A scrape waits for its sources no longer than their timeouts (5 s): in-flight scrapes get to end.
-DRAIN_SECONDS = 10.0
-
-
-class PortTaken(ExporterError):
-    """An address to listen on cannot be had."""
 
 
 class Collector(Protocol):
@@ -80,41 +72,7 @@ def build_app(collector: Collector) -> web.Application:
         ("/healthz", _healthy),
     ):
         app.router.add_get(path, handler)
-    app.on_response_prepare.append(_name_server)
     return app
-
-
-class Server:
-    """The listening sockets of an application."""
-
-    def __init__(self, app: web.Application) -> None:
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
-
-    async def start(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
-        """Listen; the addresses that came of it (port 0 has become a number).
-
-        Raises:
-            PortTaken: with one line that says which address and what to do.
-        """
-        await self._runner.setup()
-        for address in addresses:
-            try:
-                await web.TCPSite(self._runner, address.host or None, address.port).start()
-            except OSError as error:
-                await self._runner.cleanup()
-                raise PortTaken(
-                    f"--web.listen-address: cannot listen on {address}: {error.strerror or error}; if another program"
-                    " has the port (dcgm-exporter's default is 9400 too), one of the two must move"
-                ) from error
-        return tuple(Address(host=found[0], port=found[1]) for found in self._runner.addresses)
-
-    async def close(self) -> None:
-        """Stop listening, let the scrapes in flight end, close."""
-        await self._runner.cleanup()
-
-
-async def _name_server(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Server"] = "pod-gpu-metrics-exporter"
 
 
 def _respond(request: web.Request, body: bytes, content_type: str) -> web.Response:
@@ -154,7 +112,7 @@ class _Endpoints:
     async def own_metrics(self, request: web.Request) -> web.Response:
         snapshot = await self._collect(request)
         telemetry = self._collector.telemetry
-        own = families.render((*own_metrics.families(snapshot, telemetry.rejected), *mapping.families(snapshot)))
+        own = families.render((*own_metrics.families(snapshot, telemetry), *mapping.families(snapshot)))
         why = families.complaints(snapshot)
         return _respond(request, why + own + telemetry.render_process(), TEXT_FORMAT)
 

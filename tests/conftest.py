@@ -12,11 +12,10 @@ import aiohttp
 import pytest
 
 from exporter.config import Config, load
-from exporter.node import Node
+from exporter.service import Service
 from exporter.settings import SETTINGS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.web import Server, build_app
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
@@ -31,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 class Exporter:
     """A running exporter: the node role behind a real socket."""
 
-    node: Node
+    service: Service
     base: str
     session: aiohttp.ClientSession
 
@@ -55,15 +54,13 @@ def config_of(**settings: str | list[str]) -> Config:
 
 @asynccontextmanager
 async def running(config: Config) -> AsyncIterator[Exporter]:
-    node = Node(config)
-    server = Server(build_app(node))
-    (address,) = await server.start(config.listen_addresses)
+    service = Service(config)
     try:
+        (address,) = await service.listen()
         async with aiohttp.ClientSession() as session:
-            yield Exporter(node, f"http://{address}", session)
+            yield Exporter(service, f"http://{address}", session)
     finally:
-        await server.close()
-        await node.close()
+        await service.close()
 
 
 @pytest.fixture

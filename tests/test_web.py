@@ -146,12 +146,12 @@ async def test_rejected_lines_count_once_a_read(start: Start, simulated: Simulat
     exporter = await start()
     await exporter.page()
     await exporter.page()
-    assert dict(exporter.node.telemetry.rejected) == {"duplicate": 2, "syntax": 2, "value": 2}
+    assert dict(exporter.service.telemetry.rejected) == {"duplicate": 2, "syntax": 2, "value": 2}
     # scrapes that share a read share its count
     before = simulated.dcgm.fetches
     await asyncio.gather(*(exporter.page() for _ in range(20)))
     reads = simulated.dcgm.fetches - before
-    assert exporter.node.telemetry.rejected["syntax"] == 2 + reads
+    assert exporter.service.telemetry.rejected["syntax"] == 2 + reads
 
 
 async def test_a_hanging_upstream_costs_a_scrape_its_share_of_the_timeout(
@@ -216,7 +216,7 @@ async def test_an_exporter_in_front_of_itself_says_so(start: Start) -> None:
     # a chain is fine: what the first one attributed stays
     assert "DCGM_FI_DEV_POWER_USAGE{" in await first.page()
     async with first.session.get(
-        f"{first.base}/gpu/metrics", headers={"Via": f"1.1 {first.node.instance}"}
+        f"{first.base}/gpu/metrics", headers={"Via": f"1.1 {first.service.instance}"}
     ) as response:
         assert response.status == 508
 

@@ -22,19 +22,24 @@ class CurrentOwners:
     """Keeps owners and attribution up to date."""
 
     def __init__(
-        self, policy: LabelPolicy, pod_label_policy: PodLabelPolicy | None = None, rules: Sequence[Rule] = RULES
+        self,
+        policy: LabelPolicy,
+        pod_label_policy: PodLabelPolicy | None = None,
+        rules: Sequence[Rule] = RULES,
+        book: CounterBook | None = None,
     ) -> None:
+        """`book` is what divided counters stand at, where there was something before this object."""
+        self.book = book or CounterBook()
         self.owners = Owners()
         self.label_problems: Mapping[str, int] = {}
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self._rules = rules
-        self._book = CounterBook()
         self._knowledge = Knowledge(rules=rules)
         self._made_from: tuple[object, ...] = ()
         self._of_pods: OfPods = {}
         self._pods: Mapping[tuple[str, str], PodInfo] | None = None
-        self._attribution = Attribution(self.owners, policy, book=self._book)
+        self._attribution = Attribution(self.owners, policy, book=self.book)
 
     @property
     def knowledge(self) -> Knowledge:
@@ -67,7 +72,7 @@ class CurrentOwners:
             changed = changed or of_pods != self._of_pods
             self._of_pods = of_pods
         if changed:
-            self._attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self._book)
+            self._attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self.book)
         return self._attribution
 
     def _labels_of_pods(self, assignments: frozenset[Assignment], pods: Mapping[tuple[str, str], PodInfo]) -> OfPods:

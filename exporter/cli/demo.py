@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter import node, telemetry
+from exporter import service, telemetry
 from exporter.cli.options import read_config, setting_options
 from exporter.config import Config
 from exporter.parsers import Address
@@ -64,7 +64,12 @@ async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
         telemetry.start_logging(config.log_level, config.log_format)
         if not given["web_listen_address"]:
             config = _on_a_free_port(config)
-        await node.serve(config, on_listening=_say_what_to_open)
+        addresses = config.listen_addresses
+
+        def reread() -> Config:
+            return replace(read_config(given, **_where_to_ask(simulated, given)), listen_addresses=addresses)
+
+        await service.serve(config, on_listening=_say_what_to_open, reread=reread)
     finally:
         await simulated.stop()
 

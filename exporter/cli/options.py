@@ -63,7 +63,7 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
         if setting.parameter in fixed:
             flags[setting.name] = (fixed[setting.parameter],)
     path = given.get("config_file") or os.environ.get(_CONFIG_FILE_ENV)
-    return load(flags, os.environ, _read_file(path) if path else None, socket.gethostname())
+    return load(flags, os.environ, _read_file(path) if path else None, socket.gethostname(), path)
 
 
 def _read_file(path: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from exporter import node, telemetry
+from exporter import service, telemetry
 from exporter.cli.options import read_config, setting_options
 
 
@@ -15,4 +15,4 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - click hands over what the tab
     """Serve GPU metrics with the pods that own them, at /gpu/metrics."""
     config = read_config(given)
     telemetry.start_logging(config.log_level, config.log_format)
-    asyncio.run(node.serve(config))
+    asyncio.run(service.serve(config, reread=lambda: read_config(given)))

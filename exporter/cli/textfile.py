@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from exporter import node, telemetry
+from exporter import service, telemetry
 from exporter.cli.options import read_config, setting_options
+from exporter.config import Config
 from exporter.errors import ConfigError, ExporterError
 from exporter.parsers import positive_duration
 
@@ -16,7 +17,7 @@ from exporter.parsers import positive_duration
 @click.option("--output", metavar="FILE", required=True, help="The file; node-exporter reads *.prom in its folder.")
 @click.option("--interval", metavar="DURATION", default="15s", show_default=True, help="How often it is replaced.")
 @click.option("--once", is_flag=True, help="Write it once and end; exit code 1 if there were no GPU samples.")
-@setting_options(without=("web.listen-address",))
+@setting_options(without=("web.listen-address", "web.config.file"))
 def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Write GPU metrics with the pods that own them to a file for node-exporter."""
     try:
@@ -26,11 +27,17 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
     path = Path(output)
     if not path.name.endswith(".prom"):
         raise ConfigError(f"--output: {output!r} is not allowed; node-exporter reads files that end in .prom")
-    # port 0: nothing listens here, so no upstream can be this program's own address
-    config = read_config(given, web_listen_address=":0")
+
+    def read() -> Config:
+        # port 0: nothing listens here, so no upstream can be this program's own address
+        return read_config(given, web_listen_address=":0")
+
+    config = read()
     telemetry.start_logging(config.log_level, config.log_format)
     try:
-        has_samples = asyncio.run(node.write_textfile(config, path, interval_seconds=seconds, once=once))
+        has_samples = asyncio.run(
+            service.write_textfile(config, path, interval_seconds=seconds, once=once, reread=read)
+        )
     except OSError as error:
         raise ExporterError(f"--output: {output} cannot be written: {error.strerror}") from error
     if once and not has_samples:

@@ -1,7 +1,6 @@
 """/metrics: what the exporter says about itself and its sources."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 from exporter import __version__
 from exporter.exposition.lines import Reason
@@ -14,13 +13,14 @@ from exporter.telemetry import (
     SOURCE_LAST_SUCCESS,
     UNMATCHED,
     Filled,
+    Telemetry,
     age_family,
     health_families,
 )
 
 
-def families(snapshot: Snapshot, rejected: Mapping[str, int]) -> tuple[Filled, ...]:
-    """The families named pod_gpu_exporter_…; `rejected` counts since the start."""
+def families(snapshot: Snapshot, telemetry: Telemetry) -> tuple[Filled, ...]:
+    """The families named pod_gpu_exporter_…, of this look and of all that was counted since the start."""
     matches = snapshot.owners.matches
     resources = Counter(found.assignment.resource for found in matches)
     # Without a page nobody can say which device is missing from it.
@@ -44,5 +44,6 @@ def families(snapshot: Snapshot, rejected: Mapping[str, int]) -> tuple[Filled, .
             tuple(((reason,), float(count)) for reason, count in sorted(snapshot.facts.label_problems.items())),
         ),
         # every reason from the start: a counter that appears only with its first event hides that event from rate()
-        Filled(REJECTED, tuple(((str(reason),), float(rejected.get(reason, 0))) for reason in Reason)),
+        Filled(REJECTED, tuple(((str(reason),), float(telemetry.rejected[reason])) for reason in Reason)),
+        *telemetry.counted(),
     )

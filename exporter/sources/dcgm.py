@@ -1,22 +1,31 @@
 """dcgm-exporter's page over HTTP: bytes in, a whole page with at least one valid sample out, or a clear failure."""
 
 import asyncio
+import base64
+import os
+import ssl
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 import aiohttp
 
-from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
+from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.exposition.join import has_sample
+from exporter.http_config import HttpConfig, read_secret
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
+from exporter.tls import client_context
 
+FLAG = "--dcgm.http-config"
 ACCEPT = "text/plain;version=0.0.4"
 # Scrapes come every 15 to 60 s; aiohttp's own 15 s would mean a new connection each time.
 KEEP_ALIVE_SECONDS = 120.0
+
+
+_NO_HTTP_CONFIG = HttpConfig()
 
 
 class DcgmSource:
@@ -30,7 +39,8 @@ class DcgmSource:
         timeout_seconds: float,
         max_bytes: int,
         on_health: Callable[[str, Health], None],
-        headers: Mapping[str, str] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+        http: HttpConfig = _NO_HTTP_CONFIG,
     ) -> None:
         """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression."""
         self.name = name
@@ -40,8 +50,11 @@ class DcgmSource:
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
         self._on_health = on_health
+        self._http = http
         # identity: on a node's own network compression costs more than it saves
-        self._headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", **(headers or {})}
+        self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
+        self._tls: ssl.SSLContext | None = None
+        self._tls_made_of: object = None
         self._flight = SingleFlight(self._read)
         self._session: aiohttp.ClientSession | None = None
 
@@ -58,6 +71,8 @@ class DcgmSource:
             Unavailable: nobody answers, or with a status other than 200.
             TimedOut: not within the timeout.
             Malformed: cut off, larger than the limit, in an unknown encoding, or without one valid sample.
+
+        A file of --dcgm.http-config that cannot be read is Unavailable, too.
         """
         return self._flight.begin()
 
@@ -95,12 +110,26 @@ class DcgmSource:
             )
         try:
             # No redirects: the upstream is the one that was configured.
-            async with self._session.get(self._url, allow_redirects=False) as response:
+            async with self._session.get(
+                self._url,
+                allow_redirects=False,
+                headers=self._authorization(),
+                ssl=self._context(),
+                server_hostname=self._http.tls.server_name or None,
+            ) as response:
+                if response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                    raise Unavailable(
+                        "permission", f"it refuses with HTTP status {response.status}: see --dcgm.http-config"
+                    )
                 if response.status != HTTPStatus.OK:
                     raise Unavailable("http_status", f"HTTP status {response.status}")
                 return await self._body(response)
+        except ConfigError as error:
+            raise Unavailable("permission", str(error)) from error
         except aiohttp.ClientPayloadError as error:
             raise Malformed("truncated", f"the answer was cut off: {error}") from error
+        except aiohttp.ClientSSLError as error:
+            raise Unavailable("tls", f"no TLS with it: {_why_no_tls(error)}; see --dcgm.http-config") from error
         except aiohttp.ClientConnectorError as error:
             refused = isinstance(error.os_error, ConnectionRefusedError)
             raise Unavailable(
@@ -113,6 +142,26 @@ class DcgmSource:
             raise Unavailable("unreachable", _one_line(error)) from error
         except aiohttp.ClientError as error:
             raise Malformed("garbage", f"no answer in HTTP: {_one_line(error)}") from error
+
+    def _authorization(self) -> dict[str, str]:
+        """Read anew for every request: a secret is replaced while the program runs."""
+        http = self._http
+        if not http.scheme:
+            return {}
+        credentials = read_secret(http.credentials, FLAG)
+        if http.scheme == "Basic":
+            user = read_secret(http.username, FLAG)
+            credentials = base64.b64encode(f"{user}:{credentials}".encode()).decode()
+        return {"Authorization": f"{http.scheme} {credentials}"}
+
+    def _context(self) -> ssl.SSLContext | bool:
+        """Made anew when one of its files has changed; a new context is a new connection."""
+        if not self._url.startswith("https:"):
+            return True
+        made_of = [_identity(path) for path in self._http.tls.files]
+        if self._tls is None or made_of != self._tls_made_of:
+            self._tls, self._tls_made_of = client_context(self._http.tls, FLAG), made_of
+        return self._tls
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         unpack = _unpacker(response.headers.get("Content-Encoding", ""))
@@ -161,6 +210,21 @@ def _unpacker(encoding: str) -> _Unpacker | None:
 def _beginning(body: bytes) -> str:
     """The start of an answer, for a message: printable and short."""
     return repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
+
+
+def _why_no_tls(error: aiohttp.ClientSSLError) -> str:
+    """OpenSSL's reason without what only its authors can read."""
+    certificate = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
+    reason = certificate.verify_message if isinstance(certificate, ssl.SSLCertVerificationError) else ""
+    return reason or _one_line(error)
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - one system call; a Secret's symbolic links are followed
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _one_line(error: Exception) -> str:

@@ -30,6 +30,9 @@ class InventoryFile:
         self.inventory = self._read()
         self._note(None, time.monotonic())
 
+    async def close(self) -> None:
+        """Nothing is in flight."""
+
     def refresh(self) -> Inventory:
         """What is in force: the file's content, read if it changed since. The same object as long as it did not."""
         found = self._look()

@@ -104,14 +104,14 @@ class KubeletSource:
         resources: Sequence[str],
         on_health: Callable[[str, Health], None],
         claims: bool = False,
-        read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        `claims` takes the devices of DRA claims as well; `read` says what an assignment refers to.
+        `claims` takes the devices of DRA claims as well.
         """
         self.health = Health()
+        self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
         self._socket = socket
         self._timeout_seconds = timeout_seconds
         self._max_age_seconds = max_age_seconds
@@ -119,7 +119,6 @@ class KubeletSource:
         self._resources = tuple(resources)
         self._on_health = on_health
         self._claims = claims
-        self._read = read
         self._clock = clock
         self._flight = SingleFlight(self._refresh)
         self._retained = Retained()
@@ -177,7 +176,7 @@ class KubeletSource:
         else:
             reconnected = self._connection_lost or self._socket_identity() != self._answered_on
             self._retained = answered(
-                self._retained, answer, now=self._clock(), reconnected=reconnected, read=self._read
+                self._retained, answer, now=self._clock(), reconnected=reconnected, read=self.read
             )
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
             self._answered_on = identity

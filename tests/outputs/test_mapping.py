@@ -8,6 +8,7 @@ from exporter.attribution.owners import build_owners
 from exporter.model import Assignment, Health, JoinedPage, Owner, Snapshot, Subject
 from exporter.outputs import mapping, own_metrics
 from exporter.outputs.families import render
+from exporter.telemetry import Telemetry
 
 TI = Owner(namespace="default", pod="test", container="main")
 TWO = Owner(namespace="default", pod="test", container="second")
@@ -175,7 +176,7 @@ def test_every_row_is_there_once_whatever_was_handed_out(
 
 
 def test_unmatched_devices_are_counted_by_reason() -> None:
-    text = render(own_metrics.families(snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE), {})).decode()
+    text = render(own_metrics.families(snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE), Telemetry())).decode()
     assert 'pod_gpu_exporter_unmatched_devices{reason="unknown_id"} 2\n' in text
     assert 'pod_gpu_exporter_assignments{resource="nvidia.com/gpu"} 3\n' in text
     assert 'pod_gpu_exporter_rejected_lines_total{reason="utf8_name"} 0\n' in text

@@ -81,7 +81,7 @@ Make = Callable[..., DcgmSource]
 
 
 async def test_a_page(upstream: Upstream, make: Make) -> None:
-    source = make(headers={"Via": "1.1 me"})
+    source = make(headers=(("Via", "1.1 me"),))
     page = await source.begin()
     assert (page.source, page.body) == ("dcgm:x", PAGE)
     assert source.health.up is True

@@ -1,0 +1,229 @@
+"""Who gets an answer, and how many at once: passwords, client certificates, headers, and limits under load.
+
+Two things may take long, and each has its own limit, so that neither holds the other up. Waiting for the sources is
+shared (sources/single_flight.py) and limited in number: above it the answer is 503 at once. Writing to a slow reader is
+limited in bytes and time: the oldest is cut off.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from exporter.telemetry import Telemetry
+from exporter.web_config import WebConfig
+
+if TYPE_CHECKING:
+    import ssl
+    from types import ModuleType
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# The kubelet probes these: it knows no password, and a node under load is not to be restarted for it.
+HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
+MOST_REQUESTS = 128
+MOST_WRITING_BYTES = 64 * 1024 * 1024
+WRITE_SECONDS = 30.0
+# Each costs about 60 ms of a core (bcrypt, cost 10), and they are checked one after the other.
+MOST_UNCHECKED_PASSWORDS = 16
+MOST_WRONG_PASSWORDS = 1000
+# bcrypt reads no more of a password
+_BCRYPT_BYTES = 72
+
+
+class Guard:
+    """Stands before every endpoint. `busy` are the connections with a request in progress."""
+
+    def __init__(self, config: WebConfig, telemetry: Telemetry) -> None:
+        self.busy: set[object] = set()
+        self._telemetry = telemetry
+        self._config = config
+        self._passwords = Passwords(config.users)
+        self._requests = 0
+        self._writing: OrderedDict[asyncio.Transport, int] = OrderedDict()
+        self._writing_bytes = 0
+        telemetry.bound("requests", MOST_REQUESTS, lambda: self._requests)
+        telemetry.bound("writing_bytes", MOST_WRITING_BYTES, lambda: self._writing_bytes)
+        telemetry.bound("unchecked_passwords", MOST_UNCHECKED_PASSWORDS, lambda: self._passwords.unchecked)
+        telemetry.bound("wrong_passwords", MOST_WRONG_PASSWORDS, lambda: self._passwords.wrong)
+
+    def use(self, config: WebConfig) -> None:
+        """Another web config, from the next request on."""
+        if config.users != self._config.users:
+            self._passwords = Passwords(config.users)
+        self._config = config
+
+    def install(self, app: web.Application) -> None:
+        """Stand before the endpoints of this application."""
+        app.middlewares.append(self._stand)
+        app.on_response_prepare.append(self._add_headers)
+
+    async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Server"] = "pod-gpu-metrics-exporter"
+        response.headers.update(self._config.headers)
+
+    @web.middleware
+    async def _stand(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self.busy.add(request.protocol)
+        try:
+            response = await self._why_refused(request) or await self._answer(request, handler)
+            await self._write(request, response)
+            return response
+        finally:
+            self.busy.discard(request.protocol)
+
+    async def _why_refused(self, request: web.Request) -> web.Response | None:
+        if request.path in HEALTH_PATHS:
+            return None
+        tls = self._config.tls
+        if tls and tls.client_allowed_sans and not _is_allowed(request, tls.client_allowed_sans):
+            return self._refuse("certificate", 403, "the client certificate is for none of the allowed names")
+        if not self._config.users:
+            return None
+        try:
+            is_right = await self._passwords.are_right(request.headers.get("Authorization", ""))
+        except TooMany:
+            return self._refuse("busy", 503, "too many passwords to check", {"Retry-After": "1"})
+        if not is_right:
+            realm = {"WWW-Authenticate": 'Basic realm="pod-gpu-metrics-exporter", charset="UTF-8"'}
+            return self._refuse("password", 401, "a user's name and password are needed", realm)
+        return None
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in HEALTH_PATHS:
+            return await handler(request)
+        if self._requests >= MOST_REQUESTS:
+            return self._refuse("busy", 503, f"{MOST_REQUESTS} requests are in progress already", {"Retry-After": "1"})
+        self._requests += 1
+        try:
+            return await handler(request)
+        finally:
+            self._requests -= 1
+
+    async def _write(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Until the peer has taken it, or has taken too long."""
+        transport = request.transport
+        if transport is None:
+            return
+        # waiting ends when everything is with the kernel, not when little enough is left
+        transport.set_write_buffer_limits(0)
+        size = response.content_length or 0
+        self._writing[transport] = size
+        self._writing_bytes += size
+        while self._writing_bytes > MOST_WRITING_BYTES and len(self._writing) > 1:
+            self._cut_off(next(iter(self._writing)))
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                writer = await response.prepare(request)
+                await response.write_eof()
+                if writer is not None:
+                    await writer.drain()
+        except TimeoutError:
+            self._cut_off(transport)
+        finally:
+            self._writing_bytes -= self._writing.pop(transport, 0)
+
+    def _cut_off(self, transport: asyncio.Transport) -> None:
+        self._writing_bytes -= self._writing.pop(transport, 0)
+        self._telemetry.count_refused("slow_reader")
+        transport.abort()
+
+    def _refuse(self, reason: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+        self._telemetry.count_refused(reason)
+        plain = {"Content-Type": "text/plain; charset=utf-8"}
+        return web.Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
+
+
+class TooMany(Exception):
+    """More passwords wait to be checked than is allowed."""
+
+
+class Passwords:
+    """Checks `Authorization: Basic` against bcrypt hashes.
+
+    What was checked is remembered under a keyed digest: the right password of each user, and a bounded number of wrong
+    ones. A right one is therefore never behind a crowd of wrong ones. An unknown user costs as much as a known one.
+    """
+
+    def __init__(self, users: Mapping[str, bytes]) -> None:
+        self.unchecked = 0
+        self._users = users
+        self._key = secrets.token_bytes(32)
+        self._right: dict[str, bytes] = {}
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+        self._bcrypt: ModuleType | None = None
+
+    @property
+    def wrong(self) -> int:
+        """How many wrong ones are remembered."""
+        return len(self._wrong)
+
+    async def are_right(self, header: str) -> bool:
+        """Whether an Authorization header holds a user's name and password.
+
+        Raises:
+            TooMany: the check would have to wait too long.
+        """
+        found = _read_basic(header)
+        if found is None:
+            return False
+        user, password = found
+        digest = hmac.digest(self._key, b"%d %b%b" % (len(user), user.encode(), password), hashlib.sha256)
+        known = self._known(user, digest)
+        if known is not None:
+            return known
+        if self.unchecked >= MOST_UNCHECKED_PASSWORDS:
+            raise TooMany
+        self.unchecked += 1
+        try:
+            async with self._one_at_a_time:
+                known = self._known(user, digest)
+                return await self._check(user, password, digest) if known is None else known
+        finally:
+            self.unchecked -= 1
+
+    def _known(self, user: str, digest: bytes) -> bool | None:
+        if hmac.compare_digest(self._right.get(user, b""), digest):
+            return True
+        return False if digest in self._wrong else None
+
+    async def _check(self, user: str, password: bytes, digest: bytes) -> bool:
+        if self._bcrypt is None:
+            import bcrypt  # noqa: PLC0415 - its memory only where there are passwords
+
+            self._bcrypt = bcrypt
+        hashed = self._users.get(user) or next(iter(self._users.values()))
+        matches = await asyncio.to_thread(self._bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed)
+        if matches and user in self._users:
+            self._right[user] = digest
+            return True
+        self._wrong[digest] = None
+        while len(self._wrong) > MOST_WRONG_PASSWORDS:
+            self._wrong.popitem(last=False)
+        return False
+
+
+def _read_basic(header: str) -> tuple[str, bytes] | None:
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(text.strip(), validate=True).partition(b":")
+        return (user.decode(), password) if colon else None
+    except ValueError:
+        return None
+
+
+def _is_allowed(request: web.Request, allowed: tuple[str, ...]) -> bool:
+    """Whether the client's certificate has one of these names, as `subjectAltName` (ssl.SSLSocket.getpeercert)."""
+    session: ssl.SSLObject | None = request.get_extra_info("ssl_object")
+    certificate: Any = session.getpeercert() if session else None
+    names = {value for _, value in (certificate or {}).get("subjectAltName", ())}
+    return not names.isdisjoint(allowed)

@@ -1,0 +1,225 @@
+"""What runs for as long as the process does: a node, exchanged for another when the configuration changes.
+
+A change is SIGHUP, or another content of a file that the configuration was made of. The new configuration is built
+beside the old one, which goes on until the new one is whole: a bad one is refused, counted and logged, and no scrape
+notices a good one.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from exporter import __version__, assemble, telemetry
+from exporter.config import Config
+from exporter.errors import ConfigError
+from exporter.guard import Guard
+from exporter.model import Snapshot
+from exporter.node import Node
+from exporter.outputs import textfile
+from exporter.parsers import Address
+from exporter.server import Server
+from exporter.telemetry import Telemetry, log
+from exporter.web import build_app
+
+# Looking at a few files is cheap, and the kubelet itself takes a minute or so to bring a changed ConfigMap.
+LOOK_EVERY_SECONDS = 2.0
+
+Reread = Callable[[], Config]
+Identity = tuple[int, int, int, int]
+
+
+class Service:
+    """A `Collector` whose node can be exchanged."""
+
+    def __init__(self, config: Config, reread: Reread | None = None, *, divides_counters: bool = True) -> None:
+        """`reread` makes the configuration anew from the same flags; without it there is no reload.
+
+        Raises:
+            ConfigError: a file that the configuration names cannot be used.
+        """
+        self._config = config
+        self._reread = reread
+        self._divides_counters = divides_counters
+        self._web = assemble.web_config(config)
+        self._node = Node(config, divides_counters=divides_counters)
+        self.guard = Guard(self._web.config, self.telemetry)
+        self._server: Server | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._named = config.files
+        self._watched = self._look()
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """One for all nodes that come and go."""
+        return self._node.telemetry
+
+    @property
+    def instance(self) -> str:
+        """What this process calls itself towards upstreams."""
+        return self._node.instance
+
+    async def collect(self, wait_seconds: float | None) -> Snapshot:
+        """A look at the node, by the configuration of the moment."""
+        return await self._node.collect(wait_seconds)
+
+    async def why_not_ready(self) -> str:
+        """The reason, or "" for ready."""
+        return await self._node.why_not_ready()
+
+    async def listen(self) -> tuple[Address, ...]:
+        """Start to answer; the addresses that came of it.
+
+        Raises:
+            PortTaken: an address to listen on cannot be had.
+        """
+        app = build_app(self)
+        self.guard.install(app)
+        self._server = Server(app, self.guard, self.telemetry)
+        return await self._server.start(self._config.listen_addresses, self._web.tls)
+
+    async def close(self) -> None:
+        """Stop listening, let the scrapes in flight end, close the sources."""
+        if self._server is not None:
+            await self._server.close()
+        await asyncio.gather(*self._leaving)
+        await self._node.close()
+
+    async def watch(self, hang_up: asyncio.Event) -> None:
+        """Reload when `hang_up` is set, and when a file has changed and then stayed the same for a while."""
+        seen = self._watched
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(hang_up.wait(), LOOK_EVERY_SECONDS)
+            # a file that is being written may be valid and wrong: it is read once two looks agree
+            before, seen = seen, self._look()
+            if hang_up.is_set() or (seen != self._watched and seen == before):
+                hang_up.clear()
+                await self.reload()
+
+    async def reload(self) -> None:
+        """Take the configuration as it is now, or refuse it."""
+        if self._reread is None:
+            return
+        looked = self._watched = self._look()
+        try:
+            config = self._reread()
+            # watched from now on even if it is refused: mending one of them may be all that is needed
+            self._named = config.files
+            _check_stays(config, self._config)
+            web = assemble.web_config(config)
+            node = Node(config, divides_counters=self._divides_counters, before=self._node)
+        except ConfigError as error:
+            self.telemetry.note_reload(error)
+            return
+        except Exception as error:  # noqa: BLE001 - a fault of this program here must not end what runs
+            log(logging.ERROR, "reload failed by a fault of the exporter", error)
+            self.telemetry.note_reload(error)
+            return
+        if (config.log_level, config.log_format) != (self._config.log_level, self._config.log_format):
+            telemetry.start_logging(config.log_level, config.log_format)
+        before, self._node, self._config = self._node, node, config
+        await self._protect(web)
+        # it may name other files; of those it named before, this is what was read, or older
+        self._watched = {**self._look(), **{path: found for path, found in looked.items() if path in self._named}}
+        self.telemetry.note_reload(None)
+        leaving = asyncio.create_task(before.give_way(node))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def _protect(self, web: assemble.Web) -> None:
+        self._web = web
+        self.guard.use(web.config)
+        if self._server is not None:
+            await self._server.use(web.tls)
+
+    def _look(self) -> dict[str, Identity | None]:
+        """What the files of the configuration are now."""
+        tls = self._web.config.tls
+        return {path: _identity(path) for path in (*self._named, *(tls.files if tls else ()))}
+
+
+def _check_stays(new: Config, old: Config) -> None:
+    if new.listen_addresses != old.listen_addresses:
+        raise ConfigError("--web.listen-address cannot change while the exporter runs: restart it")
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - one system call; a ConfigMap's symbolic links are followed
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+async def serve(
+    config: Config,
+    on_listening: Callable[[tuple[Address, ...]], None] | None = None,
+    reread: Reread | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT; scrapes in flight then end before it returns.
+
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
+        PortTaken: an address to listen on cannot be had.
+    """
+    stop = on_signal(signal.SIGTERM, signal.SIGINT)
+    service = Service(config, reread)
+    watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
+    started = time.monotonic()
+    try:
+        addresses = await service.listen()
+        for address in addresses:
+            log(logging.INFO, "listening", address=str(address), version=__version__, node=config.node_name)
+        if on_listening:
+            on_listening(addresses)
+        await stop.wait()
+        log(logging.INFO, "stopping", ran_seconds=round(time.monotonic() - started))
+    finally:
+        watch.cancel()
+        await service.close()
+
+
+async def write_textfile(
+    config: Config, output: Path, *, interval_seconds: float, once: bool, reread: Reread | None = None
+) -> bool:
+    """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
+
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
+        OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
+    """
+    stop = on_signal(signal.SIGTERM, signal.SIGINT)
+    service = Service(config, reread, divides_counters=not once)
+    watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
+    try:
+        while True:
+            snapshot = await service.collect(None)
+            try:
+                textfile.write(output, textfile.render(snapshot))
+            except OSError as error:
+                if once:
+                    raise
+                log(logging.ERROR, "textfile not written, the old one stays", path=str(output), error=str(error))
+            if once:
+                return snapshot.joined is not None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), interval_seconds)
+            if stop.is_set():
+                return snapshot.joined is not None
+    finally:
+        watch.cancel()
+        await service.close()
+
+
+def on_signal(*numbers: signal.Signals) -> asyncio.Event:
+    """An event that these signals set from here on."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in numbers:
+        loop.add_signal_handler(number, event.set)
+    return event

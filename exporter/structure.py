@@ -1,0 +1,97 @@
+"""Reading the sections of a configuration file strictly: an unknown key, or a value of another kind, is an error.
+
+An error names where, the key, and what is allowed. It shows no value: these files hold secrets.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import ConfigError
+
+
+class Section:
+    """A mapping in a file, iterable by keys. They are taken one by one; `close` refuses those that nobody took."""
+
+    def __init__(self, content: object, where: str) -> None:
+        """`where` says how errors name this place. None is a section without keys.
+
+        Raises:
+            ConfigError: the content is no mapping of texts.
+        """
+        if content is None:
+            content = {}
+        if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+            raise ConfigError(f"{where}: it must hold keys and values")
+        self._content: Mapping[str, Any] = content
+        self._where = where
+        self._known: set[str] = set()
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self._content)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def error(self, key: str, says: str) -> ConfigError:
+        """An error about one key."""
+        return ConfigError(f"{self._where}: {key} {says}")
+
+    def section(self, key: str) -> "Section":
+        """A mapping inside this one."""
+        return Section(self._take(key), f"{self._where}: {key}")
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text."""
+        value = self._take(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.error(key, "must be a text")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self._take(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "must be a list of texts")
+        return tuple(value)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self._take(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(key, "must be true or false")
+        return value
+
+    def one_of(self, key: str, allowed: Collection[str], *, default: str) -> str:
+        """One of a few words."""
+        text = self.text(key, default)
+        if text not in allowed:
+            raise self.error(key, f"must be one of {', '.join(filter(None, allowed))}")
+        return text
+
+    def file(self, key: str, folder: Path) -> str:
+        """The path of a file; a relative one begins in the configuration file's folder. "" where none is given."""
+        text = self.text(key)
+        return str(folder / text) if text else ""
+
+    def close(self) -> None:
+        """Refuse the keys that nobody took.
+
+        Raises:
+            ConfigError: there is one.
+        """
+        for key in self:
+            if key not in self._known:
+                raise self.error(repr(key), f"is not a key of this file; the keys are {', '.join(sorted(self._known))}")
+
+    def _take(self, key: str) -> Any:  # noqa: ANN401 - what a file holds can be anything
+        self._known.add(key)
+        return self._content.get(key)
