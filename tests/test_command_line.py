@@ -29,7 +29,8 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     [
         (["--no-such-flag"], "--no-such-flag: no such flag"),
         (["serve", "--kubelet.sock=/x"], "--kubelet.socket"),
-        (["serve", "--web.config.file=x"], "no such flag"),
+        (["serve", "--web.config.file=x"], "it takes an absolute path"),
+        (["serve", "--web.config.file=/no/such/web.yml"], "--web.config.file: '/no/such/web.yml' cannot be read"),
         (["--sharing=halves"], "--sharing: 'halves' is not allowed; it takes copy, split or device"),
         (["--sharing=copy", "--sharing=device"], "--sharing is given 2 times"),
         (["--kubelet.timeout=soon"], "such as 500ms"),

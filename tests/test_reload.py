@@ -164,9 +164,9 @@ async def test_owners_and_counters_outlive_a_reload_while_the_kubelet_is_down(
         assert owned(after) == owned(before) != set()
         assert simulated.kubelet.calls == calls
         energy = r'^DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{.*gpu_shared="true".*} (\S+)$'
-        assert all(
-            0 <= int(value) < 10**7 for value in re.findall(energy, after, re.MULTILINE)
-        ), "a row began anew at the device's value"
+        assert all(0 <= int(value) < 10**7 for value in re.findall(energy, after, re.MULTILINE)), (
+            "a row began anew at the device's value"
+        )
 
 
 async def test_a_scrape_that_waits_ends_with_the_sources_it_began_with(setup: Setup, simulated: SimulatedNode) -> None:

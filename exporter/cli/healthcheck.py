@@ -1,10 +1,12 @@
 """`healthcheck`: an exit code for Docker's HEALTHCHECK."""
 
 import http.client
+import ssl
 from typing import Any
 
 import click
 
+from exporter.assemble import web_config
 from exporter.cli.options import read_config, setting_options
 from exporter.errors import ExporterError
 
@@ -15,11 +17,24 @@ TIMEOUT_SECONDS = 3.0
 @setting_options()
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line."""
-    address = read_config(given).listen_addresses[0]
-    connection = http.client.HTTPConnection(address.host or "localhost", address.port, timeout=TIMEOUT_SECONDS)
+    config = read_config(given)
+    address = config.listen_addresses[0]
+    host, port = address.host or "localhost", address.port
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+    tls = web_config(config).config.tls
+    if tls:
+        # it asks itself, on this machine: whose name is in the certificate makes no difference
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
     try:
         connection.request("GET", "/-/healthy")
         status = connection.getresponse().status
+    except (ssl.SSLError, ConnectionResetError) as error:
+        # Who hangs up for want of a client certificate, which this command has none of, is there and works.
+        if not tls or tls.client_certificate != "required":
+            raise ExporterError(f"{address} does not answer: {error}") from error
+        return
     except (OSError, http.client.HTTPException) as error:
         raise ExporterError(f"{address} does not answer: {error or type(error).__name__}") from error
     finally:

@@ -1,0 +1,225 @@
+"""--dcgm.http-config: an upstream behind TLS, passwords and tokens; and that no secret is shown anywhere."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from exporter.assemble import http_config
+from exporter.errors import ConfigError
+from exporter.simulator.node import SimulatedNode
+from exporter.tls import ServerTls, server_context
+from tests.certificates import Authority
+from tests.conftest import Start, config_of
+
+PASSWORD = "pass-Wörd with blank"
+TOKEN = "token-123"
+
+
+class Upstream:
+    """dcgm-exporter behind TLS that asks for a client certificate, and for what `wants` says."""
+
+    def __init__(self, folder: Path, simulated: SimulatedNode) -> None:
+        self.folder = folder
+        self.authority = Authority(folder, "ours")
+        self.others = Authority(folder, "theirs")
+        self.server = self.authority.issue("server", "dcgm.local")
+        self.client = self.authority.issue("client", "exporter")
+        self.wants = ""
+        self.url = ""
+        self.seen: list[web.Request] = []
+        self._simulated = simulated
+        app = web.Application()
+        app.router.add_get("/metrics", self.answer)
+        self.runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        context = server_context(
+            ServerTls(
+                cert_file=str(self.server.cert),
+                key_file=str(self.server.key),
+                client_ca_file=str(self.authority.ca),
+                client_certificate="required",
+            ),
+            "test",
+        )
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0, ssl_context=context).start()
+        self.url = f"https://127.0.0.1:{self.runner.addresses[0][1]}/metrics"
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.seen.append(request)
+        if self.wants and request.headers.get("Authorization") != self.wants:
+            return web.Response(status=401)
+        return web.Response(text=self._simulated.dcgm.page())
+
+    def write(self, **content: object) -> str:
+        path = self.folder / "http.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return str(path)
+
+    def tls(self, **more: object) -> dict[str, object]:
+        files = {"ca_file": "ours-ca.pem", "cert_file": "client.pem", "key_file": str(self.client.key)}
+        return {**files, "server_name": "dcgm.local", **more}
+
+
+@pytest.fixture
+async def upstream(tmp_path: Path, simulated: SimulatedNode) -> AsyncIterator[Upstream]:
+    protected = Upstream(tmp_path, simulated)
+    await protected.start()
+    yield protected
+    await protected.runner.cleanup()
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+async def test_certificates_and_a_password_of_a_file_that_changes(start: Start, upstream: Upstream) -> None:
+    secret = upstream.folder / "password"
+    secret.write_text(PASSWORD + "\n")
+    upstream.wants = basic("me", PASSWORD)
+    path = upstream.write(
+        tls_config=upstream.tls(),
+        basic_auth={"username": "me", "password_file": "password"},
+        http_headers={"X-Scope-OrgID": {"values": ["gpu"]}},
+        follow_redirects=False,
+        enable_http2=True,
+    )
+    exporter = await start(dcgm_url=upstream.url, dcgm_http_config=path)
+    assert 'pod="' in await exporter.page()
+    assert upstream.seen[-1].headers["X-Scope-OrgID"] == "gpu"
+    upstream.wants = basic("me", "new")
+    status, why = await exporter.get("/gpu/metrics")
+    assert (status, "HTTP status 401: see --dcgm.http-config" in why) == (503, True)
+    secret.write_text("new")
+    await exporter.page()
+    secret.unlink()
+    status, why = await exporter.get("/gpu/metrics")
+    assert (status, "cannot be read: No such file" in why) == (503, True)
+
+
+async def test_a_token(start: Start, upstream: Upstream) -> None:
+    upstream.wants = f"Bearer {TOKEN}"
+    path = upstream.write(tls_config=upstream.tls(), authorization={"credentials": TOKEN})
+    await (await start(dcgm_url=upstream.url, dcgm_http_config=path)).page()
+
+
+async def test_a_renewed_client_certificate_is_taken_up(start: Start, upstream: Upstream) -> None:
+    exporter = await start(dcgm_url=upstream.url, dcgm_http_config=upstream.write(tls_config=upstream.tls()))
+    await exporter.page()
+    stranger = upstream.others.issue("stranger", "exporter")
+    for theirs, ours in ((stranger.key, upstream.client.key), (stranger.cert, upstream.client.cert)):
+        ours.write_bytes(theirs.read_bytes())
+    status, why = await exporter.get("/gpu/metrics")
+    assert status == 503, why
+    again = upstream.authority.issue("client", "exporter")
+    assert again == upstream.client
+    await exporter.page()
+
+
+@pytest.mark.parametrize(
+    ("more", "works", "says"),
+    [
+        ({}, True, ""),
+        ({"server_name": "other.local"}, False, "no TLS with it"),
+        ({"ca_file": "theirs-ca.pem"}, False, "no TLS with it"),
+        ({"ca_file": "theirs-ca.pem", "insecure_skip_verify": True}, True, ""),
+        ({"max_version": "TLS12"}, True, ""),
+        ({"cert_file": "", "key_file": ""}, False, ""),
+    ],
+    ids=str,
+)
+async def test_tls(start: Start, upstream: Upstream, more: dict[str, object], works: bool, says: str) -> None:
+    path = upstream.write(tls_config=upstream.tls(**more))
+    status, why = await (await start(dcgm_url=upstream.url, dcgm_http_config=path)).get("/gpu/metrics")
+    assert (status == 200) is works, why
+    assert says in why
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"basic_auth": {"username": "a"}, "authorization": {"credentials": "b"}}, "cannot both be given"),
+        ({"basic_auth": {"password": PASSWORD}}, "username is missing"),
+        ({"basic_auth": {"username": "a", "password": PASSWORD, "password_file": "x"}}, "cannot both be given"),
+        ({"basic_auth": {"username": "a", "password_file": "x"}}, "cannot be read"),
+        ({"basic_auth": {"username": "a", "password_file": "two-lines"}}, "one line"),
+        ({"basic_auth": {"username": "a", "passwort": PASSWORD}}, "'passwort' is not a key"),
+        ({"authorization": {"type": "Bearer"}}, "credentials is missing"),
+        ({"authorization": {"type": "Basic", "credentials": "x"}}, "use basic_auth"),
+        ({"authorization": {"type": "a b", "credentials": "x"}}, "one word"),
+        ({"follow_redirects": True}, "must be false"),
+        ({"oauth2": {}}, "'oauth2' is not a key"),
+        ({"proxy_url": "http://proxy"}, "'proxy_url' is not a key"),
+        ({"http_headers": {"Host": {"values": ["x"]}}}, "is no header that can be sent"),
+        ({"http_headers": {"X-A": {"values": ["x\r\ny: z"]}}}, "is no header that can be sent"),
+        ({"tls_config": {"cert_file": "client.pem"}}, "cert_file and key_file go together"),
+        ({"tls_config": {"ca_file": "two-lines"}}, "holds no certificate authority"),
+        ({"tls_config": {"ca_file": "no-such"}}, "No such file"),
+        ({"tls_config": []}, "it must hold keys and values"),
+    ],
+    ids=str,
+)
+async def test_a_file_that_cannot_be_used(upstream: Upstream, content: dict[str, Any], says: str) -> None:
+    (upstream.folder / "two-lines").write_text("a\nb\n")
+    with pytest.raises(ConfigError) as error:
+        http_config(config_of(dcgm_http_config=upstream.write(**content)))
+    assert says in str(error.value)
+    assert str(error.value).startswith("--dcgm.http-config: ")
+    assert PASSWORD not in str(error.value)
+
+
+async def test_a_user_in_the_url_and_in_the_file(upstream: Upstream) -> None:
+    path = upstream.write(authorization={"credentials": TOKEN})
+    with pytest.raises(ConfigError, match="in one place"):
+        http_config(config_of(dcgm_url="http://me:secret@127.0.0.1:9/metrics", dcgm_http_config=path))
+
+
+async def test_no_secret_is_shown(start: Start, upstream: Upstream, simulated: SimulatedNode, tmp_path: Path) -> None:
+    """Pages, log, doctor and its bundle, with a source that works and with one that does not."""
+    (upstream.folder / "token").write_text(TOKEN)
+    hashed = "$2y$04$" + "a" * 53
+    web_config = tmp_path / "web.yaml"
+    web_config.write_text(yaml.safe_dump({"basic_auth_users": {"prometheus": hashed}}))
+    http = upstream.write(tls_config=upstream.tls(), authorization={"credentials_file": "token"})
+    secrets = (TOKEN, hashed, "hunter2", "query-token")
+    url = "http://user:hunter2@127.0.0.1:1/metrics?token=query-token"
+    for dcgm_url, wants, settings in (
+        (upstream.url, f"Bearer {TOKEN}", {"dcgm_http_config": http}),
+        (upstream.url, "something else", {"dcgm_http_config": http}),
+        (url, "", {}),
+    ):
+        upstream.wants = wants
+        exporter = await start(dcgm_url=dcgm_url, **settings)
+        for path in ("/gpu/metrics", "/metrics", "/debug/mapping", "/", "/metrics/nodes", "/-/ready"):
+            _, text = await exporter.get(path)
+            for secret in secrets:
+                assert secret not in text
+        bundle = tmp_path / "bundle.tar.gz"
+        flags = [f"--{name.replace('_', '.', 1).replace('_', '-')}={value}" for name, value in settings.items()]
+        command = [sys.executable, "-m", "exporter", "doctor", f"--bundle={bundle}", f"--dcgm.url={dcgm_url}", *flags]
+        command += [f"--kubelet.socket={simulated.socket}", f"--web.config.file={web_config}", "--log.level=debug"]
+        ran = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
+        import asyncio  # noqa: PLC0415
+
+        shown, _ = await asyncio.to_thread(ran.communicate)
+        with tarfile.open(bundle) as archive:
+            names = archive.getnames()
+            for name in names:
+                file = archive.extractfile(name)
+                assert file
+                shown += file.read().decode()
+        assert any(name.endswith("settings.json") for name in names)
+        for secret in secrets:
+            assert secret not in shown
+        assert json.dumps(str(web_config)) in shown  # what it was told is there
