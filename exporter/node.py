@@ -13,13 +13,16 @@ from dataclasses import replace
 from exporter import assemble
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Unmatched, read_assignment
+from exporter.attribution.sharing import MOST_SERIES
 from exporter.config import Config
 from exporter.errors import SourceError
-from exporter.exposition.join import Joiner, Reading
+from exporter.exposition.join import MOST_LINES, Joiner, Reading
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
+from exporter.sources.kubernetes import MOST_SLICES
+from exporter.sources.pod_table import MOST_PODS
 from exporter.telemetry import Telemetry
 
 KUBELET_PATIENCE_SECONDS = 0.5
@@ -72,6 +75,7 @@ class Node:
         self.not_ready: str = before.not_ready if before else "no page has been asked for yet"
         self._looking = 0
         self._nobody_looks = asyncio.Event()
+        self._show_bounds()
         # last, since from here on the sources of `before` are this node's
         self._kubelet.read = lambda assignment: read_assignment(assignment, self.current.knowledge)
 
@@ -143,6 +147,14 @@ class Node:
         if self.not_ready:
             await self.collect(READY_PROBE_PATIENCE_SECONDS)
         return self.not_ready
+
+    def _show_bounds(self) -> None:
+        bound = self.telemetry.bound
+        bound("series", MOST_LINES * max(1, len(self._pages)), lambda: self._joiner.series)
+        bound("assignments", kubelet.MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
+        bound("divided_counters", MOST_SERIES, lambda: self.current.book.series)
+        bound("resourceslices", MOST_SLICES, lambda: self._slices.count if self._slices else 0)
+        bound("pods", MOST_PODS, lambda: len(self._pods.pods) if self._pods else 0)
 
     def _begin_watches(self) -> tuple[asyncio.Task[None], ...]:
         """Keep the watches open; those whose first word is still awaited."""

@@ -29,7 +29,7 @@ _BLANK_RANGES = ((2147483632, 2147483647), (140737488355328, 140737488355343))
 _BLANK_INT64_AS_DOUBLE = 2.0**63
 # Rows of owners that left are remembered up to this many a series: whoever comes back goes on where it was.
 _MOST_ROWS = 256
-_MOST_SERIES = 16_384
+MOST_SERIES = 16_384
 
 
 def is_amount(text: bytes) -> bool:
@@ -95,6 +95,11 @@ class CounterBook:
         self._divided: OrderedDict[DeviceKey, None] = OrderedDict()
         self._sole: OrderedDict[DeviceKey, Owner] = OrderedDict()
 
+    @property
+    def series(self) -> int:
+        """How many divided counters are remembered; at most MOST_SERIES."""
+        return len(self._series)
+
     def is_divided(self, device: DeviceKey) -> bool:
         """Whether a device's counters go by increments: from its first share on, for good."""
         return device in self._divided
@@ -103,14 +108,14 @@ class CounterBook:
         """A device has a share's owner, or several owners."""
         self._divided[device] = None
         self._divided.move_to_end(device)
-        _limit(self._divided, _MOST_SERIES)
+        _limit(self._divided, MOST_SERIES)
 
     def note_sole(self, device: DeviceKey, owner: Owner | None) -> None:
         """Whose row shows a device's whole counter while it is not divided: it must not fall if that begins."""
         self._sole.pop(device, None)
         if owner is not None:
             self._sole[device] = owner
-            _limit(self._sole, _MOST_SERIES)
+            _limit(self._sole, MOST_SERIES)
 
     def advance(self, device: DeviceKey, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
         """The rows' values at a read: one for each of `owners`, in that order, then the one without owner.
@@ -126,7 +131,7 @@ class CounterBook:
             sole = self._sole.get(device)
             if sole is not None:
                 state.rows[sole] = now
-            _limit(self._series, _MOST_SERIES)
+            _limit(self._series, MOST_SERIES)
         self._series.move_to_end(series)
         # a device whose counter fell has started again from 0, as increase() sees it too
         grown = _EXACT.subtract(now, state.device) if now >= state.device else max(now, Decimal(0))

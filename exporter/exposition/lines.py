@@ -67,14 +67,18 @@ TYPES = frozenset({b"counter", b"gauge", b"histogram", b"summary", b"untyped"})
 # At every point of these patterns the next character decides, so that a line that does not match fails in linear time.
 # No possessive quantifiers, which would say the same: in Debian 12's Python 3.11.2 they match wrongly around groups.
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_LABEL = rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\[\\"n][^"\\]*)*)"'
+_LABEL = rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*)"'
+# Escapes are hidden before a line is matched (`_hide_escapes`): a group for them, repeated inside a value, would cost
+# 80 bytes of the matcher's memory for each.
+_ESCAPE = re.compile(rb'\\[\\"n]')
+_HIDDEN = b"\x01\x01"  # as long as an escape, and valid in a value alone
 _ONE_LABEL = re.compile(_LABEL)
 _ANY_LABEL = re.sub(rb"\((?!\?)", b"(?:", _LABEL) + rb"[ \t]*"  # the same without groups, to be repeated
 _SERIES = re.compile(
     rb"(" + _NAME + rb")(?:[ \t]*(\{[ \t]*(?:" + _ANY_LABEL + rb"(?:,[ \t]*" + _ANY_LABEL + rb")*(?:,[ \t]*)?)?\}))?"
 )
 # Prometheus 3 may quote a metric's or a label's name: {"my.name", "my.label"="x"}. A quoted text where a name belongs.
-_QUOTED = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_QUOTED = rb'"[^"]*"'
 _QUOTED_NAME = re.compile(
     rb"(?:"
     + _NAME
@@ -87,7 +91,7 @@ _QUOTED_NAME = re.compile(
 _AFTER_SERIES = re.compile(rb"([ \t]*)([^ \t]+)(?:([ \t]+)([^ \t]+))?(.*)", re.DOTALL)
 _METADATA = re.compile(rb"[ \t]*#[ \t]*(HELP|TYPE)[ \t]+([^ \t]+)(?:[ \t]+(.*))?", re.DOTALL)
 _WHOLE_NAME = re.compile(_NAME)
-_HELP_TEXT = re.compile(rb"[^\\]*(?:\\[\\n][^\\]*)*")
+_HELP_ESCAPE = re.compile(rb"\\[\\n]")
 # What Go's ParseFloat accepts, less its hexadecimal and underscored forms, which both readers refuse.
 _NUMBER = re.compile(
     rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE
@@ -140,17 +144,18 @@ def _read_comment(line: bytes) -> Line:
         if text not in TYPES:
             return Reason.SYNTAX
         return MetadataLine(keyword, name, text, b"# TYPE %b %b" % (name, text))
-    if not _HELP_TEXT.fullmatch(text):
+    if b"\\" in text and b"\\" in _HELP_ESCAPE.sub(b"", text):
         return Reason.SYNTAX
     as_it_came = line if line.startswith(b"# HELP ") else b"# HELP %b %b" % (name, text)
     return MetadataLine(keyword, name, text, as_it_came)
 
 
 def _read_sample(line: bytes) -> SampleLine | Reason:
-    series = _SERIES.match(line)
+    hidden = _ESCAPE.sub(_HIDDEN, line) if b"\\" in line else line
+    series = _SERIES.match(hidden)
     if series is None or (series[2] is None and line[series.end() :].lstrip(b" \t").startswith(b"{")):
-        return Reason.UTF8_NAME if _QUOTED_NAME.match(line) else Reason.SYNTAX
-    labels = tuple(_ONE_LABEL.findall(series[2])) if series[2] else ()
+        return Reason.UTF8_NAME if _QUOTED_NAME.match(hidden) else Reason.SYNTAX
+    labels = _labels(line, hidden, *series.span(2)) if series[2] else ()
     names = {name for name, _ in labels}
     if len(names) < len(labels):
         return Reason.DUPLICATE_LABEL
@@ -169,6 +174,13 @@ def _read_sample(line: bytes) -> SampleLine | Reason:
         if second and not second.startswith(b"#"):
             return Reason.SYNTAX
     return SampleLine(line[: series.end()], series[1], labels, gap, value, timestamp, had_exemplar=bool(second))
+
+
+def _labels(line: bytes, hidden: bytes, start: int, end: int) -> tuple[tuple[bytes, bytes], ...]:
+    """The labels between two braces, with their values as they came."""
+    if hidden is line:
+        return tuple(_ONE_LABEL.findall(line, start, end))
+    return tuple((found[1], line[slice(*found.span(2))]) for found in _ONE_LABEL.finditer(hidden, start, end))
 
 
 def _is_timestamp(text: bytes) -> bool:

@@ -98,6 +98,11 @@ class ShapeReader:
         self._wanted = wanted
         self._series: dict[bytes, Series] = {}
 
+    @property
+    def series(self) -> int:
+        """How many series are remembered: those of one page."""
+        return len(self._series)
+
     def read(self, lines: Sequence[bytes]) -> tuple[Shape, list[bytes]]:
         """The shape of a page, and its values. `lines` are those of all pages in upstream order, without newlines."""
         reading = _Reading(self._reader, self._wanted, self._series)

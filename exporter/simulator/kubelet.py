@@ -75,6 +75,7 @@ class SimulatedKubelet:
         self.calls = 0
         self.failure: tuple[grpc.StatusCode, str] | None = None
         self.raw_answer: bytes | None = None
+        self.gone: frozenset[str] = frozenset()  # versions that are no longer served
         self._socket = socket
         self._pods = pods
         self._versions = tuple(versions)
@@ -128,16 +129,19 @@ class SimulatedKubelet:
         async def answer(_: bytes, context: Context) -> bytes:
             self.calls += 1
             await self._answering.wait()
+            pods = self._pods()
+            if version in self.gone:
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
             if self.failure:
                 await context.abort(*self.failure)
             if self.raw_answer is not None:
                 return self.raw_answer
-            return list_response(self._listed(), version)
+            return list_response(self._listed(pods), version)
 
         return answer
 
-    def _listed(self) -> list[Pod]:
-        pods = list(self._pods())
+    def _listed(self, now_running: Sequence[Pod]) -> list[Pod]:
+        pods = list(now_running)
         now = time.monotonic()
         if now < self._empty_until:
             return []

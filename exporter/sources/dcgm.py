@@ -12,7 +12,7 @@ from http import HTTPStatus
 import aiohttp
 
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
-from exporter.exposition.join import has_sample
+from exporter.exposition.join import MOST_LINES, has_sample
 from exporter.http_config import HttpConfig, read_secret
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
@@ -81,6 +81,8 @@ class DcgmSource:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 body = await self._fetch()
+            if body.count(b"\n") > MOST_LINES:
+                raise Malformed("oversize", f"more than {MOST_LINES} lines")
             if not has_sample(body):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except TimeoutError as error:

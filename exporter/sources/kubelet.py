@@ -36,6 +36,8 @@ from exporter.sources.single_flight import SingleFlight
 from exporter.telemetry import log
 
 NAME = "kubelet"
+# 16 GPUs in 48 shares each are 768
+MOST_ASSIGNMENTS = 50_000
 LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
 
 ListResponse = v1.ListPodResourcesResponse | v1alpha1.ListPodResourcesResponse
@@ -51,14 +53,14 @@ def parse(body: bytes, version: str = "v1", *, claims: bool = False) -> PodResou
     A container has several `devices` entries of one resource when they sit on several NUMA nodes; they add up.
 
     Raises:
-        Malformed: the bytes are no such message.
+        Malformed: the bytes are no such message, or name too many devices.
     """
     response = RESPONSE_TYPES[version]()
     try:
         response.ParseFromString(body)
     except DecodeError as error:
         raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
-    found = set()
+    found: set[Assignment] = set()
     for pod in response.pod_resources:
         for container in pod.containers:
             owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
@@ -70,6 +72,8 @@ def parse(body: bytes, version: str = "v1", *, claims: bool = False) -> PodResou
                     Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim)
                     for claim in _claims(container)
                 )
+    if len(found) > MOST_ASSIGNMENTS:
+        raise Malformed("oversize", f"the kubelet names {len(found)} devices, and at most {MOST_ASSIGNMENTS} are read")
     return PodResources(
         assignments=frozenset(found),
         listed=frozenset((pod.namespace, pod.name) for pod in response.pod_resources),

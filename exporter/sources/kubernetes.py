@@ -29,6 +29,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 WATCH_SECONDS = 240
 SILENCE_SECONDS = 270.0
 ANSWER_SECONDS = 30.0
+MOST_SLICES = 1000  # each may hold 128 devices
 MAX_BYTES = 64 * 1024 * 1024
 
 Object = Mapping[str, Any]
@@ -364,6 +365,11 @@ class ApiSlices:
         return self._listed.watch.health
 
     @property
+    def count(self) -> int:
+        """How many slices are known."""
+        return len(self._slices)
+
+    @property
     def devices(self) -> Mapping[tuple[str, str, str], SliceDevice]:
         """By driver, pool and device; the same object as long as nothing changed."""
         return self._devices
@@ -374,10 +380,14 @@ class ApiSlices:
         await self._api.close()
 
     def _replace(self, slices: Sequence[Object]) -> None:
+        if len(slices) > MOST_SLICES:
+            raise Malformed("oversize", f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read")
         self._slices = {_name(found): read_slice(found) for found in slices}
         self._devices = devices_of(self._slices.values())
 
     def _put(self, found: Object) -> None:
+        if len(self._slices) >= MOST_SLICES and _name(found) not in self._slices:
+            raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node")
         self._slices[_name(found)] = read_slice(found)
         self._devices = devices_of(self._slices.values())
 

@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from exporter.errors import Malformed
 from exporter.model import PodInfo
 
+# A kubelet takes 110 pods by default; those that have ended are listed for a while too.
+MOST_PODS = 10_000
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -33,10 +36,16 @@ class PodTable:
         return self._by_name
 
     def put(self, pod: PodInfo) -> None:
-        """A pod is there, or has changed."""
+        """A pod is there, or has changed.
+
+        Raises:
+            Malformed: there are too many.
+        """
         if self._told is not None:
             self._told.add(pod.uid)
         if self._pods.get(pod.uid) != pod:
+            if len(self._pods) >= MOST_PODS and pod.uid not in self._pods:
+                raise Malformed("oversize", f"more than {MOST_PODS} pods on one node")
             # a change keeps its place: the order is that of coming
             self._pods[pod.uid] = pod
             self._by_name = None

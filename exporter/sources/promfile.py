@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exporter.errors import Malformed, SourceError, Unavailable
-from exporter.exposition.join import has_sample
+from exporter.exposition.join import MOST_LINES, has_sample
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
@@ -106,6 +106,8 @@ class PromFileSource:
             return None
         if body and not body.endswith(b"\n"):
             return None
+        if body.count(b"\n") > MOST_LINES:
+            raise Malformed("oversize", f"{self._path} has more than {MOST_LINES} lines")
         if not has_sample(body):
             raise Malformed("no_samples", f"{self._path} has not one valid sample")
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime)

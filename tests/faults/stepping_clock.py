@@ -1,0 +1,39 @@
+"""The exporter under a wall clock that steps: its `time.time()` is shifted by the seconds that a file holds.
+
+    python -m tests.faults.stepping_clock FILE serve …
+
+Only what the exporter itself takes from `time` is exchanged: gRPC works out deadlines from `time.time()` and from the
+machine's clock, which would no longer agree.
+"""
+
+import importlib
+import pkgutil
+import sys
+import time
+import types
+from pathlib import Path
+
+
+def step_with(offset: Path) -> None:
+    """Import the whole program with such a clock."""
+    for foreign in ("aiohttp.web", "asyncio", "grpc.aio", "logging", "prometheus_client", "tempfile"):
+        importlib.import_module(foreign)
+    stepping = types.ModuleType("time")
+    stepping.__dict__.update(vars(time))
+    stepping.time = lambda: time.time() + float(offset.read_text() or 0)  # type: ignore[attr-defined]
+    sys.modules["time"] = stepping
+    import exporter  # noqa: PLC0415
+
+    for module in pkgutil.walk_packages(exporter.__path__, "exporter."):
+        if not module.name.startswith("exporter.__main__"):
+            importlib.import_module(module.name)
+    sys.modules["time"] = time
+
+
+if __name__ == "__main__":
+    given = Path(sys.argv[1])
+    given.touch()
+    step_with(given)
+    from exporter.cli.main import run
+
+    sys.exit(run(sys.argv[2:]))
