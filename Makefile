@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test lint format bench protos lock clean
+.PHONY: help run test faults soak fuzz sbom lint format bench protos lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,6 +30,13 @@ lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of gen
 format: $(VENV)/installed-dev  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
+
+faults: $(VENV)/installed-dev  ## every fault, what a scraper saw of it, and whether the promise was held
+	@$(BIN)/python -m tests.faults $(ARGS)
+
+MINUTES := 10
+soak: $(VENV)/installed-dev  ## churn, restarts and 20 scrapers for MINUTES; memory, files and tasks over time
+	@$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
 
 bench: $(VENV)/installed-dev  ## speed and memory against what a user would pick instead, as ratios
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -9,14 +9,15 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
-from exporter.telemetry import Telemetry
+from exporter.telemetry import Telemetry, log
 from exporter.web_config import WebConfig
 
 if TYPE_CHECKING:
@@ -27,14 +28,23 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # The kubelet probes these: it knows no password, and a node under load is not to be restarted for it.
 HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
-MOST_REQUESTS = 128
-MOST_WRITING_BYTES = 64 * 1024 * 1024
+MOST_REQUESTS = 256
+# Above it, whoever has been reading for longer than a moment is cut off, the slowest first.
+MOST_WRITING_BYTES = 16 * 1024 * 1024
+READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0
 # Each costs about 60 ms of a core (bcrypt, cost 10), and they are checked one after the other.
 MOST_UNCHECKED_PASSWORDS = 16
 MOST_WRONG_PASSWORDS = 1000
 # bcrypt reads no more of a password
 _BCRYPT_BYTES = 72
+
+
+class _Writing(NamedTuple):
+    """An answer on its way: its bytes, and when it was begun (seconds of the event loop's clock)."""
+
+    size: int
+    began: float
 
 
 class Guard:
@@ -46,7 +56,7 @@ class Guard:
         self._config = config
         self._passwords = Passwords(config.users)
         self._requests = 0
-        self._writing: OrderedDict[asyncio.Transport, int] = OrderedDict()
+        self._writing: OrderedDict[asyncio.Transport, _Writing] = OrderedDict()
         self._writing_bytes = 0
         telemetry.bound("requests", MOST_REQUESTS, lambda: self._requests)
         telemetry.bound("writing_bytes", MOST_WRITING_BYTES, lambda: self._writing_bytes)
@@ -74,6 +84,12 @@ class Guard:
         try:
             response = await self._why_refused(request) or await self._answer(request, handler)
             await self._write(request, response)
+        except web.HTTPException:
+            raise  # an answer too: 404, 405
+        except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
+            log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)
+            return web.Response(text="a fault of the exporter: its log has the trace\n", status=500)
+        else:
             return response
         finally:
             self.busy.discard(request.protocol)
@@ -113,11 +129,14 @@ class Guard:
             return
         # waiting ends when everything is with the kernel, not when little enough is left
         transport.set_write_buffer_limits(0)
+        now = asyncio.get_running_loop().time()
+        for slow, found in tuple(self._writing.items()):
+            if self._writing_bytes <= MOST_WRITING_BYTES or now - found.began < READING_TAKES_SECONDS:
+                break
+            self._cut_off(slow)
         size = response.content_length or 0
-        self._writing[transport] = size
+        self._writing[transport] = _Writing(size, now)
         self._writing_bytes += size
-        while self._writing_bytes > MOST_WRITING_BYTES and len(self._writing) > 1:
-            self._cut_off(next(iter(self._writing)))
         try:
             async with asyncio.timeout(WRITE_SECONDS):
                 writer = await response.prepare(request)
@@ -126,11 +145,17 @@ class Guard:
                     await writer.drain()
         except TimeoutError:
             self._cut_off(transport)
+        except ConnectionError:
+            pass  # the peer has gone
         finally:
-            self._writing_bytes -= self._writing.pop(transport, 0)
+            self._forget(transport)
+
+    def _forget(self, transport: asyncio.Transport) -> None:
+        found = self._writing.pop(transport, None)
+        self._writing_bytes -= found.size if found else 0
 
     def _cut_off(self, transport: asyncio.Transport) -> None:
-        self._writing_bytes -= self._writing.pop(transport, 0)
+        self._forget(transport)
         self._telemetry.count_refused("slow_reader")
         transport.abort()
 

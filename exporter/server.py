@@ -1,6 +1,7 @@
 """The listening sockets: TLS that can be exchanged while they listen, and a limit on connections."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Sequence
 
@@ -19,6 +20,12 @@ HANDSHAKE_SECONDS = 10.0
 MOST_CONNECTIONS = 512
 
 
+# It writes a trace for every malformed request, which is how anybody could fill the log. Faults of our own are logged
+# where they are met (guard.py).
+_SILENT = logging.getLogger("pod_gpu_exporter.http")
+_SILENT.disabled = True
+
+
 class PortTaken(ExporterError):
     """An address to listen on cannot be had."""
 
@@ -30,7 +37,12 @@ class Server:
         self._guard = guard
         self._telemetry = telemetry
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=DRAIN_SECONDS, keepalive_timeout=IDLE_SECONDS
+            app,
+            access_log=None,
+            logger=_SILENT,
+            handle_signals=False,
+            shutdown_timeout=DRAIN_SECONDS,
+            keepalive_timeout=IDLE_SECONDS,
         )
         self._listening: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None

@@ -5,6 +5,7 @@ part at the end of /gpu/metrics and the whole on /metrics are filled from it. Th
 writer (exposition/text.py): it is on every scrape's path, and it keeps the labels in the catalogue's order.
 """
 
+import asyncio
 import json
 import logging
 import sys
@@ -89,6 +90,7 @@ REFUSED = Family(
     "Requests and connections that got no answer, or none but a refusal, by reason.",
     ("reason",),
 )
+TASKS = Family("pod_gpu_exporter_tasks", "gauge", "Tasks of the event loop: reads, watches, requests.")
 BOUND_USED = Family(
     "pod_gpu_exporter_bound_used",
     "gauge",
@@ -145,6 +147,7 @@ FAMILIES = (
     RELOAD_SUCCESS,
     RELOAD_FAILURES,
     REFUSED,
+    TASKS,
     BOUND_USED,
     BOUND_LIMIT,
     DEVICE_OWNERS,
@@ -218,6 +221,7 @@ class Telemetry:
             Filled(RELOAD_FAILURES, (((), float(self.reload_failures)),)),
             # every reason from the start: a counter that appears only with its first event hides it from rate()
             Filled(REFUSED, tuple(((reason,), float(self._refused[reason])) for reason in REFUSALS)),
+            Filled(TASKS, (((), float(_tasks())),)),
             Filled(BOUND_USED, tuple(((of,), float(used())) for of, (_, used) in bounds)),
             Filled(BOUND_LIMIT, tuple(((of,), float(limit)) for of, (limit, _) in bounds)),
         )
@@ -248,6 +252,13 @@ class Telemetry:
     def render_process(self) -> bytes:
         """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
         return generate_latest(self._process)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # no event loop: nothing runs
+        return 0
 
 
 def _fields(**fields: object) -> dict[str, object]:

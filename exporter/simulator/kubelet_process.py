@@ -3,7 +3,7 @@
     python -m exporter.simulator.kubelet_process SOCKET CONTROL [--empty SECONDS] [--partial SECONDS]
 
 CONTROL is a JSON file that is read for every call: {"pods": …, "failure": [code, text], "raw_megabytes": 65, "gone":
-["v1"]}. SIGTERM ends it in an orderly way.
+["v1"]}. How many calls came is written to the file `calls` beside it. SIGTERM ends it in an orderly way.
 """
 
 import argparse
@@ -57,6 +57,7 @@ async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seco
         code = told.get("failure")
         kubelet.failure = (grpc.StatusCode[code[0]], code[1]) if code else None
         kubelet.gone = frozenset(told.get("gone", ()))
+        (control.parent / "calls").write_text(str(kubelet.calls))
         megabytes = told.get("raw_megabytes")
         kubelet.raw_answer = None if megabytes is None else bytes(megabytes * 1024 * 1024)
         return pods_from_json(told["pods"])

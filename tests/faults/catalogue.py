@@ -1,4 +1,4 @@
-"""The faults: what is hurt, and what a scraper is promised meanwhile (SPEC 5a is where the promises come from)."""
+"""The faults: what is hurt, and what a scraper is promised meanwhile."""
 
 import asyncio
 import gzip
@@ -19,7 +19,7 @@ SERVED_WITHOUT_OWNERS = "every scrape answered, every sample there; owners until
 OTHERS_SERVED = "every scrape answered, the other source's samples all there"
 REFUSED = "503 with the reason, never a part of a page"
 PAUSE = 3.0
-# A read that hangs is given up after --dcgm.timeout (5 s); until then scrapes wait with it, and no longer than they may.
+# A read that hangs is given up after --dcgm.timeout (5 s); until then scrapes wait with it, as long as they may.
 UPSTREAM_TIMEOUT_SECONDS = 6.0
 
 Run = Callable[[Lab], Awaitable[None]]
@@ -246,7 +246,6 @@ async def many_reloads(lab: Lab) -> None:
     lab.healed()
 
 
-
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-m", "exporter")
 STEPPING_CLOCK = (sys.executable, "-m", "tests.faults.stepping_clock", "{lab.folder}/offset")
 FILE_ALONE = {"dcgm.url": "", "dcgm.file": "{lab.folder}/dcgm.prom", "dcgm.file-max-age": "10s"}
@@ -263,8 +262,12 @@ FAULTS = (
     Fault(name="kubelet SIGTERM, 1 s down", run=kubelet_restart(signal.SIGTERM, 1)),
     Fault(name="kubelet SIGKILL, 60 s down", run=kubelet_restart(signal.SIGKILL, 60)),
     Fault(name="kubelet SIGTERM, 60 s down", run=kubelet_restart(signal.SIGTERM, 60)),
-    Fault(name="kubelet's socket removed, its inode number reused", run=kubelet_restart(signal.SIGTERM, 1, unlink=True)),
-    Fault(name="kubelet lists nothing for 5 s, then a part", run=kubelet_restart(signal.SIGKILL, 1, empty=5, partial=3)),
+    Fault(
+        name="kubelet's socket removed, its inode number reused", run=kubelet_restart(signal.SIGTERM, 1, unlink=True)
+    ),
+    Fault(
+        name="kubelet lists nothing for 5 s, then a part", run=kubelet_restart(signal.SIGKILL, 1, empty=5, partial=3)
+    ),
     Fault(name="kubelet stopped (SIGSTOP)", run=kubelet_stopped),
     Fault(name="kubelet's rate limit", run=kubelet_says(failure=["RESOURCE_EXHAUSTED", "rejected by rate limit"])),
     Fault(name="kubelet's List of 65 MiB, past the receive limit", run=kubelet_says(raw_megabytes=65)),
@@ -407,5 +410,3 @@ def bomb() -> bytes:
     head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
     block = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     return head + block * 1024
-
-

@@ -24,7 +24,7 @@ from exporter.simulator.world import Pod, World
 from tests.faults.upstream import Upstream
 
 SCRAPE_TIMEOUT_SECONDS = 2.0
-# max(h - 0.5, h / 2), as SPEC has it, and what a busy machine with two cores may add to it
+# max(h - 0.5, h / 2), and what a busy machine with two cores may add to it
 DEADLINE_SECONDS = 1.5
 NOISE_SECONDS = 0.75
 PAUSE_SECONDS = 0.1
@@ -77,6 +77,7 @@ class Lab:
         self.log = folder / "log"
         self._kubelet: asyncio.subprocess.Process | None = None
         self._scraper: asyncio.Task[None] | None = None
+        (folder / "calls").write_text("0")
         self.tell()
 
     def tell(self, **more: object) -> None:
@@ -154,6 +155,10 @@ class Lab:
         """The fault is over."""
         self.healed_at = time.monotonic()
 
+    def kubelet_calls(self) -> int:
+        """How often List was called."""
+        return int((self.folder / "calls").read_text())
+
     def rss_mib(self) -> float:
         assert self.exporter
         found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{self.exporter.pid}/status").read_text())
@@ -201,7 +206,12 @@ class Lab:
 
 @asynccontextmanager
 async def a_lab(
-    settings: Mapping[str, str], *, command: str = "serve", wrapper: tuple[str, ...] = (), pods: int | None = None
+    settings: Mapping[str, str],
+    *,
+    command: str = "serve",
+    wrapper: tuple[str, ...] = (),
+    pods: int | None = None,
+    folders: tuple[str, ...] = (),
 ) -> AsyncIterator[Lab]:
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         lab = Lab(Path(folder), pods)
@@ -211,6 +221,8 @@ async def a_lab(
             await lab.start_kubelet()
             (lab.folder / "dcgm.prom").write_text(lab.page())
             (lab.folder / "config.yaml").touch()
+            for name in folders:
+                (lab.folder / name).mkdir()
             await lab.start_exporter(command, settings, wrapper)
             if command == "serve":
                 await lab.start_scraping()

@@ -1,0 +1,210 @@
+"""`make soak MINUTES=10`: churn, restarts and 20 scrapers, and what the program holds all the while.
+
+A simulated month in minutes: every step, pods end and others start, MIG layouts and GPUs change their UUIDs, a label of
+the page changes; now and then the kubelet or dcgm-exporter restarts, or the configuration is reloaded. Prints memory,
+open files and threads over time, and ends with 1 if they grew.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.world import World
+from tests.faults.lab import Lab
+
+SCRAPERS = 20
+STEP_SECONDS = 0.25
+# A day of pods that change every minute is 1,440 steps: what the program is to be the same after.
+LOOKS = 20
+# Memory is returned to the system in pieces: this much says nothing.
+NOISE_MIB = 4.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the process holds, some seconds after the start."""
+
+    seconds: float
+    resident_mib: float
+    files: int
+    threads: int
+    tasks: int
+    entries: int
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.looks: list[Look] = []
+        self.steps = self.restarts = self.answers = 0
+        self.failures: list[str] = []
+        self._random = random.Random(1)
+
+    async def run(self, seconds: float) -> None:
+        """All of it."""
+        workers = [asyncio.create_task(self._scrape(number)) for number in range(SCRAPERS)]
+        workers += [asyncio.create_task(self._churn()), asyncio.create_task(self._restart())]
+        began = time.monotonic()
+        async with aiohttp.ClientSession() as session:
+            # the first tenth is warming up: caches fill
+            await asyncio.sleep(seconds / 10)
+            for _ in range(LOOKS):
+                await asyncio.sleep(seconds * 0.9 / LOOKS)
+                self.looks.append(await self._look(session, time.monotonic() - began))
+        for worker in workers:
+            worker.cancel()
+        done = await asyncio.gather(*workers, return_exceptions=True)
+        self.failures += [repr(found) for found in done if not isinstance(found, asyncio.CancelledError)]
+
+    async def _scrape(self, number: int) -> None:
+        """Each asks for something, some of them anew on a connection of their own every time."""
+        paths = ("/gpu/metrics", "/metrics", "/debug/mapping", "/", "/metrics/nodes")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=number % 4 == 0)) as session:
+            while True:
+                try:
+                    async with session.get(self.lab.base + paths[number % len(paths)]) as response:
+                        await response.read()
+                        self.answers += 1
+                        if response.status not in (200, 503):
+                            self.failures.append(f"{paths[number % len(paths)]}: {response.status}")
+                except aiohttp.ClientError as error:
+                    self.failures.append(repr(error))
+                await asyncio.sleep(0.05)
+
+    async def _churn(self) -> None:
+        while True:
+            self.steps += 1
+            seed = self.steps if self.steps % 4 == 0 else self._random.randrange(4)
+            world = self.lab.world
+            if self.steps % 4 == 0:
+                # other GPUs, other instances, other pods: no UUID of before comes back
+                world = World(gpus=4, shared=1 + seed % 2, mig=1, seed=1000 + seed)
+                self.lab.world = world
+                self.lab.page = SimulatedDcgm(world, host_name=f"node-{seed}").page
+            else:
+                world.replace_all()
+            self.lab.tell()
+            await asyncio.sleep(STEP_SECONDS)
+
+    async def _restart(self) -> None:
+        while True:
+            await asyncio.sleep(5)
+            self.restarts += 1
+            match self.restarts % 3:
+                case 0:
+                    await self.lab.end_kubelet(self._random.choice((signal.SIGKILL, signal.SIGTERM)))
+                    await asyncio.sleep(0.5)
+                    await self.lab.start_kubelet(empty_seconds=0.2, partial_seconds=0.2)
+                case 1:
+                    await self.lab.upstream.stop()
+                    await asyncio.sleep(0.5)
+                    await self.lab.upstream.start()
+                case 2:
+                    config = self.lab.folder / "config.yaml"
+                    config.write_text(f"kubelet.timeout: {3 + self.restarts % 4}s\n")
+                    assert self.lab.exporter
+                    self.lab.exporter.send_signal(signal.SIGHUP)
+
+    async def _look(self, session: aiohttp.ClientSession, seconds: float) -> Look:
+        assert self.lab.exporter
+        process = Path(f"/proc/{self.lab.exporter.pid}")
+        status = (process / "status").read_text()
+        async with session.get(f"{self.lab.base}/metrics") as response:
+            metrics = await response.text()
+        used = re.findall(r"^pod_gpu_exporter_bound_used\{.*\} (\S+)$", metrics, re.MULTILINE)
+        found = re.search(r"^pod_gpu_exporter_tasks (\S+)$", metrics, re.MULTILINE)
+        return Look(
+            seconds=seconds,
+            resident_mib=_number(r"VmRSS:\s+(\d+)", status) / 1024,
+            files=len(os.listdir(process / "fd")),  # noqa: PTH208 - names of numbers
+            threads=int(_number(r"Threads:\s+(\d+)", status)),
+            tasks=int(float(found[1])) if found else 0,
+            entries=int(sum(map(float, used))),
+        )
+
+
+def _number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    assert found, pattern
+    return float(found[1])
+
+
+def slope(looks: list[Look], part: str) -> float:
+    """Growth over the run by the line through the looks (least squares)."""
+    seconds = [look.seconds for look in looks]
+    line = statistics.linear_regression(seconds, [float(getattr(look, part)) for look in looks])
+    return line.slope * (seconds[-1] - seconds[0])
+
+
+def table(looks: list[Look]) -> str:
+    """For a terminal, with a bar for the memory."""
+    most = max(look.resident_mib for look in looks)
+    rows = ["seconds  resident MiB  files  threads  tasks  cached entries"]
+    rows += [
+        f"{look.seconds:7.0f}  {look.resident_mib:12.1f}  {look.files:5}  {look.threads:7}  {look.tasks:5}"
+        f"  {look.entries:14}  {'#' * round(40 * look.resident_mib / most)}"
+        for look in looks
+    ]
+    return "\n".join(rows)
+
+
+async def soak(minutes: float) -> Soak:
+    """Run it."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        lab = Lab(Path(folder))
+        try:
+            (lab.folder / "config.yaml").touch()
+            await lab.upstream.start()
+            await lab.start_kubelet()
+            settings = {"config.file": str(lab.folder / "config.yaml"), "sharing": "split"}
+            await lab.start_exporter("serve", settings)
+            run = Soak(lab)
+            await run.run(minutes * 60)
+            if b"Traceback" in lab.log.read_bytes():
+                run.failures.append(lab.log.read_text()[-2000:])
+            return run
+        finally:
+            await lab.close()
+
+
+def growth(run: Soak) -> list[str]:
+    """What grew, in words."""
+    # Of a short run the first half is still warming up.
+    settled = run.looks[LOOKS // 2 :]
+    grown = [
+        f"{part} grew by {slope(settled, part):.1f}"
+        for part, allowed in (("resident_mib", NOISE_MIB), ("files", 5.0), ("threads", 1.0), ("tasks", 10.0))
+        if slope(settled, part) > allowed
+    ]
+    return grown + run.failures[:5]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=10.0)
+    given = parser.parse_args()
+    run = asyncio.run(soak(given.minutes))
+    print(table(run.looks))
+    print(f"\n{run.steps} changes of pods or GPUs, {run.restarts} restarts and reloads, {run.answers} answers")
+    print(f"resident memory over the second half: {slope(run.looks[LOOKS // 2 :], 'resident_mib'):+.1f} MiB")
+    bad = growth(run)
+    print("\n".join(bad) if bad else "flat")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
