@@ -38,6 +38,10 @@ MINUTES := 10
 soak: $(VENV)/installed-dev  ## churn, restarts and 20 scrapers for MINUTES; memory, files and tasks over time
 	@$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
 
+SECONDS := 60
+fuzz: $(VENV)/installed-dev  ## the readers of pages, device ids and others' answers, for SECONDS
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
 bench: $(VENV)/installed-dev  ## speed and memory against what a user would pick instead, as ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -47,9 +51,16 @@ protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iexporter/_gen=protos \
 		--python_out=$(OUT) --mypy_out=quiet:$(OUT) protos/*.proto
 
-lock: $(VENV)/installed-dev  ## lock the image's dependencies, with hashes, to requirements.lock
-	@$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host -o requirements.lock pyproject.toml
+LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
+	--no-emit-trusted-host pyproject.toml
+lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
+	@$(BIN)/$(LOCK) -o requirements.lock
+	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
+
+sbom: $(VENV)/installed-dev  ## what the image is made of, as CycloneDX, to dist/sbom.cdx.json
+	@mkdir -p dist
+	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
+		--of JSON -o dist/sbom.cdx.json
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
@@ -72,7 +83,12 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
 	@$(BIN)/pip install -q -e .
 	@touch $@
 
-$(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/pip
+$(VENV)/installed-dev: pyproject.toml requirements-dev.lock | $(VENV)/bin/pip
 	@echo "Installing what development needs into $(VENV) ..."
+ifeq ($(CI),true)
+	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
+	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+else
 	@$(BIN)/pip install -q -e '.[dev]'
+endif
 	@touch $@ $(VENV)/installed

@@ -60,6 +60,10 @@ class Sources:
         self.made[key] = source
         return source
 
+    def settle(self) -> None:
+        """The configuration before is history: let go of it."""
+        self._before = {}
+
     def not_in(self, other: "Sources") -> Iterable[Closable]:
         """Those that the other does not have."""
         return [source for key, source in self.made.items() if key not in other.made]

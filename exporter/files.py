@@ -18,7 +18,7 @@ def read_structured(path: str, flag: str) -> object:
         raise ConfigError(f"{flag}: {path!r} cannot be read: {error}") from error
     try:
         content: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = _read_yaml(text, path, flag)
     return content
 
@@ -28,6 +28,7 @@ def _read_yaml(text: str, path: str, flag: str) -> object:
 
     try:
         content: object = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{flag}: {path!r} is not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise ConfigError(f"{flag}: {path!r} is not YAML: {why}") from error
     return content

@@ -59,7 +59,8 @@ class Node:
         self._pages = assemble.page_sources(config, self.instance, self.sources)
         self._inventory = assemble.inventory_source(config, self.sources)
         self._needs_pods = pod_labels is not None
-        self._pods: assemble.PodsSource | None = None
+        # otherwise begun with the first scrape: by then the kubelet may have made its socket
+        self._pods = assemble.pods_source(config, self.sources) if before and self._needs_pods else None
         self._slices = assemble.slices_source(config, self.sources)
         # what NVIDIA's own exporter of these label names served
         self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
@@ -75,6 +76,7 @@ class Node:
         self.not_ready: str = before.not_ready if before else "no page has been asked for yet"
         self._looking = 0
         self._nobody_looks = asyncio.Event()
+        self.sources.settle()
         self._show_bounds()
         # last, since from here on the sources of `before` are this node's
         self._kubelet.read = lambda assignment: read_assignment(assignment, self.current.knowledge)

@@ -1,11 +1,13 @@
 """A configuration that changes while the exporter runs: by SIGHUP, by a file, good and bad, under load."""
 
 import asyncio
+import gc
 import os
 import re
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ import yaml
 
 from exporter import service
 from exporter.cli.options import read_config
+from exporter.node import Node
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from tests.conftest import Exporter
@@ -167,6 +170,20 @@ async def test_owners_and_counters_outlive_a_reload_while_the_kubelet_is_down(
         assert all(0 <= int(value) < 10**7 for value in re.findall(energy, after, re.MULTILINE)), (
             "a row began anew at the device's value"
         )
+
+
+async def test_reloads_leave_nothing_behind(setup: Setup) -> None:
+    setup.write()
+    nodes: weakref.WeakSet[Node] = weakref.WeakSet()
+    async with reloading(setup) as (exporter, _):
+        for number in range(10):
+            await exporter.page()
+            nodes.add(exporter.service._node)
+            setup.write(kubelet__timeout=f"{number + 2}s", labels__pod_uid="on")
+            await exporter.service.reload()
+        await asyncio.sleep(0.1)
+        gc.collect()
+        assert len(nodes) <= 1
 
 
 async def test_a_scrape_that_waits_ends_with_the_sources_it_began_with(setup: Setup, simulated: SimulatedNode) -> None:

@@ -27,9 +27,11 @@ _LONGEST = 1_000
 # or, printed with the shortest digits, as 2**63.
 _BLANK_RANGES = ((2147483632, 2147483647), (140737488355328, 140737488355343))
 _BLANK_INT64_AS_DOUBLE = 2.0**63
-# Rows of owners that left are remembered up to this many a series: whoever comes back goes on where it was.
-_MOST_ROWS = 256
-MOST_SERIES = 16_384
+# Rows of owners that left are remembered up to this many a series: whoever comes back goes on where it was. One that is
+# forgotten begins at 0 again, which to increase() is a restart.
+_MOST_ROWS = 16
+# 16 GPUs of 7 instances with 10 such fields are 1,120. A device that is gone is forgotten after this many others.
+MOST_SERIES = 2_048
 
 
 def is_amount(text: bytes) -> bool:

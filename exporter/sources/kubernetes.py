@@ -237,14 +237,14 @@ class ListWatch:
 def _tell(listener: Callable[[Any], None], found: object, path: str) -> None:
     try:
         listener(found)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise Malformed("garbage", f"an object of {path} is not of the kind it should be: {error}") from error
 
 
 def _object(body: bytes, path: str) -> Object:
     try:
         found = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no object")

@@ -1,0 +1,72 @@
+"""Fuzzes what reads the answers of others: the kubelet's protobuf, the Kubernetes API's JSON, and files of users.
+
+Whatever comes, it is read or refused as Malformed (files: as a ConfigError of one line).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from exporter.attribution.inventory import read_inventory
+from exporter.attribution.rule_file import read_rules
+from exporter.errors import ConfigError, Malformed, Unavailable
+from exporter.http_config import read_http_config
+from exporter.sources import kubelet, kubernetes, pods_api
+from exporter.web_config import read_web_config
+
+
+def read_list(version: str) -> Callable[[bytes], object]:
+    return lambda body: kubelet.parse(body, version, claims=True)
+
+
+def read_event(kind: type[kubernetes.ApiPods] | type[kubernetes.ApiSlices]) -> Callable[[bytes], object]:
+    """An event of a watch, and a list, as the API's sources take them."""
+
+    async def read(body: bytes) -> None:
+        source = kind(
+            api=kubernetes.KubernetesApi(url="http://x", token_file="/x", ca_file="/x"),
+            node_name="n",
+            on_health=lambda *_: None,
+        )
+        found = kubernetes._object(body, "/x")
+        source._listed._take(found)
+
+    return lambda body: asyncio.run(read(body))
+
+
+def read_file(read: Callable[[object, str], object]) -> Callable[[bytes], object]:
+    """A file's content, by way of JSON."""
+
+    def run(body: bytes) -> object:
+        try:
+            return read(kubernetes._object(body, "/x"), "/x")
+        except (ConfigError, ValueError) as error:
+            if "\n" in str(error):
+                raise AssertionError(f"more than a line: {error}") from error
+            return None
+
+    return run
+
+
+DECODERS = (
+    read_list("v1"),
+    read_list("v1alpha1"),
+    pods_api.parse_pod,
+    read_event(kubernetes.ApiPods),
+    read_event(kubernetes.ApiSlices),
+    read_file(read_web_config),
+    read_file(read_http_config),
+    read_file(lambda content, _: read_inventory(content)),
+    read_file(lambda content, _: read_rules(content)),
+)
+
+
+def one_input(data: bytes) -> None:
+    """The first byte chooses a decoder."""
+    if not data:
+        return
+    try:
+        DECODERS[data[0] % len(DECODERS)](data[1:])
+    except (Malformed, kubernetes.Forgotten):
+        pass
+    except Unavailable:
+        pass  # the API said that its watch failed

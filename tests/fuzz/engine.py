@@ -1,0 +1,60 @@
+"""Atheris around a target, and what each begins with.
+
+python -m tests.fuzz.engine exposition|device_ids|decoders [libFuzzer's options] [a folder for the corpus]
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DATA = Path(__file__).parent.parent / "data"
+EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","uid":"c","labels":{"d":"e"}},"spec":%b}}'
+SLICE = (
+    b'{"driver":"gpu.nvidia.com","pool":{"name":"p","generation":1,"resourceSliceCount":1},"devices":[{"name":"g"}]}'
+)
+
+
+def seeds(target: str) -> list[bytes]:
+    """Real answers, small ones."""
+    pages = [b"\0" + path.read_bytes()[:4000] for path in sorted((DATA / "pages").glob("*.prom"))]
+    lists = [bytes([number]) + path.read_bytes() for number in (0, 1) for path in sorted(DATA.glob("kubelet*/*.pb"))]
+    ids = b"GPU-a\nMIG-b::1\nnvidia0/gi7\n0/vgpu\nMIG-GPU-a/7/0\n11111111-2222-3333-4444-555555555555-_-1"
+    files = [
+        b'\5{"basic_auth_users":{"a":"b"},"tls_server_config":{"cert_file":"a","key_file":"b"}}',
+        b'\6{"basic_auth":{"username":"a","password":"b"},"tls_config":{"ca_file":"a"}}',
+        b'\7{"gpus":[{"uuid":"GPU-a","index":0,"mig":[{"uuid":"MIG-b","instance_id":3,"profile":"1g"}]}]}',
+        b'\x08{"devices":[{"resource":"amd.com/gpu","id":"<index>"}],"samples":{"index":["gpu_id"]}}',
+    ]
+    return {
+        "exposition": pages,
+        "device_ids": [ids],
+        "decoders": [
+            b"\3" + b"[" * 10_000,
+            b"\4" + EVENT % SLICE.replace(b":1", b":Infinity"),
+            *lists,
+            b"\3" + EVENT % b"{}",
+            b"\4" + EVENT % SLICE,
+            *files,
+        ],
+    }[target]
+
+
+def fuzz(target: str, options: Sequence[str]) -> None:
+    """Run until libFuzzer is told to end, or an input is found that breaks a property."""
+    import atheris  # noqa: PLC0415 - where it is not installed, the seeds can still be tried
+
+    # what is already imported is not watched, and only the program itself is worth it
+    with atheris.instrument_imports(include=["exporter"]):
+        one_input = importlib.import_module(f"tests.fuzz.{target}").one_input
+    corpus = [option for option in options if not option.startswith("-")]
+    if corpus:
+        for number, seed in enumerate(seeds(target)):
+            (Path(corpus[0]) / f"seed-{number}").write_bytes(seed)
+    # an input that takes longer than 10 s is a finding too; pages are longer than libFuzzer would guess
+    atheris.Setup([target, "-timeout=10", "-max_len=20000", *options], one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    fuzz(sys.argv[1], sys.argv[2:])
