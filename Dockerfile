@@ -8,6 +8,13 @@ RUN python3 -m venv /src/venv \
     && /src/venv/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: --target /opt/exporter \
         -r /src/requirements.lock \
     && rm -rf /opt/exporter/bin
+# what the image is made of, as CycloneDX: read from what was installed, by a tool that stays behind in this stage
+COPY requirements-sbom.lock pyproject.toml /src/
+RUN python3 -m venv /src/sbom \
+    && /src/sbom/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: -r /src/requirements-sbom.lock \
+    && python3 -m venv --without-pip /src/bare \
+    && PYTHONPATH=/opt/exporter PYTHONWARNINGS=ignore /src/sbom/bin/cyclonedx-py environment /src/bare/bin/python \
+        --pyproject /src/pyproject.toml --output-reproducible --of JSON -o /opt/exporter/sbom.cdx.json
 COPY exporter /opt/exporter/exporter
 # compiled here: the root file system is read-only when it runs
 RUN python3 -m compileall -q -j 0 /opt/exporter

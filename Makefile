@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test faults soak fuzz sbom lint format bench protos lock clean
+.PHONY: help run test faults soak fuzz lint format bench protos lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,11 +56,7 @@ LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
 	@$(BIN)/$(LOCK) -o requirements.lock
 	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
-
-sbom: $(VENV)/installed-dev  ## what the image is made of, as CycloneDX, to dist/sbom.cdx.json
-	@mkdir -p dist
-	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
-		--of JSON -o dist/sbom.cdx.json
+	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -30,7 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
 MOST_REQUESTS = 256
 # Above it, whoever has been reading for longer than a moment is cut off, the slowest first.
-MOST_WRITING_BYTES = 16 * 1024 * 1024
+MOST_WRITING_BYTES = 8 * 1024 * 1024
 READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0
 # Each costs about 60 ms of a core (bcrypt, cost 10), and they are checked one after the other.
@@ -38,6 +38,15 @@ MOST_UNCHECKED_PASSWORDS = 16
 MOST_WRONG_PASSWORDS = 1000
 # bcrypt reads no more of a password
 _BCRYPT_BYTES = 72
+
+
+# What a page says comes from pods: should any of it ever get through as HTML, a browser does nothing with it.
+_HEADERS = {
+    "Server": "pod-gpu-metrics-exporter",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'",
+}
 
 
 class _Writing(NamedTuple):
@@ -75,7 +84,7 @@ class Guard:
         app.on_response_prepare.append(self._add_headers)
 
     async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
-        response.headers["Server"] = "pod-gpu-metrics-exporter"
+        response.headers.update(_HEADERS)
         response.headers.update(self._config.headers)
 
     @web.middleware

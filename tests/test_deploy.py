@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +199,17 @@ def test_a_typo_in_a_flag_would_be_noticed() -> None:
         config_from(["serve", "--dcgm.ulr=http://x:1/m"])
 
 
-def test_the_lock_has_every_dependency_with_hashes() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("what", ["", "-dev", "-sbom"])
+def test_the_lock_has_every_dependency_with_hashes(what: str) -> None:
+    lock = (ROOT / f"requirements{what}.lock").read_text()
     locked = {name.lower() for name in re.findall(r"^([A-Za-z0-9-]+)==", lock, re.MULTILINE)}
-    project = (ROOT / "pyproject.toml").read_text()
-    wanted = re.search(r"^dependencies = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
-    assert wanted
-    assert {name.lower() for name in re.findall(r'"([A-Za-z0-9-]+)', wanted[1])} <= locked
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {
+        "": project["dependencies"],
+        "-dev": project["dependencies"] + project["optional-dependencies"]["dev"],
+        "-sbom": ["cyclonedx-bom"],
+    }[what]
+    assert {re.split("[^A-Za-z0-9-]", name)[0].lower() for name in wanted} <= locked
     for block in re.split(r"\n(?=\S)", lock):
         if "==" in block:
             assert "--hash=sha256:" in block, block.split()[0]

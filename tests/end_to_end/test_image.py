@@ -1,6 +1,7 @@
 """The image, built without a container engine, run without a capability and on a read-only root file system."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -117,6 +118,23 @@ async def test_its_healthcheck_tells_a_healthy_one_from_a_stuck_one(exporter: Ru
     assert stuck.returncode == 1
     assert "does not answer" in stuck.stderr
     exporter.process.send_signal(signal.SIGCONT)
+
+
+def test_it_says_what_it_is_made_of(image: str) -> None:
+    container = buildah("from", "--quiet", image).stdout.strip()
+    root = Path(buildah("mount", container).stdout.strip())
+    try:
+        found = json.loads((root / "opt/exporter/sbom.cdx.json").read_text())
+        installed = {path.name for path in (root / "opt/exporter").glob("*.dist-info")}
+    finally:
+        buildah("umount", container)
+        buildah("rm", container)
+    listed = {(part["name"].lower().replace("_", "-"), part["version"]) for part in found["components"]}
+    locked = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert listed <= {(name.lower(), version) for name, version in locked}
+    assert len(listed) == len(installed) > 10
+    assert found["metadata"]["component"]["name"] == "pod-gpu-metrics-exporter"
+    assert all(part.get("licenses") for part in found["components"] if part["name"] in ("aiohttp", "grpcio"))
 
 
 def test_the_image_says_what_it_is(image: str) -> None:

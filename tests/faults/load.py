@@ -1,6 +1,7 @@
 """Load: crowds, slow readers, half-open connections, floods of requests. What they cost the others."""
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -8,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
+from tests.conftest import real
 from tests.faults.judge import Verdict
 from tests.faults.lab import DEADLINE_SECONDS, NOISE_SECONDS, Lab, Scrape, a_lab
 
@@ -58,6 +60,40 @@ async def crowd() -> Verdict:
             scrapes=len(texts),
             failed=len(wrong),
             slowest_seconds=slowest,
+            recovery_seconds=0.0,
+            most_mib=lab.rss_mib(),
+            broken="; ".join(broken),
+        )
+
+
+async def wrk() -> Verdict:
+    """What `wrk` from Debian's package offers: far more than a thousand scrapes a second, if they are answered."""
+    async with a_lab({}) as lab:
+        await asyncio.sleep(1)
+        lab.hurt_at = time.monotonic()
+        command = [
+            str(real("wrk")),
+            "-t2",
+            f"-c{CROWD}",
+            "-d8s",
+            "-H",
+            "Accept-Encoding: gzip",
+            f"{lab.base}/gpu/metrics",
+        ]
+        ran = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        said = (await ran.communicate())[0].decode()
+        during = [scrape for scrape in lab.scrapes if scrape.began >= lab.hurt_at]
+        requests = int(re.findall(r"(\d+) requests in", said)[0])
+        broken = [line.strip() for line in said.splitlines() if "Socket errors" in line or "Non-2xx" in line]
+        failed = [scrape for scrape in during if not scrape.all_up]
+        if failed:
+            broken.append(f"{len(failed)} scrapes beside it failed: {failed[0].text[-200:]}")
+        return Verdict(
+            name=f"wrk, {CROWD} connections, gzip ({requests / 8:.0f}/s)",
+            promise=SHARED,
+            scrapes=requests + len(during),
+            failed=len(failed),
+            slowest_seconds=max(scrape.took for scrape in during),
             recovery_seconds=0.0,
             most_mib=lab.rss_mib(),
             broken="; ".join(broken),
@@ -214,4 +250,4 @@ async def odd_requests() -> Verdict:
         return found
 
 
-LOADS = (crowd, slow_readers, half_open, pipeline_flood, odd_requests)
+LOADS = (crowd, wrk, slow_readers, half_open, pipeline_flood, odd_requests)

@@ -1,4 +1,4 @@
-"""Fuzzes the reader and the join of pages: any bytes in, a page that parses out, the same as the plain reference makes."""
+"""Fuzzes the reader and the join of pages: any bytes in, the page that the plain reference makes out."""
 
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
