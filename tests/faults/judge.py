@@ -84,7 +84,12 @@ def verdict(fault: Fault, lab: Lab, recovered: Scrape | None) -> Verdict:  # noq
     if fault.promise == OTHERS_SERVED and any("OTHER_FAMILY{" not in scrape.text for scrape in answered):
         broken.append("the other source's samples are missing")
     if fault.promise == REFUSED:
-        settled = [scrape for scrape in during if scrape.began > lab.hurt_at + SETTLES_SECONDS]
+        # one that ends after it was healed may well be good
+        settled = [
+            scrape
+            for scrape in during
+            if scrape.began > lab.hurt_at + SETTLES_SECONDS and scrape.began + scrape.took < lab.healed_at
+        ]
         if any(scrape.status != 503 or scrape.text.count("\n") != 1 for scrape in settled):
             broken.append("an answer is no 503 with one line")
         if not settled or any(fault.why not in scrape.text for scrape in settled):
