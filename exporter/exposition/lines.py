@@ -68,10 +68,9 @@ TYPES = frozenset({b"counter", b"gauge", b"histogram", b"summary", b"untyped"})
 # No possessive quantifiers, which would say the same: in Debian 12's Python 3.11.2 they match wrongly around groups.
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*)"'
-# Escapes are hidden before a line is matched (`_hide_escapes`): a group for them, repeated inside a value, would cost
-# 80 bytes of the matcher's memory for each.
-_ESCAPE = re.compile(rb'\\[\\"n]')
-_HIDDEN = b"\x01\x01"  # as long as an escape, and valid in a value alone
+# Escapes are hidden before a line is matched: a group for them, repeated inside a value, would cost 80 bytes of the
+# matcher's memory for each. What hides them is as long as they are, and valid in a value alone.
+_HIDDEN = b"\x01\x01"
 _ONE_LABEL = re.compile(_LABEL)
 _ANY_LABEL = re.sub(rb"\((?!\?)", b"(?:", _LABEL) + rb"[ \t]*"  # the same without groups, to be repeated
 _SERIES = re.compile(
@@ -91,7 +90,6 @@ _QUOTED_NAME = re.compile(
 _AFTER_SERIES = re.compile(rb"([ \t]*)([^ \t]+)(?:([ \t]+)([^ \t]+))?(.*)", re.DOTALL)
 _METADATA = re.compile(rb"[ \t]*#[ \t]*(HELP|TYPE)[ \t]+([^ \t]+)(?:[ \t]+(.*))?", re.DOTALL)
 _WHOLE_NAME = re.compile(_NAME)
-_HELP_ESCAPE = re.compile(rb"\\[\\n]")
 # What Go's ParseFloat accepts, less its hexadecimal and underscored forms, which both readers refuse.
 _NUMBER = re.compile(
     rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE
@@ -144,14 +142,14 @@ def _read_comment(line: bytes) -> Line:
         if text not in TYPES:
             return Reason.SYNTAX
         return MetadataLine(keyword, name, text, b"# TYPE %b %b" % (name, text))
-    if b"\\" in text and b"\\" in _HELP_ESCAPE.sub(b"", text):
+    if b"\\" in text.replace(rb"\\", b"").replace(rb"\n", b""):
         return Reason.SYNTAX
     as_it_came = line if line.startswith(b"# HELP ") else b"# HELP %b %b" % (name, text)
     return MetadataLine(keyword, name, text, as_it_came)
 
 
 def _read_sample(line: bytes) -> SampleLine | Reason:
-    hidden = _ESCAPE.sub(_HIDDEN, line) if b"\\" in line else line
+    hidden = _hide_escapes(line) if b"\\" in line else line
     series = _SERIES.match(hidden)
     if series is None or (series[2] is None and line[series.end() :].lstrip(b" \t").startswith(b"{")):
         return Reason.UTF8_NAME if _QUOTED_NAME.match(hidden) else Reason.SYNTAX
@@ -174,6 +172,11 @@ def _read_sample(line: bytes) -> SampleLine | Reason:
         if second and not second.startswith(b"#"):
             return Reason.SYNTAX
     return SampleLine(line[: series.end()], series[1], labels, gap, value, timestamp, had_exemplar=bool(second))
+
+
+def _hide_escapes(line: bytes) -> bytes:
+    r"""With `\\`, `\"` and `\n` replaced; in this order, since of a run of backslashes the last alone escapes more."""
+    return line.replace(rb"\\", _HIDDEN).replace(rb"\"", _HIDDEN).replace(rb"\n", _HIDDEN)
 
 
 def _labels(line: bytes, hidden: bytes, start: int, end: int) -> tuple[tuple[bytes, bytes], ...]:
