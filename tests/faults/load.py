@@ -156,18 +156,18 @@ async def _undisturbed(name: str, lab: Lab, hurt: Coroutine[object, object, None
 
 
 async def slow_readers() -> Verdict:
-    """300 ask for pages, again and again, and read nothing of them."""
+    """200 ask for pages, again and again, and read nothing of them."""
     async with a_lab({}) as lab:
 
         async def hurt() -> None:
             loop = asyncio.get_running_loop()
-            async with connected(lab, 300, receive_bytes=1024) as sockets:
+            async with connected(lab, 200, receive_bytes=1024) as sockets:
                 for one in sockets:
                     await loop.sock_sendall(one, REQUEST * 40)
                     await asyncio.sleep(0.01)  # slow, but no flood
                 await asyncio.sleep(4)
 
-        return await _undisturbed("300 slow readers", lab, hurt())
+        return await _undisturbed("200 slow readers", lab, hurt())
 
 
 async def half_open() -> Verdict:
