@@ -74,7 +74,7 @@ class Checkup:
         files = {
             "report.txt": self.report(),
             "mapping.json": json.dumps(mapping.debug(self._snapshot), indent=2),
-            "gpu-metrics.prom": gpu_metrics.render(self._snapshot) or gpu_metrics.why_not(self._snapshot),
+            "gpu-metrics.prom": gpu_metrics.render(self._snapshot) or families.why_not(self._snapshot),
             "metrics.prom": self._metrics,
             "settings.json": json.dumps(_without_secrets(asdict(self._config)), indent=2),
             "versions.txt": f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n",

@@ -35,6 +35,7 @@ class Config:
     dcgm_max_bytes: int
     dcgm_http_config: str | None
     node_name: str
+    node_is_named: bool
     label_names: tuple[str, str, str]
     incoming_wins: bool
     idle_labels: bool
@@ -108,6 +109,7 @@ def load(
         dcgm_max_bytes=value["dcgm.max-bytes"],
         dcgm_http_config=value.get("dcgm.http-config"),
         node_name=value.get("node-name", host_name),
+        node_is_named="node-name" in value,
         label_names=names,
         incoming_wins=value["labels.conflict"] == "keep",
         idle_labels=idle == "empty",

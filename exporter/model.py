@@ -3,7 +3,7 @@
 Units stand in names (`_seconds`). `None` is unknown, never 0. Tuples, not lists.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -220,8 +220,9 @@ class Subject:
     """What a sample is about, read from its labels; every field "" where the sample says nothing.
 
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
-    GPU_I_PROFILE. `came_with` is the owner that the page already named (dcgm-exporter with -k, virtual GPUs),
-    `came_extra` what else it said of that owner (labels of the pod, a claim).
+    GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already named (dcgm-exporter
+    with -k, virtual GPUs), `came_extra` what else it said of that owner (labels of the pod, a claim), `exported` the
+    owner that a Prometheus on the way moved to exported_pod, exported_namespace and exported_container.
     """
 
     uuid: str = ""
@@ -235,6 +236,8 @@ class Subject:
     came_with_uid: str = ""
     came_extra: AddedLabels = ()
     came_shared: bool = False
+    host: str = ""
+    exported: Owner | None = None
 
     @property
     def key(self) -> DeviceKey:
@@ -277,17 +280,32 @@ class Health:
     last_success_at_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A row that goes out, taken apart: the family, what the sample is about, the labels it gained and its value."""
+
+    family: bytes
+    subject: Subject
+    labels: AddedLabels
+    value: bytes
+
+
+Cells = Callable[[Container[bytes]], Iterable[Cell]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPage:
     """The rewritten page and what was learnt while reading it. Valid until a page or the owners change.
 
-    `subjects` counts the samples that came in, by what they are about.
+    `subjects` counts the samples that came in, by what they are about. `cells` takes its rows apart again, those of the
+    families asked for.
     """
 
     body: bytes
     subjects: Mapping[Subject, int]
     sample_count: int
     rejected: Mapping[str, int]
+    cells: Cells = field(default=lambda _: (), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +313,8 @@ class Facts:
     """What explanations need beside the devices: the settings that decide, and what lies outside them.
 
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
-    pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out).
+    pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
+    those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
     """
 
     resources: tuple[str, ...] = ()
@@ -304,6 +323,8 @@ class Facts:
     has_inventory: bool = False
     kubelet_version: str = ""
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    label_names: tuple[str, str, str] = ("pod", "namespace", "container")
+    node_is_named: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +333,8 @@ class Snapshot:
 
     `joined` is None where every GPU source failed. `health` holds one entry a source, by its name; `page_sources` are
     the names of those of GPU samples.
-    `assignments_age_seconds` is None as long as the kubelet has never answered.
+    `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
+    the pages was read, in seconds since 1970.
     """
 
     node: str
@@ -322,3 +344,4 @@ class Snapshot:
     assignments_age_seconds: float | None
     page_sources: tuple[str, ...] = ()
     facts: Facts = field(default_factory=Facts)
+    read_at_seconds: float | None = None

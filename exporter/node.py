@@ -139,7 +139,10 @@ class Node:
                 has_inventory=self._inventory is not None,
                 kubelet_version=self._kubelet.version,
                 label_problems=self.current.label_problems,
+                label_names=self.config.label_names,
+                node_is_named=self.config.node_is_named,
             ),
+            read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
         )
         self._note(snapshot)
         return snapshot

@@ -12,10 +12,11 @@ from typing import Protocol
 from aiohttp import web
 
 from exporter.model import Snapshot
-from exporter.outputs import families, gpu_metrics, mapping, own_metrics, page
+from exporter.outputs import containers, families, gpu_metrics, mapping, own_metrics, page
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+JSON_FORMAT = "application/json; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1
@@ -65,6 +66,7 @@ def build_app(collector: Collector) -> web.Application:
         ("/gpu/metrics", endpoints.gpu_metrics),
         ("/metrics", endpoints.own_metrics),
         ("/metrics/nodes", endpoints.nodes),
+        ("/container/metrics", endpoints.containers),
         ("/debug/mapping", endpoints.debug_mapping),
         ("/", endpoints.page),
         ("/-/ready", endpoints.ready),
@@ -81,6 +83,10 @@ def _respond(request: web.Request, body: bytes, content_type: str) -> web.Respon
         headers["Content-Encoding"] = "gzip"
         body = zlib.compress(body, GZIP_LEVEL, wbits=31)
     return web.Response(body=body, headers=headers)
+
+
+def _json(body: bytes, status: int) -> web.Response:
+    return web.Response(body=body, status=status, headers={"Content-Type": JSON_FORMAT})
 
 
 def _line(text: str, status: int) -> web.Response:
@@ -106,7 +112,7 @@ class _Endpoints:
         snapshot = await self._collect(request)
         body = gpu_metrics.render(snapshot)
         if body is None:
-            return _line(gpu_metrics.why_not(snapshot), 503)
+            return _line(families.why_not(snapshot), 503)
         return _respond(request, body, TEXT_FORMAT)
 
     async def own_metrics(self, request: web.Request) -> web.Response:
@@ -120,9 +126,17 @@ class _Endpoints:
         snapshot = await self._collect(request)
         return _respond(request, families.render(mapping.node_families((snapshot,))), TEXT_FORMAT)
 
+    async def containers(self, request: web.Request) -> web.Response:
+        wrong = containers.wrong_query(request.query.items())
+        if wrong:
+            return _json(containers.error(wrong), 400)
+        snapshot = await self._collect(request)
+        body = containers.render(snapshot, request.query)
+        return _json(containers.why_no_rows(snapshot), 503) if body is None else _respond(request, body, JSON_FORMAT)
+
     async def debug_mapping(self, request: web.Request) -> web.Response:
         text = json.dumps(mapping.debug(await self._collect(request)), indent=2) + "\n"
-        return _respond(request, text.encode(), "application/json; charset=utf-8")
+        return _respond(request, text.encode(), JSON_FORMAT)
 
     async def page(self, request: web.Request) -> web.Response:
         html = page.render(await self._collect(request))

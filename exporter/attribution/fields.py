@@ -1,10 +1,17 @@
-"""DCGM's fields that add up over the owners of a device: what `--sharing split` divides.
+"""What is known of DCGM's fields, by the names of their families: the one table of them.
 
-By name, never by TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, and it is a rate. A name that is not here
-is not divided. Names of DCGM 4.9 stand beside those of before; the last ones are the shell version's (1.x).
+- `json`: the field of /container/metrics that it is; `times` and `per` turn its unit into that field's (the newer names
+  of DCGM 4.9 have other units than those before);
+- `additive`: whether it adds up over the owners of a device, which is what `--sharing split` divides. By name, never by
+  TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, and it is a rate.
+
+A name that is not here is copied, and is in no field. Names with a small first letter are the shell version's (1.x).
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 
 class Additive(Enum):
@@ -14,21 +21,102 @@ class Additive(Enum):
     COUNTER = "counter"
 
 
-ADDITIVE = {
-    "DCGM_FI_PROF_PCIE_TX_BYTES": Additive.GAUGE,  # bytes/s
-    "DCGM_FI_PROF_PCIE_RX_BYTES": Additive.GAUGE,
-    "DCGM_FI_PROF_NVLINK_TX_BYTES": Additive.GAUGE,  # bytes/s
-    "DCGM_FI_PROF_NVLINK_RX_BYTES": Additive.GAUGE,
-    "DCGM_FI_DEV_FB_USED": Additive.GAUGE,  # MiB
-    "DCGM_FI_DEV_FB_USED_BYTES": Additive.GAUGE,
-    "DCGM_FI_DEV_POWER_USAGE": Additive.GAUGE,  # W
-    "DCGM_FI_DEV_BOARD_POWER_WATTS": Additive.GAUGE,
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": Additive.GAUGE,  # MB/s
-    "DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL": Additive.GAUGE,
-    "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": Additive.GAUGE,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Additive.COUNTER,  # mJ
-    "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": Additive.COUNTER,
-    "dcgm_power_usage": Additive.GAUGE,
-    "dcgm_fb_used": Additive.GAUGE,
-    "dcgm_total_energy_consumption": Additive.COUNTER,
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One family."""
+
+    json: str = ""
+    times: int = 1
+    per: int = 1
+    additive: Additive | None = None
+
+
+_GAUGE, _COUNTER = Additive.GAUGE, Additive.COUNTER
+_PER_MIB = 1024 * 1024
+_PERCENT = 100
+_NS = 1_000_000_000
+_PER_MHZ = 1_000_000
+
+_PROF = {
+    "SM_ACTIVE": Field("sm_active"),  # 0 to 1, as all ratios
+    "SM_UTIL_RATIO": Field("sm_active"),
+    "SM_OCCUPANCY": Field("sm_occupancy"),
+    "SM_OCCUPANCY_RATIO": Field("sm_occupancy"),
+    "PIPE_TENSOR_ACTIVE": Field("tensor_active"),
+    "TENSOR_UTIL_RATIO": Field("tensor_active"),
+    "DRAM_ACTIVE": Field("dram_active"),
+    "DRAM_UTIL_RATIO": Field("dram_active"),
+    "PCIE_TX_BYTES": Field("pcie_tx_bytes", additive=_GAUGE),  # bytes/s
+    "PCIE_RX_BYTES": Field("pcie_rx_bytes", additive=_GAUGE),
+    "NVLINK_TX_BYTES": Field("nvlink_tx_bytes", additive=_GAUGE),  # bytes/s
+    "NVLINK_RX_BYTES": Field("nvlink_rx_bytes", additive=_GAUGE),
+    "GR_ENGINE_ACTIVE": Field("graphics_engine_active"),
+    "GR_ENGINE_UTIL_RATIO": Field("graphics_engine_active"),
+    "PIPE_INT_ACTIVE": Field("int_pipe_active"),
+    "INT_UTIL_RATIO": Field("int_pipe_active"),  # inferred from its neighbours, not seen
+    "PIPE_FP16_ACTIVE": Field("fp16_pipe_active"),
+    "FP16_UTIL_RATIO": Field("fp16_pipe_active"),  # inferred
+    "PIPE_FP32_ACTIVE": Field("fp32_pipe_active"),
+    "FP32_UTIL_RATIO": Field("fp32_pipe_active"),
+    "PIPE_FP64_ACTIVE": Field("fp64_pipe_active"),
+    "FP64_UTIL_RATIO": Field("fp64_pipe_active"),
 }
+_DEV = {
+    "FB_TOTAL": Field("framebuffer_total"),  # MiB
+    "FB_CAPACITY_BYTES": Field("framebuffer_total", per=_PER_MIB),
+    "FB_USED": Field("framebuffer_used", additive=_GAUGE),  # MiB
+    "FB_USED_BYTES": Field("framebuffer_used", per=_PER_MIB, additive=_GAUGE),
+    "FB_FREE": Field("framebuffer_free"),  # MiB
+    "FB_FREE_BYTES": Field("framebuffer_free", per=_PER_MIB),
+    "PCIE_LINK_GEN": Field("pcie_link_gen"),
+    "PCIE_LINK_WIDTH": Field("pcie_link_width"),
+    "GPU_TEMP": Field("temperature"),  # °C
+    "GPU_TEMP_CELSIUS": Field("temperature"),
+    "MEMORY_TEMP": Field("memory_temperature"),  # °C
+    "MEMORY_TEMP_CELSIUS": Field("memory_temperature"),
+    "POWER_USAGE": Field("power_usage", additive=_GAUGE),  # W
+    "BOARD_POWER_WATTS": Field("power_usage", additive=_GAUGE),
+    "GPU_UTIL": Field("gpu_utilization"),  # percent
+    "GPU_UTIL_RATIO": Field("gpu_utilization", times=_PERCENT),
+    "CLOCKS_EVENT_REASONS": Field("clocks_event_reasons"),  # a bit mask
+    "CLOCK_THROTTLE_REASONS": Field("clocks_event_reasons"),
+    "XID_ERRORS": Field("xid_errors"),  # the last XID
+    "XID_ERROR": Field("xid_errors"),
+    "POWER_VIOLATION": Field("power_violation"),  # ns
+    "GPU_POWER_THROTTLE_SECONDS_TOTAL": Field("power_violation", times=_NS),
+    "THERMAL_VIOLATION": Field("thermal_violation"),  # ns
+    "GPU_THERMAL_THROTTLE_SECONDS_TOTAL": Field("thermal_violation", times=_NS),
+    "SM_CLOCK": Field("sm_clock"),  # MHz
+    "SM_CLOCK_HERTZ": Field("sm_clock", per=_PER_MHZ),  # inferred
+    "MEM_CLOCK": Field("mem_clock"),  # MHz
+    "MEM_CLOCK_HERTZ": Field("mem_clock", per=_PER_MHZ),  # inferred
+    "NVLINK_BANDWIDTH_TOTAL": Field(additive=_GAUGE),  # MB/s
+    "NVLINK_THROUGHPUT_TOTAL": Field(additive=_GAUGE),
+    "NVLINK_THROUGHPUT_BYTES_PER_SECOND": Field(additive=_GAUGE),
+    "TOTAL_ENERGY_CONSUMPTION": Field(additive=_COUNTER),  # mJ
+    "GPU_ENERGY_JOULES_TOTAL": Field(additive=_COUNTER),
+}
+_SHELL = {
+    "dcgm_sm_clock": Field("sm_clock"),
+    "dcgm_memory_clock": Field("mem_clock"),
+    "dcgm_gpu_temp": Field("temperature"),
+    "dcgm_memory_temp": Field("memory_temperature"),
+    "dcgm_power_usage": Field("power_usage", additive=_GAUGE),
+    "dcgm_gpu_utilization": Field("gpu_utilization"),
+    "dcgm_xid_errors": Field("xid_errors"),
+    "dcgm_fb_free": Field("framebuffer_free"),
+    "dcgm_fb_used": Field("framebuffer_used", additive=_GAUGE),
+    "dcgm_power_violation": Field("power_violation"),
+    "dcgm_thermal_violation": Field("thermal_violation"),
+    "dcgm_total_energy_consumption": Field(additive=_COUNTER),
+}
+FIELDS: Mapping[str, Field] = MappingProxyType(
+    {
+        **{f"DCGM_FI_PROF_{name}": known for name, known in _PROF.items()},
+        **{f"DCGM_FI_DEV_{name}": known for name, known in _DEV.items()},
+        **_SHELL,
+    }
+)
+ADDITIVE: Mapping[str, Additive] = MappingProxyType(
+    {name: known.additive for name, known in FIELDS.items() if known.additive is not None}
+)

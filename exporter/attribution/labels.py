@@ -21,6 +21,7 @@ CLAIM_LABELS = ("dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra
 POD_LABEL_PREFIX = "label_"
 STANDARD_NAMES = ("pod", "namespace", "container")
 LEGACY_NAMES = ("pod_name", "pod_namespace", "container_name")
+HOST_LABELS = ("Hostname", "hostname")  # the second since dcgm-exporter 4.8.3
 COPY, SPLIT, DEVICE = "copy", "split", "device"
 
 
@@ -88,6 +89,8 @@ class LabelPolicy:
             came_with_uid=uid,
             came_extra=tuple((name, value) for name, value in labels.items() if value and self._is_extra(name)),
             came_shared=bool(labels.get(SHARED_LABEL)),
+            host=first(HOST_LABELS),
+            exported=_exported(labels),
         )
 
     def _is_extra(self, name: str) -> bool:
@@ -95,6 +98,11 @@ class LabelPolicy:
 
 
 _OWNER_LABELS = frozenset((*STANDARD_NAMES, *LEGACY_NAMES, UID_LABEL, SHARED_LABEL))
+
+
+def _exported(labels: Mapping[str, str]) -> Owner | None:
+    pod, namespace, container = (labels.get(f"exported_{name}", "") for name in STANDARD_NAMES)
+    return Owner(namespace=namespace, pod=pod, container=container) if pod else None
 
 
 class Attribution:

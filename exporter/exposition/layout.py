@@ -5,15 +5,16 @@ here: no two series that go out are the same. The first in upstream order wins.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from exporter.exposition.lines import Reason
 from exporter.exposition.series import identity_of
 from exporter.exposition.shape import Row, Shape
 from exporter.exposition.text import Labels, render_labels
-from exporter.model import JoinedPage, Rows, ShareValues, Subject
+from exporter.model import Cell, JoinedPage, Rows, ShareValues, Subject
 
 
 class Attribute(Protocol):
@@ -44,6 +45,8 @@ class Layout:
     pieces: Sequence[bytes]
     order: Sequence[int] | None
     divided: Sequence[_Divided]
+    shape: Shape
+    attribute: Attribute
     subjects: Mapping[Subject, int]
     sample_count: int
     rejected: dict[str, int]
@@ -58,7 +61,11 @@ class Layout:
             for row, place in sample.places:
                 filled[2 * place + 1] = texts[row]
         return JoinedPage(
-            body=b"".join(filled), subjects=self.subjects, sample_count=self.sample_count, rejected=self.rejected
+            body=b"".join(filled),
+            subjects=self.subjects,
+            sample_count=self.sample_count,
+            rejected=self.rejected,
+            cells=partial(take_apart, self.shape, self.attribute, values),
         )
 
 
@@ -113,10 +120,27 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one l
         pieces=pieces,
         order=None if order == list(range(len(shape.prefixes))) else order,
         divided=divided,
+        shape=shape,
+        attribute=attribute,
         subjects=shape.subjects,
         sample_count=len(seen),
         rejected={str(reason): count for reason, count in rejected.items()},
     )
+
+
+def take_apart(
+    shape: Shape, attribute: Attribute, values: Sequence[bytes], families: Container[bytes]
+) -> Iterator[Cell]:
+    """The rows of some families, one after the other, with what each says. Of two of one series both come."""
+    entries = [entry for entry in shape.entries if isinstance(entry, Row) and entry.series.name in families]
+    added = attribute([(entry.series.name, entry.series.subject) for entry in entries])
+    for entry, rows in zip(entries, added, strict=True):
+        series = entry.series
+        value = entry.value if entry.slot is None else values[entry.slot]
+        # the same page again, so divided counters stay where they are
+        texts = rows.values(series.identity, value) if rows.values else (value,) * len(rows.labels)
+        for labels, text in zip(rows.labels, texts, strict=True):
+            yield Cell(series.name, series.subject, labels, text)
 
 
 def _value_of_shape(entry: Row, rows: Rows, labels: Labels) -> bytes:

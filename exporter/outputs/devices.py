@@ -22,6 +22,7 @@ def seen_devices(snapshot: Snapshot) -> list[Subject]:
                 device=known.device or subject.device,
                 model=known.model or subject.model,
                 profile=known.profile or subject.profile,
+                host=known.host or subject.host,
             )
     return sorted(found.values(), key=_order)
 

@@ -32,3 +32,9 @@ def complaints(snapshot: Snapshot) -> bytes:
         for name, state in snapshot.health.items()
         if state.up is False
     )
+
+
+def why_not(snapshot: Snapshot) -> str:
+    """One line that says why there are no GPU samples."""
+    failures = (f"{name}: {snapshot.health[name].message}" for name in snapshot.page_sources)
+    return "no GPU metrics: " + "; ".join(failures)

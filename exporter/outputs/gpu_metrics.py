@@ -9,9 +9,3 @@ def render(snapshot: Snapshot) -> bytes | None:
     if snapshot.joined is None:
         return None
     return snapshot.joined.body + slim(snapshot)
-
-
-def why_not(snapshot: Snapshot) -> str:
-    """One line that says why there is no page."""
-    failures = (f"{name}: {snapshot.health[name].message}" for name in snapshot.page_sources)
-    return "no GPU metrics: " + "; ".join(failures)

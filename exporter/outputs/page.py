@@ -8,6 +8,7 @@ from exporter.outputs.devices import seen_devices, why_unowned
 
 LINKS = (
     ("/gpu/metrics", "GPU metrics with pod, namespace and container"),
+    ("/container/metrics", "the same by container, as JSON"),
     ("/metrics", "the exporter's own metrics, and which pod holds which GPU"),
     ("/metrics/nodes", "which pod holds which GPU, a family for this node"),
     ("/debug/mapping", "every device, its owner, and why one has none"),

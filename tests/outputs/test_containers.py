@@ -1,0 +1,352 @@
+"""/container/metrics over real HTTP, and its numbers: the JSON contract."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.attribution.fields import FIELDS, Field
+from exporter.attribution.labels import LabelPolicy
+from exporter.exposition.join import Joiner
+from exporter.model import Health, Owners, Snapshot
+from exporter.outputs import containers
+from exporter.outputs.containers import METRICS, number
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from tests.conftest import ROOT, Exporter, Start
+from tests.strategies import attribution_of, owner_states, pages
+
+GPU = "GPU-{:08d}-1111-2222-3333-444455556666"
+
+
+async def rows_of(exporter: Exporter, query: str = "", status: int = 200) -> Any:
+    found, text = await exporter.get(f"/container/metrics{query}")
+    assert found == status, text
+    return json.loads(text)
+
+
+def serve(simulated: SimulatedNode, text: str) -> None:
+    simulated.dcgm.failure = lambda _: web.Response(text=text)
+
+
+def hold(simulated: SimulatedNode, **held: str) -> None:
+    """Pods by name, and the GPU that each holds; namespace and container are made of the name."""
+    simulated.world.pods = tuple(
+        Pod(
+            namespace=f"ns-{name}",
+            name=name,
+            containers=(Container(name=f"c-{name}", devices=((GPU_RESOURCE, device),)),),
+        )
+        for name, device in held.items()
+    )
+
+
+POWER = 'DCGM_FI_DEV_POWER_USAGE{{gpu="{0}",UUID="{1}",device="nvidia{0}",modelName="H100",Hostname="h"}} {0}.5\n'
+THREE = "".join(POWER.format(number, GPU.format(number)) for number in (2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["a", "b", ""]),
+        ("?pod=a", ["a"]),
+        ("?namespace=ns-b", ["b"]),
+        ("?container=c-a", ["a"]),
+        ("?node=gpu-node-1", ["a", "b", ""]),
+        ("?node=other", []),
+        ("?pod=a&namespace=ns-a", ["a"]),
+        ("?pod=a&namespace=ns-b", []),
+        ("?pod=A", []),
+        ("?pod=nobody", []),
+        ("?workload=nothing", []),
+        ("?pod=", ["a", "b", ""]),
+        ("?pod=&namespace=ns-a", ["a"]),
+    ],
+)
+async def test_filters(start: Start, simulated: SimulatedNode, query: str, found: list[str]) -> None:
+    serve(simulated, THREE)
+    hold(simulated, a=GPU.format(0), b=GPU.format(1))
+    exporter = await start(node_name="gpu-node-1")
+    assert [row["pod"] for row in await rows_of(exporter, query)] == found
+
+
+@pytest.mark.parametrize("query", ["?poD=a", "?x=", "?pod=a&pod=b"])
+async def test_a_wrong_query(start: Start, query: str) -> None:
+    found = await rows_of(await start(), query, 400)
+    assert set(found) == {"error"}
+
+
+async def test_get_and_head_only(start: Start) -> None:
+    exporter = await start()
+    for method in ("POST", "PUT", "DELETE"):
+        async with exporter.session.request(method, f"{exporter.base}/container/metrics") as response:
+            assert response.status == 405
+
+
+async def test_no_source_is_503_and_never_an_empty_array(start: Start, simulated: SimulatedNode) -> None:
+    exporter = await start()
+    await simulated.dcgm.stop()
+    found = await rows_of(exporter, status=503)
+    assert "is dcgm-exporter running" in found["error"]
+
+
+async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ignored(
+    start: Start, simulated: SimulatedNode
+) -> None:
+    uuid = GPU.format(0)
+    serve(
+        simulated,
+        f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",UUID="{uuid}"}} 1.5\n'
+        f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{uuid}",modelName="H100",device="nvidia0"}} 40\n'
+        f'DCGM_FI_DEV_NOT_IN_THE_TABLE{{gpu="0",UUID="{uuid}"}} 7\n'
+        'DCGM_FI_DEV_GPU_TEMP{cpu="0"} 99\n',
+    )
+    (row,) = await rows_of(await start(node_name="n"))
+    assert row["power_usage"] == 1.5
+    assert row["temperature"] == 40
+    assert {key: row[key] for key in row if key not in METRICS and key != "timestamp"} == {
+        "node_name": "n",
+        "model_name": "H100",
+        "device": "nvidia0",
+        "device_id": "0",
+        "device_uuid": uuid,
+        "entity": "gpu",
+        "pod": "",
+        "container": "",
+        "namespace": "",
+        "gpu_shared": False,
+    }
+    assert sum(row[name] is not None for name in METRICS) == 2
+
+
+async def test_several_upstreams_become_one_object_and_those_that_fail_cost_themselves(
+    start: Start, simulated: SimulatedNode
+) -> None:
+    other = SimulatedNode(World(gpus=1))
+    uuid = GPU.format(0)
+    serve(simulated, f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",UUID="{uuid}"}} 1\n')
+    other.dcgm.failure = lambda _: web.Response(text=f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{uuid}"}} 2\n')
+    failing = SimulatedNode(World(gpus=1))
+    failing.dcgm.failure = lambda _: web.Response(status=500)
+    await other.start()
+    await failing.start()
+    try:
+        exporter = await start(dcgm_url=[simulated.url, other.url, failing.url, "http://127.0.0.1:1/metrics"])
+        (row,) = await rows_of(exporter)
+        assert (row["power_usage"], row["temperature"]) == (1, 2)
+        await other.dcgm.stop()
+        (row,) = await rows_of(exporter)
+        assert (row["power_usage"], row["temperature"]) == (1, None)
+        _, metrics = await exporter.get("/metrics")
+        assert metrics.count('\npod_gpu_exporter_source_up{source="dcgm:') == 4
+        down = [
+            line for line in metrics.splitlines() if line.startswith("pod_gpu_exporter_source_up") and line[-1] == "0"
+        ]
+        assert len(down) == 3
+    finally:
+        await other.stop()
+        await failing.stop()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "found"),
+    [
+        ("copy", [("a", True, 9), ("b", True, 9)]),
+        ("split", [("a", True, 5), ("b", True, 4)]),
+        ("device", [("", False, 9)]),
+    ],
+)
+async def test_shared_gpus(
+    start: Start, simulated: SimulatedNode, sharing: str, found: list[tuple[str, bool, int]]
+) -> None:
+    serve(simulated, f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",UUID="{GPU.format(0)}"}} 9\n')
+    hold(simulated, a=f"{GPU.format(0)}::0", b=f"{GPU.format(0)}::1")
+    rows = await rows_of(await start(sharing=sharing))
+    assert [(row["pod"], row["gpu_shared"], row["power_usage"]) for row in rows] == found
+
+
+async def test_eight_gpus_with_22_instances(start: Start, simulated: SimulatedNode) -> None:
+    instances = [(n, f"{7 + i}") for n in range(8) for i in range((3, 3, 3, 3, 3, 3, 2, 2)[n])]
+    text = "".join(
+        f'DCGM_FI_DEV_GPU_UTIL{{gpu="{n}",UUID="{GPU.format(n)}"}} 5\n'
+        f'DCGM_FI_PROF_SM_ACTIVE{{gpu="{n}",UUID="{GPU.format(n)}"}} 0.5\n'
+        for n in range(8)
+    ) + "".join(
+        f'DCGM_FI_PROF_SM_ACTIVE{{gpu="{n}",UUID="{GPU.format(n)}",GPU_I_PROFILE="1g.10gb",GPU_I_ID="{i}"}} 0.25\n'
+        for n, i in instances
+    )
+    serve(simulated, text)
+    hold(simulated, a=f"MIG-{GPU.format(0)}/7/0")
+    rows = await rows_of(await start())
+    assert len(instances) == 22
+    assert [row["entity"] for row in rows].count("mig") == 22
+    assert [row["entity"] for row in rows].count("mig-parent") == 8
+    # a GPU's row, then its instances, GPU by GPU
+    assert [(row["device_id"], row.get("mig_instance_id", "")) for row in rows] == [
+        pair for n in range(8) for pair in ((f"{n}", ""), *((f"{m}", i) for m, i in instances if m == n))
+    ]
+    mig = next(row for row in rows if row["entity"] == "mig")
+    assert (mig["mig_profile"], mig["mig_instance_id"], mig["gpu_utilization"], mig["sm_active"]) == (
+        "1g.10gb",
+        "7",
+        None,
+        0.25,
+    )
+    # the instance's owner is not the owner of the GPU around it
+    assert [(row["pod"], row["entity"]) for row in rows if row["pod"]] == [("a", "mig")]
+    assert all("mig_profile" not in row for row in rows if row["entity"] == "mig-parent")
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "node"),
+    [
+        ('Hostname="old"', {}, "old"),
+        ('hostname="new"', {}, "new"),
+        ('Hostname="old"', {"node_name": "mine"}, "mine"),
+        ("", {}, "gpu-node-1"),
+    ],
+)
+async def test_the_node(
+    start: Start, simulated: SimulatedNode, labels: str, settings: dict[str, str], node: str
+) -> None:
+    serve(simulated, f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{GPU.format(0)}",{labels}}} 1\n')
+    (row,) = await rows_of(await start(**settings))
+    assert row["node_name"] == node
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        'pod="p",namespace="n",container="c"',
+        'pod_name="p",pod_namespace="n",container_name="c"',
+        'exported_pod="p",exported_namespace="n",exported_container="c"',
+        'pod="",namespace="",container="",exported_pod="p",exported_namespace="n",exported_container="c"',
+    ],
+)
+@pytest.mark.parametrize("names", ["pod", "legacy", "pod=x,namespace=y,container=z"])
+async def test_an_owner_that_the_page_names(start: Start, simulated: SimulatedNode, labels: str, names: str) -> None:
+    serve(simulated, f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{GPU.format(0)}",{labels}}} 1\n')
+    (row,) = await rows_of(await start(labels_names=names))
+    assert (row["pod"], row["namespace"], row["container"]) == ("p", "n", "c")
+
+
+@pytest.mark.parametrize("generation", ["1", "3", "4.8", "4.9"])
+async def test_every_generation_says_the_same(generation: str) -> None:
+    """Newer names are converted to the older fields' units."""
+    from tests.conftest import config_of, running  # noqa: PLC0415
+
+    node = SimulatedNode(World(gpus=2, seed=5), generation=generation)
+    await node.start()
+    try:
+        async with running(config_of(kubelet_socket=str(node.socket), dcgm_url=node.url)) as exporter:
+            rows = await rows_of(exporter)
+    finally:
+        await node.stop()
+    assert len(rows) == 2
+    for row in rows:
+        assert 0 < row["framebuffer_used"] + row["framebuffer_free"] < 100_000, "MiB"
+        assert 200 < row["sm_clock"] < 3000, "MHz"
+        assert 0 <= row["gpu_utilization"] <= 100, "percent"
+        assert 20 < row["power_usage"] < 1000, "W"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "found"),
+    [
+        (b"1", Field("a"), 1),
+        (b"1.50", Field("a"), 1.5),
+        (b"4.3e+09", Field("a"), 4_300_000_000),
+        (b"-3", Field("a"), -3),
+        (b"NaN", Field("a"), None),
+        (b"+Inf", Field("a"), None),
+        (b"-Inf", Field("a"), None),
+        (b"9223372036854775794", Field("a"), None),
+        (b"9.223372036854776e+18", Field("a"), None),
+        (b"2147483632", Field("a"), None),
+        (b"140737488355328", Field("a"), None),
+        (b"140737488355328.000000", Field("a"), None),
+        (b"0.57", FIELDS["DCGM_FI_DEV_GPU_UTIL_RATIO"], 57),
+        (b"85899345920", FIELDS["DCGM_FI_DEV_FB_USED_BYTES"], 81920),
+        (b"1980000000", FIELDS["DCGM_FI_DEV_SM_CLOCK_HERTZ"], 1980),
+        (b"0.25", FIELDS["DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL"], 250_000_000),
+        (b"1e308", FIELDS["DCGM_FI_DEV_GPU_UTIL_RATIO"], None),
+        (b"9007199254740993", Field("a"), 9007199254740992.0),
+    ],
+)
+def test_numbers(text: bytes, field: Field, found: float | None) -> None:
+    value = number(text, field)
+    assert value == found
+    assert type(value) is type(found)
+
+
+def test_every_field_is_in_the_table() -> None:
+    assert {known.json for known in FIELDS.values() if known.json} == set(METRICS)
+    assert len(METRICS) == 28
+
+
+SCHEMA = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+
+
+def validate(body: bytes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(body, parse_constant=pytest.fail)
+    array = SCHEMA["paths"]["/container/metrics"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    jsonschema.validate(found, {**array, "components": SCHEMA["components"]})
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(body=pages, owners=owner_states(), sharing=st.sampled_from(("copy", "split", "device")))
+def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) -> None:
+    policy = LabelPolicy(sharing=sharing)
+    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    snapshot = Snapshot(
+        node="n",
+        owners=owners,
+        joined=joiner.join([body], attribution_of(owners, policy)),
+        health={"kubelet": Health(up=True)},
+        assignments_age_seconds=0.0,
+        read_at_seconds=1.5,
+    )
+    made = containers.render(snapshot, {})
+    assert made is not None
+    found = validate(made)
+    keys = [
+        (
+            row["device_uuid"] or row["device"] or row["device_id"],
+            *(row.get(name) for name in ("mig_instance_id", "namespace", "pod", "container", "gpu_shared")),
+        )
+        for row in found
+    ]
+    assert len(set(keys)) == len(keys), "an object is there twice"
+    again = containers.render(snapshot, {})
+    assert again == made
+
+
+@pytest.mark.timeout(120)
+async def test_schemathesis_finds_nothing(start: Start, tmp_path: Path) -> None:
+    exporter = await start()
+    program = Path(sys.executable).with_name("schemathesis")
+    command = [program, "run", ROOT / "docs" / "openapi.yaml", "--url", exporter.base, "--max-examples", "200"]
+    ran = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=tmp_path
+    )
+    said, _ = await ran.communicate()
+    assert ran.returncode == 0, said.decode()
+
+
+async def test_gzip_and_the_head_of_the_answer(start: Start) -> None:
+    exporter = await start()
+    async with exporter.session.get(
+        f"{exporter.base}/container/metrics", headers={"Accept-Encoding": "gzip"}
+    ) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert validate(await response.read())
