@@ -24,6 +24,7 @@ from exporter.sources.kubelet import KubeletSource
 from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
 from exporter.sources.pods_api import PodsApi
 from exporter.sources.promfile import PromFileSource
+from exporter.sources.workloads import Workloads
 from exporter.tls import client_context, server_context
 from exporter.web_config import WebConfig, read_web_config
 
@@ -227,6 +228,28 @@ def pods_source(config: Config, sources: Sources) -> PodsSource | None:
 def slices_source(config: Config, sources: Sources) -> ApiSlices | None:
     """The source of ResourceSlices; None without --dra, or where there is no Kubernetes API."""
     return sources.get(_api_slices, **_api_settings(config)) if config.dra and config.kubernetes_url else None
+
+
+def workloads_source(config: Config, sources: Sources) -> Workloads:
+    """Workloads of pods; without a Kubernetes API, those that pods themselves tell."""
+    has_api = config.kubernetes_url is not None and (
+        Path(config.kubernetes_token_file).exists() or not config.kubernetes_url.startswith("https:")
+    )
+    settings = _api_settings(config) if has_api else {}
+    return sources.get(_workloads, labels=config.workload_labels, **settings)
+
+
+def _workloads(
+    *,
+    labels: tuple[str, ...],
+    on_health: OnHealth,  # noqa: ARG001 - it is no source of its own: what it lacks is left out
+    url: str = "",
+    token_file: str = "",
+    ca_file: str = "",
+    node_name: str = "",  # noqa: ARG001
+) -> Workloads:
+    api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file) if url else None
+    return Workloads(api=api, labels=labels)
 
 
 def _api_settings(config: Config) -> Mapping[str, Hashable]:

@@ -52,6 +52,7 @@ class Config:
     kubernetes_url: str | None
     kubernetes_token_file: str
     kubernetes_ca_file: str
+    workload_labels: tuple[str, ...]
     families_allow: tuple[str, ...]
     families_deny: tuple[str, ...]
     log_level: str
@@ -126,6 +127,7 @@ def load(
         kubernetes_url=value.get("kubernetes.url"),
         kubernetes_token_file=value["kubernetes.token-file"],
         kubernetes_ca_file=value["kubernetes.ca-file"],
+        workload_labels=value.get("workload.labels", ()),
         families_allow=value.get("families.allow", ()),
         families_deny=value.get("families.deny", ()),
         log_level=value["log.level"],

@@ -334,7 +334,8 @@ class Snapshot:
     `joined` is None where every GPU source failed. `health` holds one entry a source, by its name; `page_sources` are
     the names of those of GPU samples.
     `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
-    the pages was read, in seconds since 1970.
+    the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
+    asked for and are known.
     """
 
     node: str
@@ -345,3 +346,4 @@ class Snapshot:
     page_sources: tuple[str, ...] = ()
     facts: Facts = field(default_factory=Facts)
     read_at_seconds: float | None = None
+    workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))

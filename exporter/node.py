@@ -23,6 +23,7 @@ from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
 from exporter.sources.kubernetes import MOST_SLICES
 from exporter.sources.pod_table import MOST_PODS
+from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
 from exporter.telemetry import Telemetry
 
 KUBELET_PATIENCE_SECONDS = 0.5
@@ -60,7 +61,14 @@ class Node:
         self._inventory = assemble.inventory_source(config, self.sources)
         self._needs_pods = pod_labels is not None
         # otherwise begun with the first scrape: by then the kubelet may have made its socket
-        self._pods = assemble.pods_source(config, self.sources) if before and self._needs_pods else None
+        self._pods = (
+            assemble.pods_source(config, self.sources)
+            if before and (self._needs_pods or before.wants_workloads)
+            else None
+        )
+        self._workloads = assemble.workloads_source(config, self.sources)
+        # begun by the first who asks for them
+        self.wants_workloads: bool = before is not None and before.wants_workloads
         self._slices = assemble.slices_source(config, self.sources)
         # what NVIDIA's own exporter of these label names served
         self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
@@ -92,11 +100,19 @@ class Node:
             await self._nobody_looks.wait()
         await asyncio.gather(*(source.close() for source in self.sources.not_in(successor.sources)))
 
-    async def collect(self, wait_seconds: float | None) -> Snapshot:
-        """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join."""
+    async def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Snapshot:
+        """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join.
+
+        With `workloads`, say what the pods belong to as well.
+        """
         self._looking += 1
         try:
-            return await self._collect(wait_seconds)
+            if not workloads:
+                return await self._collect(wait_seconds)
+            began = time.monotonic()
+            self.wants_workloads = True
+            snapshot = await self._collect(wait_seconds)
+            return replace(snapshot, workloads=await self._workloads_of(snapshot, wait_seconds, began))
         finally:
             self._looking -= 1
             self._nobody_looks.set()
@@ -147,6 +163,21 @@ class Node:
         self._note(snapshot)
         return snapshot
 
+    async def _workloads_of(
+        self, snapshot: Snapshot, wait_seconds: float | None, began: float
+    ) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Of the pods that the rows can name: those that hold devices, and those that a page came with."""
+        pods = self._pods.pods if self._pods else {}
+        named = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
+        for subject in snapshot.joined.subjects if snapshot.joined else ():
+            named |= {(owner.namespace, owner.pod) for owner in (subject.came_with, subject.exported) if owner}
+        known = [pods[key] for key in named if key in pods]
+        waiting = self._workloads.begin(known)
+        if waiting:
+            await asyncio.wait(waiting, timeout=_left(KUBELET_PATIENCE_SECONDS, wait_seconds, began))
+        found = ((pod, self._workloads.of(pod)) for pod in known)
+        return {(pod.namespace, pod.name): (what.name, what.kind) for pod, what in found if what}
+
     async def why_not_ready(self) -> str:
         """The reason, or "" once a page could be made with the kubelet's word, and from then on."""
         if self.not_ready:
@@ -159,11 +190,12 @@ class Node:
         bound("assignments", kubelet.MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
         bound("divided_counters", MOST_SERIES, lambda: self.current.book.series)
         bound("resourceslices", MOST_SLICES, lambda: self._slices.count if self._slices else 0)
+        bound("workloads", MOST_WORKLOADS, lambda: len(self._workloads))
         bound("pods", MOST_PODS, lambda: len(self._pods.pods) if self._pods else 0)
 
     def _begin_watches(self) -> tuple[asyncio.Task[None], ...]:
         """Keep the watches open; those whose first word is still awaited."""
-        if self._needs_pods and self._pods is None:
+        if (self._needs_pods or self.wants_workloads) and self._pods is None:
             self._pods = assemble.pods_source(self.config, self.sources)
         begun = (source.begin() for source in (self._pods, self._slices) if source is not None)
         return tuple(waiting for waiting in begun if waiting is not None)

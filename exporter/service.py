@@ -63,9 +63,9 @@ class Service:
         """What this process calls itself towards upstreams."""
         return self._node.instance
 
-    async def collect(self, wait_seconds: float | None) -> Snapshot:
+    async def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Snapshot:
         """A look at the node, by the configuration of the moment."""
-        return await self._node.collect(wait_seconds)
+        return await self._node.collect(wait_seconds, workloads=workloads)
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""

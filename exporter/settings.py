@@ -306,6 +306,14 @@ SETTINGS = (
         metavar="NAME",
     ),
     Setting(
+        name="workload.labels",
+        parse=not_empty,
+        allowed="a label of pods such as app.kubernetes.io/name",
+        help="A pod's label that names its workload in /container/metrics; of several, the first that it has.",
+        repeatable=True,
+        metavar="LABEL",
+    ),
+    Setting(
         name="families.allow",
         parse=regex,
         allowed="a regular expression",

@@ -33,8 +33,8 @@ class Collector(Protocol):
     def instance(self) -> str:
         """What this process calls itself towards upstreams, in the header Via."""
 
-    async def collect(self, wait_seconds: float | None) -> Snapshot:
-        """A look at the node, with what its sources can say within `wait_seconds`."""
+    async def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Snapshot:
+        """A look at the node, with what its sources can say within `wait_seconds`; on request with workloads."""
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
@@ -130,7 +130,7 @@ class _Endpoints:
         wrong = containers.wrong_query(request.query.items())
         if wrong:
             return _json(containers.error(wrong), 400)
-        snapshot = await self._collect(request)
+        snapshot = await self._collector.collect(patience_of(request.headers), workloads=True)
         body = containers.render(snapshot, request.query)
         return _json(containers.why_no_rows(snapshot), 503) if body is None else _respond(request, body, JSON_FORMAT)
 

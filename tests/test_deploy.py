@@ -63,6 +63,8 @@ def test_access_is_for_what_is_listed_and_watched_and_no_more(version: str) -> N
     assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
         (["pods"], ["list", "watch"]),
         (["resourceslices"], ["list", "watch"]),
+        (["replicasets"], ["get"]),
+        (["jobs"], ["get"]),
     ]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert binding["subjects"][0]["name"] == account["metadata"]["name"]

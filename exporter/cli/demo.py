@@ -79,7 +79,8 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
     places = {
         "inventory_file": str(simulated.inventory_file),
         "kubelet_pods_socket": str(simulated.pods_socket),
-        **({"kubernetes_url": simulated.api_url, "dra": "on"} if simulated.api_url else {}),
+        "kubernetes_url": simulated.api_url,
+        **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
     return {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, **usual}

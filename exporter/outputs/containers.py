@@ -5,7 +5,7 @@ and with what values. A value becomes a number here and nowhere else.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
@@ -63,8 +63,6 @@ _NOBODY = Owner(namespace="", pod="", container="")
 _EXACT = 2**53
 
 Row = dict[str, Any]
-WorkloadOf = Callable[[Owner], tuple[str, str] | None]
-"""A container's workload as (name, kind), None where it is not known."""
 
 
 def number(text: bytes, field: Field) -> int | float | None:
@@ -79,7 +77,7 @@ def number(text: bytes, field: Field) -> int | float | None:
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
-def rows(snapshot: Snapshot, workload_of: WorkloadOf = lambda _: None) -> list[Row]:
+def rows(snapshot: Snapshot) -> list[Row]:
     """The objects, in stable order: by GPU, MIG instance, namespace, pod and container."""
     if snapshot.joined is None:
         return []
@@ -106,7 +104,7 @@ def rows(snapshot: Snapshot, workload_of: WorkloadOf = lambda _: None) -> list[R
             found.append(
                 {
                     **_identity(snapshot, device, parents),
-                    **_of(owner, workload_of),
+                    **_of(owner, snapshot),
                     "gpu_shared": shared,
                     **_UNKNOWN,
                     **metrics,
@@ -116,14 +114,12 @@ def rows(snapshot: Snapshot, workload_of: WorkloadOf = lambda _: None) -> list[R
     return found
 
 
-def render(snapshot: Snapshot, filters: Mapping[str, str], workload_of: WorkloadOf = lambda _: None) -> bytes | None:
+def render(snapshot: Snapshot, filters: Mapping[str, str]) -> bytes | None:
     """The array; None where every GPU source failed. `filters` are by query parameter; an empty one is none."""
     if snapshot.joined is None:
         return None
     wanted = {FILTERS[name]: value for name, value in filters.items() if value}
-    chosen = [
-        row for row in rows(snapshot, workload_of) if all(row.get(name, "") == value for name, value in wanted.items())
-    ]
+    chosen = [row for row in rows(snapshot) if all(row.get(name, "") == value for name, value in wanted.items())]
     return json.dumps(chosen, separators=(",", ":")).encode() + b"\n"
 
 
@@ -174,9 +170,9 @@ def _identity(snapshot: Snapshot, device: Subject, parents: set[str]) -> Row:
     return {**found, "entity": "mig-parent" if device.key.uuid in parents else "gpu"}
 
 
-def _of(owner: Owner, workload_of: WorkloadOf) -> Row:
+def _of(owner: Owner, snapshot: Snapshot) -> Row:
     found = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
-    workload = workload_of(owner) if owner.pod else None
+    workload = snapshot.workloads.get((owner.namespace, owner.pod))
     return {**found, "workload_name": workload[0], "workload_kind": workload[1]} if workload else found
 
 

@@ -17,11 +17,16 @@ Object = dict[str, Any]
 class SimulatedApi:
     """Answers list and watch with bookmarks. `failure` (a status, and headers) answers instead, where it is set.
 
+    `objects` are what else there is, by path (discovery documents too); a ReplicaSet that is not among them is
+    controlled by a Deployment of its name. `gets` are the paths asked for.
+
     `compact` forgets what a watch could be taken up from: the next one is answered with 410 Gone.
     """
 
     def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
         self.lists = self.watches = 0
+        self.gets: list[str] = []
+        self.objects: dict[str, Object] = {}
         self.failure: tuple[int, dict[str, str]] | None = None
         self.slices: list[Object] | None = None
         self.seen_tokens: set[str] = set()
@@ -40,6 +45,7 @@ class SimulatedApi:
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._answer)
         app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
+        app.router.add_get("/{path:api(s?)/.*}", self._one)
         self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await self._app.setup()
         await web.TCPSite(self._app, "127.0.0.1", port).start()
@@ -109,6 +115,21 @@ class SimulatedApi:
         items = [_versioned(found, version) for key, (found, version) in self._known.items() if kind in key]
         return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._now)}})
 
+    async def _one(self, request: web.Request) -> web.Response:
+        self.gets.append(request.path)
+        found = self.objects.get(request.path)
+        name = request.path.rpartition("/")[2]
+        if (
+            found is None
+            and request.path.startswith("/apis/apps/v1/")
+            and request.path.endswith(f"/replicasets/{name}")
+        ):
+            found = controlled_by("apps/v1", "Deployment", name)
+        if self.failure is not None or found is None:
+            status = self.failure[0] if self.failure else 404
+            return web.json_response({"kind": "Status", "code": status}, status=status)
+        return web.json_response(found)
+
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         since = int(request.query.get("resourceVersion") or 0)
         if since < self._oldest:
@@ -137,6 +158,12 @@ class SimulatedApi:
                 await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
             await asyncio.sleep(LOOK_SECONDS)
         return response
+
+
+def controlled_by(api_version: str, kind: str, name: str) -> Object:
+    """An object that is controlled by another."""
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid-of-{kind}-{name}", "controller": True}
+    return {"metadata": {"ownerReferences": [owner]}}
 
 
 def _pod(pod: Pod, node_name: str) -> Object:

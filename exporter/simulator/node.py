@@ -15,7 +15,7 @@ from exporter.simulator.world import World
 class SimulatedNode:
     """A world and what shows it, on sockets in a temporary folder and on loopback ports.
 
-    `inventory_file` is there from the start on; `api_url` only where GPUs are handed out by claims.
+    `inventory_file` is there from the start on.
     """
 
     def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3") -> None:
@@ -37,8 +37,7 @@ class SimulatedNode:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         await self.kubelet.start()
         await self.pods_api.start()
-        if any(gpu.claimed for gpu in self.world.gpus):
-            self.api_url = await self.api.start()
+        self.api_url = await self.api.start()
         self.url = await self.dcgm.start()
         if step_seconds:
             self._life = asyncio.create_task(self._live(step_seconds))

@@ -66,6 +66,14 @@ class KubernetesApi:
                 raise Malformed("oversize", f"the Kubernetes API answers {path} with more than {MAX_BYTES} bytes")
         return _object(bytes(body), path)
 
+    async def get(self, path: str) -> Object:
+        """One object.
+
+        Raises:
+            SourceError: see `lines`. An object that is not there is Unsupported.
+        """
+        return await self.list(path, {})
+
     async def lines(
         self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None]
     ) -> AsyncIterator[Object]:

@@ -1,0 +1,222 @@
+"""Workloads: the walk up, what is remembered, and what failures cost."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
+from exporter.model import OwnerReference, PodInfo
+from exporter.sources.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
+
+TEAM_KIND = {
+    "resources": [{"name": "pytorchjobs", "kind": "PyTorchJob"}, {"name": "pytorchjobs/status", "kind": "PyTorchJob"}]
+}
+
+
+class Api:
+    """Objects by path; a failure is raised."""
+
+    def __init__(self, objects: dict[str, Any]) -> None:
+        self.objects = objects
+        self.calls: list[str] = []
+        self.closed = False
+
+    async def get(self, path: str) -> Any:
+        self.calls.append(path)
+        await asyncio.sleep(0)
+        found = self.objects.get(path)
+        if isinstance(found, SourceError):
+            raise found
+        if found is None:
+            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}")
+        return found
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def owner(kind: str, name: str, api_version: str = "apps/v1", *, controls: bool = True) -> OwnerReference:
+    return OwnerReference(
+        api_version=api_version, kind=kind, name=name, uid=f"uid-{kind}-{name}", is_controller=controls
+    )
+
+
+def owned_by(kind: str, name: str, api_version: str = "apps/v1") -> dict[str, Any]:
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"u-{kind}-{name}", "controller": True}
+    return {"metadata": {"ownerReferences": [reference]}}
+
+
+def pod(*owners: OwnerReference, name: str = "p", uid: str = "1", **labels: str) -> PodInfo:
+    return PodInfo(namespace="ns", name=name, uid=uid, labels=labels, owners=owners)
+
+
+RS = "/apis/apps/v1/namespaces/ns/replicasets/web-abc"
+JOB = "/apis/batch/v1/namespaces/ns/jobs/train-1"
+NOTHING: dict[str, Any] = {"metadata": {}}
+ODD: dict[str, Any] = {"metadata": {"ownerReferences": "x"}}
+DEPLOYMENT = owned_by("Deployment", "web")
+ROLLOUT = owned_by("Rollout", "web", "argoproj.io/v1alpha1")
+CRON_JOB = owned_by("CronJob", "train", "batch/v1")
+
+
+@pytest.mark.parametrize(
+    ("of", "objects", "found", "calls"),
+    [
+        (pod(), {}, ("p", "Pod"), 0),
+        (pod(owner("Node", "n", "v1")), {}, ("p", "Pod"), 0),
+        (pod(owner("ConfigMap", "c", "v1", controls=False)), {}, ("p", "Pod"), 0),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: owned_by("Deployment", "web")}, ("web", "Deployment"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: NOTHING}, ("web-abc", "ReplicaSet"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: ROLLOUT}, ("web", "Rollout"), 1),
+        (pod(owner("StatefulSet", "db")), {}, ("db", "StatefulSet"), 0),
+        (pod(owner("DaemonSet", "agent")), {}, ("agent", "DaemonSet"), 0),
+        (pod(owner("Job", "train-1", "batch/v1")), {JOB: CRON_JOB}, ("train", "CronJob"), 1),
+        (pod(owner("Job", "train-1", "batch/v1")), {JOB: NOTHING}, ("train-1", "Job"), 1),
+        (
+            pod(owner("PyTorchJob", "llm", "kubeflow.org/v1")),
+            {"/apis/kubeflow.org/v1": TEAM_KIND, "/apis/kubeflow.org/v1/namespaces/ns/pytorchjobs/llm": NOTHING},
+            ("llm", "PyTorchJob"),
+            2,
+        ),
+        (
+            pod(owner("Job", "train-1", "batch/v1")),
+            {
+                JOB: owned_by("PyTorchJob", "llm", "kubeflow.org/v1"),
+                "/apis/kubeflow.org/v1": TEAM_KIND,
+                "/apis/kubeflow.org/v1/namespaces/ns/pytorchjobs/llm": owned_by("Pipeline", "all", "team.io/v1"),
+                "/apis/team.io/v1": {"resources": [{"name": "pipelines", "kind": "Pipeline"}]},
+                "/apis/team.io/v1/namespaces/ns/pipelines/all": NOTHING,
+            },
+            ("all", "Pipeline"),
+            5,
+        ),
+        # a label names it; the kind is what owns it
+        (pod(owner("ReplicaSet", "web-abc"), app="shop"), {RS: DEPLOYMENT}, ("shop", "Deployment"), 1),
+        (pod(team="x", app="shop"), {}, ("shop", "Pod"), 0),
+        # The nearest that is known, where nobody can say what is above it.
+        (pod(owner("ReplicaSet", "web-abc")), {RS: Unavailable("permission", "403")}, ("web-abc", "ReplicaSet"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {}, ("web-abc", "ReplicaSet"), 1),
+        (pod(owner("Odd", "o", "odd.io/v1")), {"/apis/odd.io/v1": {"resources": "none"}}, ("o", "Odd"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: ODD}, ("web-abc", "ReplicaSet"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: Malformed("garbage", "no JSON")}, ("web-abc", "ReplicaSet"), 1),
+    ],
+)  # fmt: skip
+async def test_the_walk(of: PodInfo, objects: dict[str, Any], found: tuple[str, str], calls: int) -> None:
+    api = Api(objects)
+    workloads = Workloads(api=api, labels=("app.kubernetes.io/name", "app"))
+    await asyncio.gather(*workloads.begin([of]))
+    known = workloads.of(of)
+    assert known
+    assert (known.name, known.kind) == found
+    assert len(api.calls) == calls
+    # again: nobody is asked
+    assert workloads.begin([of]) == ()
+    assert len(api.calls) == calls
+    await workloads.close()
+    assert api.closed
+
+
+async def test_a_circle_ends() -> None:
+    path = "/apis/batch/v1/namespaces/ns/jobs/"
+    api = Api({path + "a": owned_by("Job", "b", "batch/v1"), path + "b": owned_by("Job", "a", "batch/v1")})
+    workloads = Workloads(api=api)
+    of = pod(owner("Job", "a", "batch/v1"))
+    await asyncio.gather(*workloads.begin([of]))
+    known = workloads.of(of)
+    assert known
+    assert known.kind == "Job"
+    assert len(api.calls) < 5
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_what_is_known_is_kept_for_5_minutes_and_shown_while_it_is_asked_for_again() -> None:
+    clock = Clock()
+    api = Api({RS: owned_by("Deployment", "web")})
+    workloads = Workloads(api=api, clock=clock)
+    of = pod(owner("ReplicaSet", "web-abc"))
+    await asyncio.gather(*workloads.begin([of]))
+    clock.now = KEPT_SECONDS - 1
+    workloads.begin([of])
+    assert len(api.calls) == 1
+    clock.now = KEPT_SECONDS + 1
+    assert workloads.begin([of]) == (), "nobody waits for what is shown meanwhile"
+    assert workloads.of(of)
+    while len(api.calls) == 1:
+        await asyncio.sleep(0)
+    assert len(api.calls) == 2
+
+
+async def test_a_failure_is_tried_again_after_30_seconds() -> None:
+    clock = Clock()
+    api = Api({RS: Unavailable("permission", "403")})
+    workloads = Workloads(api=api, clock=clock)
+    of = pod(owner("ReplicaSet", "web-abc"))
+    await asyncio.gather(*workloads.begin([of]))
+    clock.now = FAILURE_KEPT_SECONDS - 1
+    workloads.begin([of])
+    assert len(api.calls) == 1
+    api.objects[RS] = owned_by("Deployment", "web")
+    clock.now = FAILURE_KEPT_SECONDS + 1
+    workloads.begin([of])
+    while (known := workloads.of(of)) is None or known.kind != "Deployment":
+        await asyncio.sleep(0)
+
+
+async def test_a_pod_that_was_made_anew_under_its_name_is_another() -> None:
+    api = Api({RS: owned_by("Deployment", "web")})
+    workloads = Workloads(api=api)
+    old, new = pod(owner("ReplicaSet", "web-abc")), pod(uid="2")
+    await asyncio.gather(*workloads.begin([old]))
+    assert workloads.of(new) is None
+    await asyncio.gather(*workloads.begin([new]))
+    known = workloads.of(new)
+    assert known
+    assert known.kind == "Pod"
+
+
+async def test_pods_of_one_replica_set_ask_once() -> None:
+    api = Api({RS: owned_by("Deployment", "web")})
+    workloads = Workloads(api=api)
+    pods = [pod(owner("ReplicaSet", "web-abc"), name=f"p{n}", uid=f"{n}") for n in range(500)]
+    await asyncio.gather(*workloads.begin(pods))
+    assert all(workloads.of(of) for of in pods)
+    assert len(api.calls) <= 8, "as many as are asked at once"
+
+
+async def test_10_000_pods_leave_4096() -> None:
+    workloads = Workloads(api=Api({}))
+    for start in range(0, 10_000, 1000):
+        pods = [pod(name=f"p{n}", uid=f"{n}") for n in range(start, start + 1000)]
+        await asyncio.gather(*workloads.begin(pods))
+        assert workloads.of(pods[-1])
+    assert len(workloads) == MOST_PODS == 4096
+    assert workloads.of(pod(uid="0")) is None
+    assert workloads.of(pod(uid="9999"))
+
+
+@pytest.mark.parametrize(
+    ("of", "found"),
+    [
+        (pod(), "Pod"),
+        (pod(owner("StatefulSet", "db")), "StatefulSet"),
+        (pod(owner("ReplicaSet", "web-abc")), None),
+        (pod(owner("Job", "train-1", "batch/v1")), None),
+    ],
+)
+async def test_without_an_api_what_pods_say_themselves_is_known_and_nothing_is_guessed(
+    of: PodInfo, found: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    workloads = Workloads(api=None)
+    await asyncio.gather(*workloads.begin([replace(of)]))
+    known = workloads.of(of)
+    assert (known and known.kind) == found
+    assert not caplog.records
