@@ -1,11 +1,12 @@
 """From a `Config` to the parts of the node role: sources, rules and policies."""
 
+import asyncio
 import re
 import ssl
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from exporter import __version__
@@ -18,7 +19,9 @@ from exporter.errors import ConfigError
 from exporter.files import read_structured
 from exporter.http_config import HttpConfig, read_http_config, read_secret
 from exporter.model import Health
+from exporter.parsers import Selector
 from exporter.sources.dcgm import DcgmSource
+from exporter.sources.discovery import Discovery
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet import KubeletSource
 from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
@@ -80,7 +83,7 @@ def page_sources(config: Config, instance: str, sources: Sources) -> tuple[PageS
     Raises:
         ConfigError: the file of --dcgm.http-config cannot be used.
     """
-    headers = (("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {instance}"))
+    headers = _headers(instance)
     http = http_config(config)
     urls = (
         sources.get(
@@ -104,6 +107,44 @@ def page_sources(config: Config, instance: str, sources: Sources) -> tuple[PageS
         for path in config.dcgm_files
     )
     return (*urls, *files)
+
+
+def _headers(instance: str) -> tuple[tuple[str, str], ...]:
+    return ("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {instance}")
+
+
+def discovery(config: Config, instance: str, sources: Sources) -> Discovery | None:
+    """What finds dcgm-exporter's pods; None without --dcgm.selector.
+
+    Raises:
+        ConfigError: the file of --dcgm.http-config cannot be used.
+    """
+    if not config.dcgm_selectors:
+        return None
+    return sources.get(
+        _discovery,
+        selectors=config.dcgm_selectors,
+        port=config.dcgm_port,
+        path=config.dcgm_path,
+        timeout_seconds=config.dcgm_timeout_seconds,
+        max_bytes=config.dcgm_max_bytes,
+        headers=_headers(instance),
+        http=http_config(config),
+    )
+
+
+def _discovery(
+    *,
+    selectors: tuple[Selector, ...],
+    port: int,
+    path: str,
+    on_health: OnHealth,
+    **settings: Any,  # noqa: ANN401
+) -> Discovery:
+    def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
+        return DcgmSource(name=name, url=url, places=places, on_health=on_health, **settings)
+
+    return Discovery(selectors=selectors, port=port, path=path, make=make)
 
 
 def http_config(config: Config) -> HttpConfig:

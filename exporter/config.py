@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigError
-from exporter.parsers import LABEL_SETS, Address
+from exporter.parsers import LABEL_SETS, MAX_PORT, Address, Selector
 from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 
 
@@ -29,6 +29,9 @@ class Config:
     kubelet_max_stale_seconds: float | None
     resources: tuple[str, ...]
     dcgm_urls: tuple[str, ...]
+    dcgm_selectors: tuple[Selector, ...]
+    dcgm_port: int
+    dcgm_path: str
     dcgm_files: tuple[str, ...]
     dcgm_file_max_age_seconds: float
     dcgm_timeout_seconds: float
@@ -90,6 +93,8 @@ def load(
     texts = _defaults()
     texts.update(_from_file(file or {}))
     texts.update(_from_environment(environ))
+    if environ.get("DCGM_HOST", "").strip():
+        texts.pop("dcgm.selector", None)
     texts.update({name: _Given(flag_of(name), tuple(values)) for name, values in flags.items()})
     value = {name: _parse(_BY_NAME[name], given) for name, given in texts.items()}
     names = value["labels.names"]
@@ -103,7 +108,10 @@ def load(
         kubelet_timeout_seconds=value["kubelet.timeout"],
         kubelet_max_stale_seconds=value.get("kubelet.max-stale"),
         resources=value["resources"],
-        dcgm_urls=value.get("dcgm.url", () if "dcgm.file" in value else (DEFAULT_DCGM_URL,)),
+        dcgm_urls=value.get("dcgm.url", () if value.keys() & {"dcgm.file", "dcgm.selector"} else (DEFAULT_DCGM_URL,)),
+        dcgm_selectors=value.get("dcgm.selector", ()),
+        dcgm_port=_dcgm_port(environ),
+        dcgm_path=_dcgm_path(environ),
         dcgm_files=value.get("dcgm.file", ()),
         dcgm_file_max_age_seconds=value["dcgm.file-max-age"],
         dcgm_timeout_seconds=value["dcgm.timeout"],
@@ -171,12 +179,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     found: dict[str, _Given] = {}
     host = environ.get("DCGM_HOST", "").strip()
     if host:
-        port = environ.get("DCGM_PORT", "").strip()
-        # Kubernetes' service links set DCGM_PORT=tcp://10.0.0.1:9400 where a service is called dcgm
-        port = port if port.isascii() and port.isdigit() else "9400"
-        path = environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics"
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        found["dcgm.url"] = _Given("DCGM_HOST", (f"http://{host}:{port}/{path.removeprefix('/')}",))
+        found["dcgm.url"] = _Given("DCGM_HOST", (f"http://{host}:{_dcgm_port(environ)}{_dcgm_path(environ)}",))
     api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
     if api:
         port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
@@ -192,6 +196,16 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
             values = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeatable else (text,)
             found[setting.name] = _Given(name, values)
     return found
+
+
+def _dcgm_port(environ: Mapping[str, str]) -> int:
+    """Kubernetes' service links set DCGM_PORT=tcp://10.0.0.1:9400 where a service is called dcgm: that is ignored."""
+    port = environ.get("DCGM_PORT", "").strip()
+    return int(port) if port.isascii() and port.isdigit() and 0 < int(port[:6]) <= MAX_PORT else 9400
+
+
+def _dcgm_path(environ: Mapping[str, str]) -> str:
+    return "/" + (environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics").removeprefix("/")
 
 
 def _from_file(file: Mapping[str, Any], prefix: str = "") -> dict[str, _Given]:

@@ -79,6 +79,7 @@ class PodInfo:
     labels: Mapping[str, str]
     owners: tuple[OwnerReference, ...] = ()
     phase: str = ""
+    ip: str = ""
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -21,12 +21,15 @@ from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
+from exporter.sources.discovery import Discovery
 from exporter.sources.kubernetes import MOST_SLICES
 from exporter.sources.pod_table import MOST_PODS
 from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
 from exporter.telemetry import Telemetry
 
 KUBELET_PATIENCE_SECONDS = 0.5
+DISCOVERY_PATIENCE_SECONDS = 5.0
+NOTHING_FOUND = "dcgm:discovery"
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 _NO_INVENTORY = Inventory()
 _NO_SUBJECTS: Mapping[Subject, int] = {}
@@ -58,8 +61,9 @@ class Node:
         self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book)
         self._kubelet = assemble.kubelet_source(config, self.sources)
         self._pages = assemble.page_sources(config, self.instance, self.sources)
+        self._discovery = assemble.discovery(config, self.instance, self.sources)
         self._inventory = assemble.inventory_source(config, self.sources)
-        self._needs_pods = pod_labels is not None
+        self._needs_pods = pod_labels is not None or self._discovery is not None
         # otherwise begun with the first scrape: by then the kubelet may have made its socket
         self._pods = (
             assemble.pods_source(config, self.sources)
@@ -120,9 +124,14 @@ class Node:
     async def _collect(self, wait_seconds: float | None) -> Snapshot:
         began = time.monotonic()
         call = self._kubelet.begin()
-        reads = tuple(source.begin() for source in self._pages)
         watched = self._begin_watches()
-        await asyncio.wait(reads, timeout=wait_seconds)
+        if watched and self._discovery:
+            # who is to be asked is not known before
+            await asyncio.wait(watched, timeout=_left(DISCOVERY_PATIENCE_SECONDS, wait_seconds, began))
+        page_sources = self._page_sources()
+        reads = tuple(source.begin() for source in page_sources)
+        if reads:
+            await asyncio.wait(reads, timeout=_left(None, wait_seconds, began))
         if call is not None:
             # Once owners are known, a scrape does not wait long for newer ones.
             patience = KUBELET_PATIENCE_SECONDS if self._kubelet.assignments else wait_seconds
@@ -133,21 +142,26 @@ class Node:
         waited = time.monotonic() - began
         health = {kubelet.NAME: _health_of(call, self._kubelet.health, waited) if call else self._kubelet.health}
         pages = []
-        for source, read in zip(self._pages, reads, strict=True):
+        for source, read in zip(page_sources, reads, strict=True):
             health[source.name] = _health_of(read, source.health, waited)
             if health[source.name].up:
                 # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
                 pages.append(source.page or read.result())
         inventory = self._inventory.refresh() if self._inventory else _NO_INVENTORY
         joined = self._join(tuple(pages), inventory)
+        names = tuple(source.name for source in page_sources)
         health |= self._other_health()
+        if self._discovery and not page_sources:
+            health[NOTHING_FOUND] = self._nothing_found(self._discovery, health.get(pods_api.NAME))
+            self.telemetry.note_health(NOTHING_FOUND, health[NOTHING_FOUND])
+            names = (NOTHING_FOUND,)
         snapshot = Snapshot(
             node=self.config.node_name,
             owners=self.current.owners,
             joined=joined,
             health=health,
             assignments_age_seconds=self._kubelet.age_seconds,
-            page_sources=tuple(source.name for source in self._pages),
+            page_sources=names,
             facts=Facts(
                 resources=self.config.resources,
                 outside=self._kubelet.outside,
@@ -199,6 +213,18 @@ class Node:
             self._pods = assemble.pods_source(self.config, self.sources)
         begun = (source.begin() for source in (self._pods, self._slices) if source is not None)
         return tuple(waiting for waiting in begun if waiting is not None)
+
+    def _page_sources(self) -> tuple[assemble.PageSource, ...]:
+        if self._discovery is None:
+            return self._pages
+        return (*self._pages, *self._discovery.update(self._pods.pods if self._pods else {}))
+
+    def _nothing_found(self, discovery: Discovery, pods: Health | None) -> Health:
+        looked_for = f"no running pod of node {self.config.node_name} with an address has {discovery} (--dcgm.selector)"
+        unknown = pods is not None and pods.up is False
+        return Health(
+            up=False, reason="missing", message=f"{looked_for}: {pods.message}" if pods and unknown else looked_for
+        )
 
     def _other_health(self) -> dict[str, Health]:
         """Of the sources that are not asked on every scrape."""

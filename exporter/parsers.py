@@ -49,7 +49,7 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_MAX_PORT = 65535
+MAX_PORT = 65535
 # sockaddr_un.sun_path holds 108 bytes with its closing NUL
 MAX_SOCKET_PATH_BYTES = 107
 
@@ -73,7 +73,7 @@ def positive_duration(text: str) -> float:
 def address(text: str) -> Address:
     """`:9400`, `127.0.0.1:9400`, `[::1]:9400`; port 0 is any free port."""
     host, separator, port = text.rpartition(":")
-    if not separator or not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
+    if not separator or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
         raise ValueError
     if host.startswith("[") and host.endswith("]"):
         host = str(ip_address(host[1:-1]))
@@ -87,7 +87,7 @@ def url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or re.search(r"\s", text):
         raise ValueError
-    if parts.port is not None and not 0 < parts.port <= _MAX_PORT:
+    if parts.port is not None and not 0 < parts.port <= MAX_PORT:
         raise ValueError
     return text if parts.path else parts._replace(path="/metrics").geturl()
 
@@ -160,6 +160,30 @@ def label_names(text: str) -> tuple[str, str, str]:
         if not _LABEL_NAME.fullmatch(name) or name.startswith("__") or name in DEVICE_LABELS or known_elsewhere:
             raise ValueError
     return names[0], names[1], names[2]
+
+
+Selector = tuple[tuple[str, str], ...]
+# how dcgm-exporter's own chart, NVIDIA's GPU operator and the operator's variant for DRA label its pods
+DCGM_EXPORTERS: tuple[Selector, ...] = (
+    (("app.kubernetes.io/name", "dcgm-exporter"),),
+    (("app", "nvidia-dcgm-exporter"),),
+    (("app", "nvidia-dcgm-exporter-dra"),),
+)
+_LABEL_KEY = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
+
+
+def selectors(text: str) -> tuple[Selector, ...]:
+    """`auto`, or labels that a pod must all have: `k=v` or `k:v`, comma-separated."""
+    if text == "auto":
+        return DCGM_EXPORTERS
+    found = []
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.replace(":", "=", 1).partition("="))
+        if "=" not in part.replace(":", "=", 1) or not _LABEL_KEY.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
+            raise ValueError
+        found.append((name, value))
+    return (tuple(found),)
 
 
 def one_of(*allowed: str) -> Parse:

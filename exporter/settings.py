@@ -21,6 +21,7 @@ from exporter.parsers import (
     positive_duration,
     positive_integer,
     regex,
+    selectors,
     socket_path,
     url,
 )
@@ -150,6 +151,14 @@ SETTINGS = (
         f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
         repeatable=True,
         metavar="URL",
+    ),
+    Setting(
+        name="dcgm.selector",
+        parse=selectors,
+        allowed="auto, or labels such as app=dcgm-exporter,tier=gpu",
+        help="Find dcgm-exporter's pods on this node by labels; auto knows the usual ones. DCGM_HOST wins over it.",
+        also_env="DCGM_LABELS",
+        metavar="auto|LABELS",
     ),
     Setting(
         name="dcgm.file",

@@ -270,9 +270,11 @@ class PodStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHASE_FIELD_NUMBER: _builtins.int
+    PODIP_FIELD_NUMBER: _builtins.int
     CONTAINERSTATUSES_FIELD_NUMBER: _builtins.int
     INITCONTAINERSTATUSES_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
+    podIP: _builtins.str
     @_builtins.property
     def containerStatuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
     @_builtins.property
@@ -281,12 +283,13 @@ class PodStatus(_message.Message):
         self,
         *,
         phase: _builtins.str = ...,
+        podIP: _builtins.str = ...,
         containerStatuses: _abc.Iterable[Global___ContainerStatus] | None = ...,
         initContainerStatuses: _abc.Iterable[Global___ContainerStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["containerStatuses", b"containerStatuses", "initContainerStatuses", b"initContainerStatuses", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containerStatuses", b"containerStatuses", "initContainerStatuses", b"initContainerStatuses", "phase", b"phase", "podIP", b"podIP"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

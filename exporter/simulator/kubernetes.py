@@ -179,7 +179,8 @@ def _pod(pod: Pod, node_name: str) -> Object:
         },
         "spec": {"nodeName": node_name},
         "status": {
-            "phase": "Running",
+            "phase": pod.phase,
+            "podIP": pod.ip,
             "containerStatuses": [
                 {"name": container.name, "containerID": container_id(pod, container.name)}
                 for container in pod.containers

@@ -31,7 +31,8 @@ def pod_message(pod: Pod) -> bytes:
             ownerReferences=owners if kind else [],
         ),
         status=messages.PodStatus(
-            phase="Running",
+            phase=pod.phase,
+            podIP=pod.ip,
             containerStatuses=[
                 messages.ContainerStatus(name=container.name, containerID=container_id(pod, container.name))
                 for container in pod.containers

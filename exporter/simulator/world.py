@@ -86,6 +86,8 @@ class Pod:
     name: str
     containers: tuple[Container, ...]
     uid: str = ""
+    ip: str = ""
+    phase: str = "Running"
     labels: tuple[tuple[str, str], ...] = ()
     owner: tuple[str, str] = ("", "")
 

@@ -41,8 +41,12 @@ class DcgmSource:
         on_health: Callable[[str, Health], None],
         headers: Sequence[tuple[str, str]] = (),
         http: HttpConfig = _NO_HTTP_CONFIG,
+        places: asyncio.Semaphore | None = None,
     ) -> None:
-        """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression."""
+        """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
+
+        `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
+        """
         self.name = name
         self.health = Health()
         self.page: Page | None = None  # the newest one
@@ -51,6 +55,7 @@ class DcgmSource:
         self._max_bytes = max_bytes
         self._on_health = on_health
         self._http = http
+        self._places = places or asyncio.Semaphore()
         # identity: on a node's own network compression costs more than it saves
         self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
         self._tls: ssl.SSLContext | None = None
@@ -79,7 +84,7 @@ class DcgmSource:
     async def _read(self) -> Page:
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(self._timeout_seconds), self._places:
                 body = await self._fetch()
             if body.count(b"\n") > MOST_LINES:
                 raise Malformed("oversize", f"more than {MOST_LINES} lines")

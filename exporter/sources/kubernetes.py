@@ -278,6 +278,7 @@ def read_pod(pod: Object) -> PodInfo:
             for owner in metadata.get("ownerReferences") or ()
         ),
         phase=status.get("phase", ""),
+        ip=status.get("podIP", ""),
         container_ids={
             container["name"]: container["containerID"]
             for statuses in ("initContainerStatuses", "containerStatuses")

@@ -48,6 +48,7 @@ def parse_pod(body: bytes) -> PodInfo:
             for owner in pod.metadata.ownerReferences
         ),
         phase=pod.status.phase,
+        ip=pod.status.podIP,
         container_ids={
             container.name: container.containerID
             for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)

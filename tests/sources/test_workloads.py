@@ -111,7 +111,7 @@ async def test_the_walk(of: PodInfo, objects: dict[str, Any], found: tuple[str, 
     assert known
     assert (known.name, known.kind) == found
     assert len(api.calls) == calls
-    # again: nobody is asked
+    # nobody is asked a second time
     assert workloads.begin([of]) == ()
     assert len(api.calls) == calls
     await workloads.close()
