@@ -6,6 +6,7 @@ Units stand in names (`_seconds`). `None` is unknown, never 0. Tuples, not lists
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 AddedLabels = tuple[tuple[str, str], ...]
 
@@ -281,8 +282,7 @@ class Health:
     last_success_at_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A row that goes out, taken apart: the family, what the sample is about, the labels it gained and its value."""
 
     family: bytes

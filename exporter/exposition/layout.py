@@ -47,6 +47,7 @@ class Layout:
     divided: Sequence[_Divided]
     shape: Shape
     attribute: Attribute
+    apart: dict[int, Sequence[tuple[Row, Rows]]]
     subjects: Mapping[Subject, int]
     sample_count: int
     rejected: dict[str, int]
@@ -65,8 +66,32 @@ class Layout:
             subjects=self.subjects,
             sample_count=self.sample_count,
             rejected=self.rejected,
-            cells=partial(take_apart, self.shape, self.attribute, values),
+            cells=partial(self.take_apart, values),
         )
+
+    def take_apart(self, values: Sequence[bytes], families: Container[bytes]) -> Iterator[Cell]:
+        """The rows of some families, one after the other, with what each says. Of two of one series both come.
+
+        Callers pass the same object for the same families: what it comes to is kept for the next page.
+        """
+        entries = self.apart.get(id(families))
+        if entries is None:
+            entries = self.apart[id(families)] = self._rows_of(families)
+        for entry, rows in entries:
+            series = entry.series
+            value = entry.value if entry.slot is None else values[entry.slot]
+            if rows.values is None:
+                for labels in rows.labels:
+                    yield Cell(series.name, series.subject, labels, value)
+            else:
+                # the same page again, so divided counters stay where they are
+                for labels, text in zip(rows.labels, rows.values(series.identity, value), strict=True):
+                    yield Cell(series.name, series.subject, labels, text)
+
+    def _rows_of(self, families: Container[bytes]) -> list[tuple[Row, Rows]]:
+        entries = [entry for entry in self.shape.entries if isinstance(entry, Row) and entry.series.name in families]
+        added = self.attribute([(entry.series.name, entry.series.subject) for entry in entries])
+        return list(zip(entries, added, strict=True))
 
 
 def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one loop without calls, for speed
@@ -122,25 +147,11 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one l
         divided=divided,
         shape=shape,
         attribute=attribute,
+        apart={},
         subjects=shape.subjects,
         sample_count=len(seen),
         rejected={str(reason): count for reason, count in rejected.items()},
     )
-
-
-def take_apart(
-    shape: Shape, attribute: Attribute, values: Sequence[bytes], families: Container[bytes]
-) -> Iterator[Cell]:
-    """The rows of some families, one after the other, with what each says. Of two of one series both come."""
-    entries = [entry for entry in shape.entries if isinstance(entry, Row) and entry.series.name in families]
-    added = attribute([(entry.series.name, entry.series.subject) for entry in entries])
-    for entry, rows in zip(entries, added, strict=True):
-        series = entry.series
-        value = entry.value if entry.slot is None else values[entry.slot]
-        # the same page again, so divided counters stay where they are
-        texts = rows.values(series.identity, value) if rows.values else (value,) * len(rows.labels)
-        for labels, text in zip(rows.labels, texts, strict=True):
-            yield Cell(series.name, series.subject, labels, text)
 
 
 def _value_of_shape(entry: Row, rows: Rows, labels: Labels) -> bytes:

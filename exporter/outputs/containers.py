@@ -61,20 +61,23 @@ _FAMILIES = {name.encode(): known for name, known in FIELDS.items() if known.jso
 _NOBODY = Owner(namespace="", pod="", container="")
 # JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
 _EXACT = 2**53
+_USUAL = 2**31 - 16
 
 Row = dict[str, Any]
 
 
 def number(text: bytes, field: Field) -> int | float | None:
     """A sample's value in its field's unit; None for NaN, infinities and DCGM's values for "not supported"."""
-    if not is_amount(text):
+    value = float(text)
+    # DCGM's "not supported" are larger than this; NaN is not in between either
+    if not -_USUAL < value < _USUAL and not is_amount(text):
         return None
-    # in decimals where the unit is another: 0.57 times 100 is to be 57
-    same = field.times == field.per == 1
-    value = float(text) if same else float(Decimal(text.decode()) * field.times / field.per)
-    if not isfinite(value):
-        return None
-    return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if not field.times == field.per == 1:
+        # in decimals: 0.57 times 100 is to be 57
+        value = float(Decimal(text.decode()) * field.times / field.per)
+        if not isfinite(value):
+            return None
+    return int(value) if value.is_integer() and -_EXACT < value < _EXACT else value
 
 
 def rows(snapshot: Snapshot) -> list[Row]:
@@ -84,16 +87,19 @@ def rows(snapshot: Snapshot) -> list[Row]:
     devices = {device.key: device for device in seen_devices(snapshot)}
     parents = {key.uuid for key in devices if key.instance}
     values: dict[DeviceKey, dict[tuple[Owner, bool], dict[str, int | float | None]]] = {key: {} for key in devices}
-    for cell in snapshot.joined.cells(_FAMILIES):
-        of_device = values.get(cell.subject.key)
-        if of_device is None:
-            continue
-        held_by = _owner(cell.labels, cell.subject, snapshot.facts.label_names)
-        metrics = of_device.setdefault(held_by, {})
-        field = _FAMILIES[cell.family]
+    # by the objects themselves: all rows of a device and owner share them
+    rows_of: dict[tuple[int, int], dict[str, int | float | None]] = {}
+    for family, subject, labels, value in snapshot.joined.cells(_FAMILIES):
+        metrics = rows_of.get((id(subject), id(labels)))
+        if metrics is None:
+            held_by = _owner(labels, subject, snapshot.facts.label_names)
+            # what is no device has a row too, and nobody looks at it
+            metrics = values.get(subject.key, {}).setdefault(held_by, {})
+            rows_of[id(subject), id(labels)] = metrics
+        field = _FAMILIES[family]
         # of two names of one measurement, and of two rows that are alike, the first that says something
         if metrics.get(field.json) is None:
-            metrics[field.json] = number(cell.value, field)
+            metrics[field.json] = number(value, field)
     read_at = _rfc3339(snapshot.read_at_seconds)
     found = []
     for key, device in devices.items():

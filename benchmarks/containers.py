@@ -1,0 +1,99 @@
+"""/container/metrics: rows of JSON a second, against prometheus_client's parser; the CPU of a request."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.join import owners_of
+from benchmarks.scrape import Process, peers
+from benchmarks.table import Row, median_seconds
+from exporter.attribution.fields import FIELDS
+from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.exposition.join import Joiner
+from exporter.model import DeviceKey, Health, Owners, Snapshot
+from exporter.outputs import containers
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.world import World
+
+REQUESTS = 1000
+
+
+def with_the_library(page: str, owners: Owners) -> str:
+    """What one would write with prometheus_client."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            known = FIELDS.get(sample.name)
+            if known is None or not known.json:
+                continue
+            key = (sample.labels.get("UUID", ""), sample.labels.get("GPU_I_ID", ""))
+            row = rows.get(key)
+            if row is None:
+                held = owners.of(DeviceKey(uuid=key[0], instance=key[1]))
+                row = rows[key] = {
+                    **dict.fromkeys(containers.METRICS),
+                    "device_uuid": key[0],
+                    "device_id": sample.labels.get("gpu", ""),
+                    "model_name": sample.labels.get("modelName", ""),
+                    "pod": held[0].owner.pod if held else "",
+                }
+            row[known.json] = sample.value * known.times / known.per
+    return json.dumps(list(rows.values()))
+
+
+def run() -> list[Row]:
+    world = World(gpus=8, seed=1)
+    dcgm = SimulatedDcgm(world)
+    pages = [dcgm.page().encode(), dcgm.page().encode()]
+    policy, owners = LabelPolicy(), owners_of(world)
+    attribution = Attribution(owners, policy)
+    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+
+    def render() -> bytes:
+        pages.reverse()
+        made = containers.render(
+            Snapshot(
+                node="n",
+                owners=owners,
+                joined=joiner.join(pages[:1], attribution),
+                health={"kubelet": Health(up=True)},
+                assignments_age_seconds=0.0,
+                read_at_seconds=0.0,
+            ),
+            {},
+        )
+        assert made
+        return made
+
+    count = len(json.loads(render()))
+    ours = median_seconds(render, rounds=500)
+    theirs = median_seconds(lambda: with_the_library(pages[0].decode(), owners), rounds=40)
+    return [
+        Row(
+            f"JSON, {count} rows from a page of 8 GPUs",
+            f"{count / ours:.0f} rows a second ({ours * 1e3:.2f} ms)",
+            "",
+            count / ours,
+        ),
+        Row("the same with prometheus_client's parser / JSON", f"{theirs / ours:.0f} times", "", theirs / ours),
+        *_requests(),
+    ]
+
+
+def _requests() -> Iterator[Row]:
+    """Requests that follow each other, all within --kubelet.max-age of one kubelet call or another."""
+    with peers() as (_, _, exporter):
+        for path in ("/container/metrics", "/gpu/metrics"):
+            exporter.path = path
+            yield Row(f"CPU of a request to {path} after another", f"{_cpu(exporter) * 1e3:.2f} ms", "", 0.0)
+
+
+def _cpu(exporter: Process) -> float:
+    for _ in range(100):
+        exporter.scrape()
+    before = exporter.cpu_seconds()
+    for _ in range(REQUESTS):
+        exporter.scrape()
+    return (exporter.cpu_seconds() - before) / REQUESTS
