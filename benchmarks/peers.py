@@ -1,18 +1,22 @@
 """The processes that the exporter is measured beside: a simulated node that costs little, and a bare proxy.
 
-python -m benchmarks.peers node SOCKET     page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change
+python -m benchmarks.peers node SOCKET [mig]
+                                           page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change;
+                                           mig: 16 GPUs in 112 instances and 60 families instead of 8 GPUs and 25
 python -m benchmarks.peers proxy URL       passes URL's page on, on a free port (printed)
 """
 
 import asyncio
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
 from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.families import FAMILIES
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.world import World
 
@@ -25,9 +29,10 @@ async def serve(app: web.Application) -> None:
     await asyncio.Event().wait()
 
 
-async def node(socket: Path) -> None:
-    world = World(gpus=8, seed=1)
-    dcgm = SimulatedDcgm(world)
+async def node(socket: Path, *, mig: bool) -> None:
+    world = World(gpus=16, mig=16, seed=1) if mig else World(gpus=8, seed=1)
+    more = [replace(found, name=f"{found.name}_{n}", newer="") for n in range(2) for found in FAMILIES]
+    dcgm = SimulatedDcgm(world, families=(*FAMILIES, *more)[:60] if mig else FAMILIES)
     pages = [dcgm.page().encode() for _ in range(20)]  # made beforehand: the page's making is not what is measured
     kubelet = SimulatedKubelet(socket, lambda: world.pods)
     await kubelet.start()
@@ -55,4 +60,4 @@ async def proxy(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(node(Path(sys.argv[2])) if sys.argv[1] == "node" else proxy(sys.argv[2]))
+    asyncio.run(node(Path(sys.argv[2]), mig="mig" in sys.argv) if sys.argv[1] == "node" else proxy(sys.argv[2]))

@@ -148,10 +148,8 @@ class Guard:
         self._writing_bytes += size
         try:
             async with asyncio.timeout(WRITE_SECONDS):
-                writer = await response.prepare(request)
+                await response.prepare(request)
                 await response.write_eof()
-                if writer is not None:
-                    await writer.drain()
         except TimeoutError:
             self._cut_off(transport)
         except ConnectionError:

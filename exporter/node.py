@@ -306,4 +306,7 @@ def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, wa
     if isinstance(error, SourceError):
         return replace(last, up=False, reason=error.reason, message=str(error))
     result = read.result()
-    return result if isinstance(result, Health) else replace(last, up=True, reason="", message="")
+    if isinstance(result, Health):
+        return result
+    # most often the last look is this one
+    return last if last.up else replace(last, up=True, reason="", message="")

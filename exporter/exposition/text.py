@@ -1,6 +1,7 @@
 """Writing the text format: label values, label lists, and whole families of the exporter's own."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -34,14 +35,19 @@ def render_labels(labels: Labels) -> bytes:
 
 def render_family(name: str, kind: str, help_text: str, samples: Iterable[tuple[Labels, float]]) -> bytes:
     """A whole family; nothing where there are no samples. `help_text` is our own: one line, no backslashes."""
-    lines = [b"%b%b %b\n" % (name.encode(), _braces(labels), _number(value)) for labels, value in samples]
-    if not lines:
-        return b""
-    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode() + b"".join(lines)
+    lines = [b"%b %b\n" % (_series(name, labels), _number(value)) for labels, value in samples]
+    return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 
 
-def _braces(labels: Labels) -> bytes:
-    return b"{%b}" % render_labels(labels) if labels else b""
+# The exporter's own families end every scrape's page: what of them does not move is written once.
+@lru_cache(maxsize=256)
+def _head(name: str, kind: str, help_text: str) -> bytes:
+    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode()
+
+
+@lru_cache(maxsize=1024)
+def _series(name: str, labels: Labels) -> bytes:
+    return b"%b{%b}" % (name.encode(), render_labels(labels)) if labels else name.encode()
 
 
 def _number(value: float) -> bytes:
