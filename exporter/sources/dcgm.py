@@ -86,7 +86,7 @@ class DcgmSource:
         try:
             async with asyncio.timeout(self._timeout_seconds), self._places:
                 body = await self._fetch()
-            if body.count(b"\n") > MOST_LINES:
+            if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
                 raise Malformed("oversize", f"more than {MOST_LINES} lines")
             if not has_sample(body):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")

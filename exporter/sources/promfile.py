@@ -106,7 +106,7 @@ class PromFileSource:
             return None
         if body and not body.endswith(b"\n"):
             return None
-        if body.count(b"\n") > MOST_LINES:
+        if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
             raise Malformed("oversize", f"{self._path} has more than {MOST_LINES} lines")
         if not has_sample(body):
             raise Malformed("no_samples", f"{self._path} has not one valid sample")
