@@ -21,7 +21,7 @@ from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
-from exporter.sources.discovery import Discovery
+from exporter.sources.discovery import MOST_FOUND, Discovery
 from exporter.sources.kubernetes import MOST_SLICES
 from exporter.sources.pod_table import MOST_PODS
 from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
@@ -200,7 +200,8 @@ class Node:
 
     def _show_bounds(self) -> None:
         bound = self.telemetry.bound
-        bound("series", MOST_LINES * max(1, len(self._pages)), lambda: self._joiner.series)
+        pages = len(self._pages) + (MOST_FOUND if self._discovery else 0)
+        bound("series", MOST_LINES * pages, lambda: self._joiner.series)
         bound("assignments", kubelet.MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
         bound("divided_counters", MOST_SERIES, lambda: self.current.book.series)
         bound("resourceslices", MOST_SLICES, lambda: self._slices.count if self._slices else 0)

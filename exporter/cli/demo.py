@@ -106,6 +106,7 @@ def _say_what_to_open(addresses: Iterable[Address]) -> None:
 A simulated GPU node is running; pods come and go every {STEP_SECONDS:g} s.
 
   curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    GPU metrics with their pods
+  curl -s localhost:{port}/container/metrics                 the same by container, as JSON
   curl -s localhost:{port}/metrics/nodes                     which pod holds which GPU
   http://localhost:{port}/                                   everything else
 
