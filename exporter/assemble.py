@@ -60,7 +60,7 @@ class Sources:
     def get(self, make: Callable[..., S], **settings: Hashable) -> S:
         """The source that `make` made of these settings before, or else makes now."""
         key = (make, *sorted(settings.items()))
-        source: S = self.made.get(key) or self._before.get(key) or make(**settings, on_health=self._on_health)  # type: ignore[assignment]
+        source: S = self.made.get(key) or self._before.get(key) or make(**settings, on_health=self._on_health)  # type: ignore[assignment] # a key names its type
         self.made[key] = source
         return source
 
@@ -139,7 +139,7 @@ def _discovery(
     port: int,
     path: str,
     on_health: OnHealth,
-    **settings: Any,  # noqa: ANN401
+    **settings: Any,  # noqa: ANN401 - what every DcgmSource is given
 ) -> Discovery:
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
         return DcgmSource(name=name, url=url, places=places, on_health=on_health, **settings)
@@ -287,7 +287,7 @@ def _workloads(
     url: str = "",
     token_file: str = "",
     ca_file: str = "",
-    node_name: str = "",  # noqa: ARG001
+    node_name: str = "",  # noqa: ARG001 - an object's path does not need it
 ) -> Workloads:
     api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file) if url else None
     return Workloads(api=api, labels=labels)

@@ -1,9 +1,24 @@
-"""Reading the files that flags name: YAML, of which JSON is a part."""
+"""The files that flags name: reading YAML, of which JSON is a part, and seeing that one has changed."""
 
 import json
+import os
 from pathlib import Path
 
 from exporter.errors import ConfigError
+
+Identity = tuple[int, int, int, int]
+
+
+def identity_of(path: str) -> Identity | None:
+    """What tells a file from what was there before: device, inode, size, time of change (ns). None: there is none.
+
+    Symbolic links are followed: a ConfigMap or a Secret changes by one of them.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - one system call, also on every scrape
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_structured(path: str, flag: str) -> object:

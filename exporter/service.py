@@ -7,7 +7,6 @@ notices a good one.
 
 import asyncio
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from exporter import __version__, assemble, telemetry
 from exporter.config import Config
 from exporter.errors import ConfigError
+from exporter.files import Identity, identity_of
 from exporter.guard import Guard
 from exporter.model import Snapshot
 from exporter.node import Node
@@ -30,7 +30,6 @@ from exporter.web import build_app
 LOOK_EVERY_SECONDS = 2.0
 
 Reread = Callable[[], Config]
-Identity = tuple[int, int, int, int]
 
 
 class Service:
@@ -140,20 +139,12 @@ class Service:
     def _look(self) -> dict[str, Identity | None]:
         """What the files of the configuration are now."""
         tls = self._web.config.tls
-        return {path: _identity(path) for path in (*self._named, *(tls.files if tls else ()))}
+        return {path: identity_of(path) for path in (*self._named, *(tls.files if tls else ()))}
 
 
 def _check_stays(new: Config, old: Config) -> None:
     if new.listen_addresses != old.listen_addresses:
         raise ConfigError("--web.listen-address cannot change while the exporter runs: restart it")
-
-
-def _identity(path: str) -> Identity | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - one system call; a ConfigMap's symbolic links are followed
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 async def serve(

@@ -1,5 +1,6 @@
 """--dcgm.http-config: an upstream behind TLS, passwords and tokens; and that no secret is shown anywhere."""
 
+import asyncio
 import base64
 import json
 import os
@@ -210,8 +211,6 @@ async def test_no_secret_is_shown(start: Start, upstream: Upstream, simulated: S
         command = [sys.executable, "-m", "exporter", "doctor", f"--bundle={bundle}", f"--dcgm.url={dcgm_url}", *flags]
         command += [f"--kubelet.socket={simulated.socket}", f"--web.config.file={web_config}", "--log.level=debug"]
         ran = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
-        import asyncio  # noqa: PLC0415
-
         shown, _ = await asyncio.to_thread(ran.communicate)
         with tarfile.open(bundle) as archive:
             names = archive.getnames()

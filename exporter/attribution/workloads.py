@@ -3,7 +3,7 @@
 Pure: what has to be asked for comes in as an answer (sources/workloads.py asks).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.model import OwnerReference, PodInfo
@@ -25,6 +25,21 @@ class Workload:
 
     name: str
     kind: str
+
+
+def read_owners(listed: object) -> tuple[OwnerReference, ...]:
+    """metadata.ownerReferences of an object as JSON; what is no reference is none."""
+    return tuple(
+        OwnerReference(
+            api_version=str(owner.get("apiVersion", "")),
+            kind=str(owner.get("kind", "")),
+            name=str(owner.get("name", "")),
+            uid=str(owner.get("uid", "")),
+            is_controller=bool(owner.get("controller")),
+        )
+        for owner in (listed if isinstance(listed, list) else ())
+        if isinstance(owner, Mapping)
+    )
 
 
 def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:

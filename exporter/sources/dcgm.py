@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import os
 import ssl
 import time
 import zlib
@@ -13,6 +12,7 @@ import aiohttp
 
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.exposition.join import MOST_LINES, has_sample
+from exporter.files import identity_of
 from exporter.http_config import HttpConfig, read_secret
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
@@ -165,7 +165,7 @@ class DcgmSource:
         """Made anew when one of its files has changed; a new context is a new connection."""
         if not self._url.startswith("https:"):
             return True
-        made_of = [_identity(path) for path in self._http.tls.files]
+        made_of = [identity_of(path) for path in self._http.tls.files]
         if self._tls is None or made_of != self._tls_made_of:
             self._tls, self._tls_made_of = client_context(self._http.tls, FLAG), made_of
         return self._tls
@@ -224,14 +224,6 @@ def _why_no_tls(error: aiohttp.ClientSSLError) -> str:
     certificate = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
     reason = certificate.verify_message if isinstance(certificate, ssl.SSLCertVerificationError) else ""
     return reason or _one_line(error)
-
-
-def _identity(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - one system call; a Secret's symbolic links are followed
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _one_line(error: Exception) -> str:

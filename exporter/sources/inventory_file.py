@@ -1,12 +1,11 @@
 """The inventory of the node's GPUs from a file (`--inventory.file`), read again when it changes."""
 
-import os
 import time
 from collections.abc import Callable
 
 from exporter.attribution.inventory import read_inventory
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
-from exporter.files import read_structured
+from exporter.files import identity_of, read_structured
 from exporter.model import Health, Inventory
 from exporter.sources.attempt import health_after
 
@@ -26,7 +25,7 @@ class InventoryFile:
         self.health = Health()
         self._path = path
         self._on_health = on_health
-        self._read_as = self._look()
+        self._read_as = identity_of(self._path)
         self.inventory = self._read()
         self._note(None, time.monotonic())
 
@@ -35,7 +34,7 @@ class InventoryFile:
 
     def refresh(self) -> Inventory:
         """What is in force: the file's content, read if it changed since. The same object as long as it did not."""
-        found = self._look()
+        found = identity_of(self._path)
         if found != self._read_as:
             self._read_as = found
             started = time.monotonic()
@@ -51,13 +50,6 @@ class InventoryFile:
     def _note(self, error: SourceError | None, started: float) -> None:
         self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=time.time())
         self._on_health(self.name, self.health)
-
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            status = os.stat(self._path)  # noqa: PTH116 - one system call; a ConfigMap's symbolic links are followed
-        except OSError:
-            return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self) -> Inventory:
         content = read_structured(self._path, FLAG)

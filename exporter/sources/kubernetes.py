@@ -16,8 +16,9 @@ from typing import Any
 import aiohttp
 
 from exporter.attribution.claims import devices_of
+from exporter.attribution.workloads import read_owners
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.model import Health, OwnerReference, PodInfo, ResourceSlice, SliceDevice
+from exporter.model import Health, PodInfo, ResourceSlice, SliceDevice
 from exporter.sources.pod_table import PodTable
 from exporter.sources.watch import Watch
 
@@ -267,16 +268,7 @@ def read_pod(pod: Object) -> PodInfo:
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         labels=dict(metadata.get("labels") or {}),
-        owners=tuple(
-            OwnerReference(
-                api_version=owner.get("apiVersion", ""),
-                kind=owner.get("kind", ""),
-                name=owner.get("name", ""),
-                uid=owner.get("uid", ""),
-                is_controller=bool(owner.get("controller")),
-            )
-            for owner in metadata.get("ownerReferences") or ()
-        ),
+        owners=read_owners(metadata.get("ownerReferences")),
         phase=status.get("phase", ""),
         ip=status.get("podIP", ""),
         container_ids={

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from exporter.attribution.workloads import MOST_STEPS, Workload, controller, is_top, workload
+from exporter.attribution.workloads import MOST_STEPS, Workload, controller, is_top, read_owners, workload
 from exporter.errors import SourceError, Unsupported
 from exporter.model import OwnerReference, PodInfo
 from exporter.telemetry import log
@@ -149,7 +149,8 @@ class Workloads:
             base = "/api/v1" if owner.api_version == "v1" else f"/apis/{owner.api_version}"
             plural = await self._plural(base, owner.kind)
             found = await self._api.get(f"{base}/namespaces/{namespace}/{plural}/{owner.name}")
-        above = controller(_owners(found))
+        metadata = found.get("metadata")
+        above = controller(read_owners(metadata.get("ownerReferences")) if isinstance(metadata, Mapping) else ())
         self._controllers.put(owner.uid, above, KEPT_SECONDS)
         return above
 
@@ -184,20 +185,3 @@ _PLURALS = {("/apis/apps/v1", "ReplicaSet"): "replicasets", ("/apis/batch/v1", "
 
 def _key(pod: PodInfo) -> Hashable:
     return pod.uid or (pod.namespace, pod.name)
-
-
-def _owners(found: Mapping[str, Any]) -> tuple[OwnerReference, ...]:
-    """metadata.ownerReferences of any object as JSON."""
-    metadata = found.get("metadata")
-    listed = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
-    return tuple(
-        OwnerReference(
-            api_version=str(owner.get("apiVersion", "")),
-            kind=str(owner.get("kind", "")),
-            name=str(owner.get("name", "")),
-            uid=str(owner.get("uid", "")),
-            is_controller=bool(owner.get("controller")),
-        )
-        for owner in (listed if isinstance(listed, list) else ())
-        if isinstance(owner, Mapping)
-    )

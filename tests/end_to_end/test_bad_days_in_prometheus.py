@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import time
 import urllib.parse
@@ -90,8 +91,6 @@ def job(name: str, base: str, **more: Any) -> dict[str, Any]:
 
 
 async def test_no_scrape_is_missing_and_no_series_changes_its_name_across_restarts(tmp_path: Path) -> None:
-    import signal  # noqa: PLC0415
-
     async with a_lab({}) as lab, prometheus(tmp_path, job("gpu", lab.base)) as server:
         await server.until("DCGM_FI_DEV_POWER_USAGE")
         began = time.monotonic()
