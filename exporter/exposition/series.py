@@ -19,21 +19,25 @@ IsOwnerLabel = Callable[[str], bool]
 class Series:
     """One series as it came, cut where labels are added.
 
-    `whole` is name and labels as they came. `open` is the same without the closing brace and without the labels that
-    say who owns the device (those are written anew), ready for a label to follow; `bare` is `open` closed again.
+    `open` is name and labels as they came, but without the closing brace and without the labels that say who owns the
+    device (those are written anew), ready for a label to follow; `bare` is the same closed again.
     `identity` is the same for two series exactly if Prometheus would take them for one, the owner's labels aside.
     `subject` is one object for all series of one device. `le_is_number` and `quantile_is_number`
     are False where a label of that name is no number, which promtool refuses in histograms and summaries.
     """
 
     name: bytes
-    whole: bytes
     open: bytes
-    bare: bytes
+    as_came: bytes  # where closing `open` would not give what came; otherwise b""
     identity: bytes
     subject: Subject
     le_is_number: bool
     quantile_is_number: bool
+
+    @property
+    def bare(self) -> bytes:
+        """Name and labels, when nobody's labels are added."""
+        return self.as_came or self.open.removesuffix(b",") + b"}"
 
 
 class SeriesReader:
@@ -57,9 +61,8 @@ class SeriesReader:
             bare = before_brace + b"}" if kept else line.name
         return Series(
             name=line.name,
-            whole=line.series,
             open=before_brace + b"," if kept else before_brace,
-            bare=bare,
+            as_came=b"" if bare == before_brace + b"}" and kept else bare,
             identity=identity_of(line.name, kept),
             subject=subjects.setdefault(subject, subject),
             le_is_number=is_value(labels.get(b"le", b"0")),
