@@ -52,7 +52,7 @@ def image() -> str:
         built = subprocess.run(
             [ROOT / "tests" / "build-image", FOLDER, IMAGE], capture_output=True, text=True, check=False
         )
-        # buildah and podman start themselves anew from a sealed copy in memory, which now and then fails on a busy machine
+        # buildah and podman start themselves anew from a sealed copy in memory; on a busy machine that can fail
         if "sealing memfd copy" not in built.stdout + built.stderr:
             break
     assert built.returncode == 0, built.stdout + built.stderr
