@@ -60,7 +60,9 @@ class Sources:
     def get(self, make: Callable[..., S], **settings: Hashable) -> S:
         """The source that `make` made of these settings before, or else makes now."""
         key = (make, *sorted(settings.items()))
-        source: S = self.made.get(key) or self._before.get(key) or make(**settings, on_health=self._on_health)  # type: ignore[assignment] # a key names its type
+        known = self.made.get(key, self._before.get(key))
+        # not by its truth: a source that knows nothing yet may be empty
+        source: S = make(**settings, on_health=self._on_health) if known is None else known  # type: ignore[assignment] # a key names its type
         self.made[key] = source
         return source
 
