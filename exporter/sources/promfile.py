@@ -45,6 +45,7 @@ class PromFileSource:
         self._clock = clock
         self._flight = SingleFlight(self._read)
         self._read_as: os.stat_result | None = None
+        self._age_when_read = self._read_at = 0.0
 
     async def close(self) -> None:
         """End the read in flight."""
@@ -92,7 +93,7 @@ class PromFileSource:
         """The page; None while the file changes in place."""
         with self._path.open("rb") as file:
             before = os.fstat(file.fileno())
-            age = self._clock() - before.st_mtime
+            age = self._age_of(before)
             if age > self._max_age_seconds:
                 raise Unavailable("stale", f"{self._path} was last written {age:.0f} s ago: is its writer running?")
             if self.page is not None and self._read_as is not None and _same(self._read_as, before):
@@ -112,7 +113,14 @@ class PromFileSource:
             raise Malformed("no_samples", f"{self._path} has not one valid sample")
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime)
         self._read_as = before
+        self._age_when_read, self._read_at = age, time.monotonic()
         return self.page
+
+    def _age_of(self, status: os.stat_result) -> float:
+        """Seconds since the file was written. Of one that is known, by a clock that never steps."""
+        if self._read_as is not None and _same(self._read_as, status):
+            return self._age_when_read + time.monotonic() - self._read_at
+        return max(0.0, self._clock() - status.st_mtime)
 
 
 def _same(one: os.stat_result, other: os.stat_result) -> bool:

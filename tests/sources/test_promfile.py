@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from exporter.errors import SourceError
+from exporter.errors import SourceError, Unavailable
 from exporter.sources.promfile import PromFileSource
 
 PAGE = b'dcgm_gpu_temp{gpu="0",uuid="GPU-1"} 33\n'
@@ -99,3 +100,27 @@ async def test_a_file_that_is_written_in_place_is_served_once_it_rests(source: P
     await asyncio.sleep(0.01)
     assert (await source.begin()).body == b"".join(rows)
     await writing
+
+
+async def test_a_clock_that_steps_makes_no_known_file_old(tmp_path: Path) -> None:
+    path = tmp_path / "dcgm.prom"
+    path.write_text('a{UUID="GPU-1"} 1\n')
+    then = time.time() - 5
+    os.utime(path, (then, then))
+    steps = [0.0]
+    source = PromFileSource(
+        path=str(path),
+        max_age_seconds=60,
+        max_bytes=1000,
+        on_health=lambda *_: None,
+        clock=lambda: time.time() + steps[-1],
+    )
+    page = await source.begin()
+    for step in (3600.0, -3600.0):
+        steps.append(step)
+        assert await source.begin() is page
+    # one that is not known yet is as old as the clock says
+    steps.append(3600.0)
+    os.utime(path, (then + 1, then + 1))
+    with pytest.raises(Unavailable):
+        await source.begin()
