@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from exporter import assemble
 from exporter.attribution.current import CurrentOwners
+from exporter.attribution.labels import Attribution
 from exporter.attribution.owners import Unmatched, read_assignment
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.config import Config
 from exporter.errors import SourceError
-from exporter.exposition.join import MOST_LINES, Joiner, Reading
+from exporter.exposition.join import MOST_LINES, Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
@@ -81,7 +82,6 @@ class Node:
             is_owner_label=policy.is_owner_label,
             wanted=assemble.family_filter(config.families_allow, config.families_deny),
         )
-        self._reading: Reading | None = None
         self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
         self._noted: Owners | None = None
@@ -243,25 +243,28 @@ class Node:
 
     def _join(self, pages: tuple[Page, ...], inventory: Inventory) -> JoinedPage | None:
         """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once."""
-        same_pages = bool(pages) and _same(self._joined_from[1:], pages)
-        if not same_pages:
-            bodies = [with_gpu_health(page.body) if self._adds_gpu_health else page.body for page in pages]
-            self._reading = self._joiner.read(bodies) if pages else None
-        reading = self._reading
-        attribution = self.current.update(
-            self._kubelet.assignments,
-            reading.subjects if reading else _NO_SUBJECTS,
-            inventory=inventory,
-            slices=self._slices.devices if self._slices else _NO_SLICES,
-            pods=self._pods.pods if self._pods else None,
-        )
-        if reading is None:
+
+        def attribution_for(subjects: Mapping[Subject, int]) -> Attribution:
+            return self.current.update(
+                self._kubelet.assignments,
+                subjects,
+                inventory=inventory,
+                slices=self._slices.devices if self._slices else _NO_SLICES,
+                pods=self._pods.pods if self._pods else None,
+            )
+
+        if not pages:
+            attribution_for(_NO_SUBJECTS)
             self._joined, self._joined_from = None, ()
-        elif not _same(self._joined_from, (attribution, *pages)):
-            self._joined = self._joiner.write(reading, attribution)
-            self._joined_from = (attribution, *pages)
-            if not same_pages:
-                self.telemetry.count_rejected(self._joined.rejected)
+            return None
+        same_pages = _same(self._joined_from[1:], pages)
+        if self._joined and same_pages and attribution_for(self._joined.subjects) is self._joined_from[0]:
+            return self._joined
+        bodies = [with_gpu_health(page.body) if self._adds_gpu_health else page.body for page in pages]
+        self._joined = self._joiner.join_for(bodies, attribution_for)
+        self._joined_from = (self.current.attribution, *pages)
+        if not same_pages:
+            self.telemetry.count_rejected(self._joined.rejected)
         return self._joined
 
     def _note(self, snapshot: Snapshot) -> None:

@@ -176,6 +176,20 @@ pages = st.builds(
     ended=st.booleans(),
 )
 
+
+@st.composite
+def tidy_pages(draw: st.DrawFn) -> bytes:
+    """What dcgm-exporter writes: metadata, then the family's samples, nothing odd but in values and label values."""
+    lines = []
+    for number in range(draw(st.integers(1, 3))):
+        lines.append(f"# HELP family_{number} Some help.\n# TYPE family_{number} gauge\n")
+        for row in draw(st.lists(rows(attributed=False), min_size=1, max_size=4)):
+            inside = "".join(f',{name}="{text}"' for name, text in row.labels if text.isalnum() and name != "UUID")
+            gpu = draw(st.sampled_from(UUIDS))
+            lines.append(f'family_{number}{{UUID="{gpu}",n="{len(lines)}"{inside}}} {row.value}\n')
+    return "".join(lines).encode()
+
+
 policies = st.builds(
     LabelPolicy,
     names=st.sampled_from(

@@ -39,7 +39,7 @@ class CurrentOwners:
         self._made_from: tuple[object, ...] = ()
         self._of_pods: OfPods = {}
         self._pods: Mapping[tuple[str, str], PodInfo] | None = None
-        self._attribution = Attribution(self.owners, policy, book=self.book)
+        self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
 
     @property
     def knowledge(self) -> Knowledge:
@@ -72,8 +72,8 @@ class CurrentOwners:
             changed = changed or of_pods != self._of_pods
             self._of_pods = of_pods
         if changed:
-            self._attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self.book)
-        return self._attribution
+            self.attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self.book)
+        return self.attribution
 
     def _labels_of_pods(self, assignments: frozenset[Assignment], pods: Mapping[tuple[str, str], PodInfo]) -> OfPods:
         """Of the pods that hold devices alone."""

@@ -1,38 +1,28 @@
 """The join: GPU pages in, the same pages with their owners out. The hot path of the program.
 
-    page ──► lines ──► the shape of last time? ──► the owners of last time? ──► fill in the values
-                         no: read every line         no: lay the page out anew
-                         (shape.py)                  (layout.py)
+    page ──► the shape of last time? ──► labels added to each sample, and that is all? ──► the same pieces, other braces
+               │ no                        │ no                                              (plain.py, cuts.py)
+               ▼                           ▼
+             read every line             take the values out, put them where they belong
+             (shape.py)                  (layout.py)
 
-Pure but for what it remembers, one shape and one layout: nothing here waits, logs or asks for the time.
+Pure but for what it remembers, one shape and what goes with it: nothing here waits, logs or asks for the time.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from exporter.exposition.layout import Attribute, Layout, lay_out
+from exporter.exposition.layout import Attribute, LaidOutPage
 from exporter.exposition.lines import SampleLine, is_value, read_line
+from exporter.exposition.plain import PlainPage, is_plain
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
-from exporter.exposition.shape import Shape, ShapeReader, Wanted
+from exporter.exposition.shape import ShapeReader, Wanted
 from exporter.model import JoinedPage, Subject
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reading:
-    """Pages as they were read, before anybody's labels are added."""
-
-    shape: Shape
-    values: Sequence[bytes]
-
-    @property
-    def subjects(self) -> Mapping[Subject, int]:
-        """What the samples are about, and how many of each. The same object as long as the shape stays."""
-        return self.shape.subjects
-
-
-# A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. What is known of a line takes about 2 KB.
+# A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. What is known of a line takes up to 2 KB.
 MOST_LINES = 50_000
+
+AttributeFor = Callable[[Mapping[Subject, int]], Attribute]
 
 
 class Joiner:
@@ -41,44 +31,47 @@ class Joiner:
     def __init__(self, *, read_subject: ReadSubject, is_owner_label: IsOwnerLabel, wanted: Wanted) -> None:
         """See `SeriesReader` for the first two, `ShapeReader` for the last."""
         self._reader = ShapeReader(SeriesReader(read_subject, is_owner_label), wanted)
-        self._shape: Shape | None = None
-        self._layout: Layout | None = None
-        self._attribute: Attribute | None = None
+        self._page: PlainPage | LaidOutPage | None = None
 
     @property
     def series(self) -> int:
-        """How many series are remembered."""
-        return self._reader.series
+        """How many series are remembered: those of one page."""
+        return 0 if self._page is None else self._page.series_count
 
     def join(self, bodies: Sequence[bytes], attribute: Attribute) -> JoinedPage:
-        """Read, then write."""
-        return self.write(self.read(bodies), attribute)
+        """All pages as one, in upstream order, with these owners."""
+        return self.join_for(bodies, lambda _: attribute)
 
-    def read(self, bodies: Sequence[bytes]) -> Reading:
-        """All pages as one, in upstream order."""
-        lines = split_lines(bodies[0]) if len(bodies) == 1 else [line for body in bodies for line in split_lines(body)]
-        values = self._shape.values(lines) if self._shape else None
-        if self._shape is None or values is None:
-            self._shape, values = self._reader.read(lines)
-            self._layout = None
-        return Reading(self._shape, values)
+    def join_for(self, bodies: Sequence[bytes], attribute_for: AttributeFor) -> JoinedPage:
+        """All pages as one, in upstream order, with the owners of what they are about.
 
-    def write(self, reading: Reading, attribute: Attribute) -> JoinedPage:
-        """The last reading with its owners. A layout is reused as long as `attribute` is the same object."""
-        if self._layout is None or self._attribute is not attribute:
-            self._layout = lay_out(reading.shape, attribute)
-            self._attribute = attribute
-        return self._layout.fill(reading.values)
+        `attribute_for` is told what the samples are about, and how many of each: the same object as long as the pages
+        keep their shape. What was worked out for its answer is reused as long as that is the same object, too.
+        """
+        body = _one_page(bodies)
+        if self._page is not None:
+            joined = self._page.join(body, attribute_for(self._page.subjects))
+            if joined is not None:
+                return joined
+        return self._read(body, attribute_for)
+
+    def _read(self, body: bytes, attribute_for: AttributeFor) -> JoinedPage:
+        shape, values = self._reader.read(body, {} if self._page is None else self._page.known)
+        attribute = attribute_for(shape.subjects)
+        if is_plain(shape, body, values):
+            page = PlainPage(shape)
+            joined = page.join(body, attribute)
+            if joined is not None:
+                self._page = page
+                return joined
+        self._page = LaidOutPage(shape)
+        return self._page.write(values, attribute)
 
 
-def split_lines(body: bytes) -> list[bytes]:
-    """The lines of a page without their ends; a missing last newline and carriage returns make no difference."""
-    lines = body.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    if b"\r" in body:
-        lines = [line.rstrip(b"\r") for line in lines]
-    return lines
+def _one_page(bodies: Sequence[bytes]) -> bytes:
+    if len(bodies) == 1:
+        return bodies[0]
+    return b"".join(body if body.endswith(b"\n") or not body else body + b"\n" for body in bodies)
 
 
 def has_sample(body: bytes) -> bool:

@@ -1,7 +1,7 @@
 """The layout of the page that goes out: a shape with the owners of the moment, ready for values.
 
-Made anew when the shape or the owners change, and otherwise only filled (`Layout.fill`, the hot path). The rule kept
-here: no two series that go out are the same. The first in upstream order wins.
+Made anew when the shape or the owners change, and otherwise only filled (`Layout.fill`). The rule kept here: no two
+series that go out are the same. The first in upstream order wins.
 """
 
 from collections import Counter
@@ -11,10 +11,44 @@ from functools import partial
 from typing import Protocol
 
 from exporter.exposition.lines import Reason
-from exporter.exposition.series import identity_of
+from exporter.exposition.series import Series, identity_of
 from exporter.exposition.shape import Row, Shape
 from exporter.exposition.text import Labels, render_labels
 from exporter.model import Cell, JoinedPage, Rows, ShareValues, Subject
+
+
+class LaidOutPage:
+    """Pages of one shape, whatever is to be left out, mended or written several times."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._layout: Layout | None = None
+
+    @property
+    def subjects(self) -> Mapping[Subject, int]:
+        """What the samples are about, and how many of each. The same object as long as this one is in use."""
+        return self._shape.subjects
+
+    @property
+    def known(self) -> Mapping[bytes, Series]:
+        """The series by the text before their value, as a reader of another page needs them."""
+        return self._shape.known
+
+    @property
+    def series_count(self) -> int:
+        """How many series are remembered."""
+        return len(self._shape.known)
+
+    def join(self, body: bytes, attribute: "Attribute") -> JoinedPage | None:
+        """The page that goes out; None where the body is of another shape."""
+        values = self._shape.cuts.values(body)
+        return None if values is None else self.write(values, attribute)
+
+    def write(self, values: Sequence[bytes], attribute: "Attribute") -> JoinedPage:
+        """The page of this shape with these values. A layout is reused as long as `attribute` is the same object."""
+        if self._layout is None or self._layout.attribute is not attribute:
+            self._layout = lay_out(self._shape, attribute)
+        return self._layout.fill(values)
 
 
 class Attribute(Protocol):
@@ -124,9 +158,9 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one l
                 continue
             seen.add(identity)
             if extra[0]:
-                text += (series.open, extra[0], b"}", entry.gap)
+                text += (entry.open, extra[0], b"}", entry.gap)
             else:
-                text += (series.bare, entry.gap)
+                text += (entry.bare, entry.gap)
             if entry.slot is None:
                 text += (_value_of_shape(entry, rows, labels), entry.timestamp, b"\n")
                 continue
@@ -143,7 +177,7 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one l
         rejected[Reason.DUPLICATE] = duplicates
     return Layout(
         pieces=pieces,
-        order=None if order == list(range(len(shape.prefixes))) else order,
+        order=None if order == list(range(shape.cuts.value_count)) else order,
         divided=divided,
         shape=shape,
         attribute=attribute,

@@ -6,6 +6,8 @@ From scrape to scrape a page has the same series with new values, so the text be
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
 from exporter.exposition.lines import SampleLine, is_value
 from exporter.exposition.text import unescape
@@ -17,27 +19,21 @@ IsOwnerLabel = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One series as it came, cut where labels are added.
+    """What a series says. Its text is not kept here: a node of 112 instances has thousands of them.
 
-    `open` is name and labels as they came, but without the closing brace and without the labels that say who owns the
-    device (those are written anew), ready for a label to follow; `bare` is the same closed again.
     `identity` is the same for two series exactly if Prometheus would take them for one, the owner's labels aside.
-    `subject` is one object for all series of one device. `le_is_number` and `quantile_is_number`
-    are False where a label of that name is no number, which promtool refuses in histograms and summaries.
+    `subject` is one object for all series of one device. `without_owner`: where labels that say who owns the device
+    came with it, name and the other labels, open for those that are written anew; otherwise None. `le_is_number` and
+    `quantile_is_number` are False where a label of that name is no number, which promtool refuses in histograms and
+    summaries.
     """
 
     name: bytes
-    open: bytes
-    as_came: bytes  # where closing `open` would not give what came; otherwise b""
     identity: bytes
     subject: Subject
+    without_owner: bytes | None
     le_is_number: bool
     quantile_is_number: bool
-
-    @property
-    def bare(self) -> bytes:
-        """Name and labels, when nobody's labels are added."""
-        return self.as_came or self.open.removesuffix(b",") + b"}"
 
 
 class SeriesReader:
@@ -53,21 +49,34 @@ class SeriesReader:
         labels = dict(line.labels)
         subject = self._read_subject({name.decode(): unescape(value) for name, value in line.labels})
         kept = [(name, value) for name, value in line.labels if not self._is_owner_label(name.decode())]
-        if len(kept) == len(line.labels):
-            before_brace = line.series.removesuffix(b"}").rstrip(b" \t,") if b"{" in line.series else line.series + b"{"
-            bare = line.series
-        else:
-            before_brace = line.name + b"{" + b",".join(b'%b="%b"' % label for label in kept)
-            bare = before_brace + b"}" if kept else line.name
         return Series(
-            name=line.name,
-            open=before_brace + b"," if kept else before_brace,
-            as_came=b"" if bare == before_brace + b"}" and kept else bare,
-            identity=identity_of(line.name, kept),
+            name=_one_object(line.name),
+            # 16 bytes for about 250: that two series of a page share them is less likely than a broken processor
+            identity=blake2b(identity_of(line.name, kept), digest_size=16).digest(),
             subject=subjects.setdefault(subject, subject),
+            without_owner=None if len(kept) == len(line.labels) else opened(line.name, kept),
             le_is_number=is_value(labels.get(b"le", b"0")),
             quantile_is_number=is_value(labels.get(b"quantile", b"0")),
         )
+
+
+def opened(name: bytes, labels: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Name and labels, ready for another label to follow."""
+    return name + b"{" + b"".join(b'%b="%b",' % label for label in labels)
+
+
+def opened_as_it_came(series: bytes) -> bytes:
+    """The same of a series' text, which stays as it is."""
+    if not series.endswith(b"}"):
+        return series + b"{"
+    inside = series[:-1].rstrip(b" \t,")
+    return inside if inside.endswith(b"{") else inside + b","
+
+
+@lru_cache(maxsize=1024)
+def _one_object(name: bytes) -> bytes:
+    """A family's name once, not once a series."""
+    return name
 
 
 def identity_of(name: bytes, labels: Iterable[tuple[bytes, bytes]]) -> bytes:

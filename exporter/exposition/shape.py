@@ -13,15 +13,13 @@ Rules kept here, since they need more than one line:
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
-from math import isfinite
 
+from exporter.exposition.cuts import Cuts, braces_of, cut
 from exporter.exposition.lines import MetadataLine, PassedLine, Reason, SampleLine, is_value, read_line
-from exporter.exposition.series import Series, SeriesReader
+from exporter.exposition.series import Series, SeriesReader, opened_as_it_came
 from exporter.model import Subject
 
 RESERVED_PREFIX = b"pod_gpu_exporter_"
-_PLAIN_DECIMALS = b"0123456789.+-eE\n"
 
 Wanted = Callable[[str], bool]
 
@@ -30,56 +28,42 @@ Wanted = Callable[[str], bool]
 class Row:
     """A sample that may go out. `slot` is which of the page's values is its own.
 
-    A sample with a timestamp, or written in an unusual way, belongs to the shape with its value: it has no slot, and
-    `value` and `timestamp` hold what follows the series and the `gap` of blanks.
+    `head` is what stands before the value, with the `gap` of blanks at its end; `open` the same without the owner's
+    labels, ready for others to follow. A sample with a timestamp, or written in an unusual way, belongs to the shape
+    with its value: it has no slot, and `value` and `timestamp` hold what follows its head.
     """
 
     series: Series
     slot: int | None
+    head: bytes
+    open: bytes
     gap: bytes = b" "
     value: bytes = b""
     timestamp: bytes = b""
+
+    @property
+    def bare(self) -> bytes:
+        """Name and labels, when nobody's labels are added."""
+        others = self.series.without_owner
+        if others is None:
+            return self.head.removesuffix(self.gap)
+        return others[:-1] + b"}" if others.endswith(b",") else self.series.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What a page is, less its values.
 
-    `is_moving` marks the lines that are a prefix (series and a blank) and a value, also of samples that do not go out;
-    `prefixes` are theirs. The other lines, `constants`, belong to the shape (metadata, rejected lines). `entries` are
-    the lines that may go out, in order: whole lines, or rows. `subjects` counts the samples by what they are about.
+    `cuts` finds the values in the next page. `entries` are the lines that may go out, in order: whole lines, or rows.
+    `known` are the series by the text before their value, also of samples that do not go out. `subjects` counts the
+    samples by what they are about.
     """
 
-    is_moving: Sequence[bool]
-    prefixes: Sequence[bytes]
-    is_constant: Sequence[bool]
-    constants: Sequence[bytes]
+    cuts: Cuts
     entries: Sequence[Row | bytes]
+    known: Mapping[bytes, Series]
     subjects: Mapping[Subject, int]
     rejected: Mapping[Reason, int]
-
-    def values(self, lines: Sequence[bytes]) -> list[bytes] | None:
-        """The values of a page of this very shape; None where the shape is another or a value is not valid."""
-        # Every step is one pass in C over all lines: this is most of what a scrape costs.
-        if len(lines) != len(self.is_moving) or list(compress(lines, self.is_constant)) != self.constants:
-            return None
-        moving = list(compress(lines, self.is_moving))
-        if not all(map(bytes.startswith, moving, self.prefixes)):
-            return None
-        values = list(map(bytes.removeprefix, moving, self.prefixes))
-        return values if _are_values(values) else None
-
-
-def _are_values(values: Sequence[bytes]) -> bool:
-    # Two passes in C instead of a regular expression for each value (2 and 8 µs against 40 for 200 values): float()
-    # takes what Go's ParseFloat takes, and more ("1_0", blanks, other digits), but not of these characters alone.
-    if not b"\n".join(values).translate(None, _PLAIN_DECIMALS):
-        try:
-            if isfinite(sum(map(float, values))):
-                return True
-        except ValueError:
-            return False
-    return all(map(is_value, values))
 
 
 @dataclass(slots=True)
@@ -90,37 +74,20 @@ class _Family:
 
 
 class ShapeReader:
-    """Reads whole pages and keeps what it learnt about their series for the next time."""
+    """Reads whole pages, line by line."""
 
     def __init__(self, reader: SeriesReader, wanted: Wanted) -> None:
         """`wanted` says by its name whether a family goes out at all (--families.allow, --families.deny)."""
         self._reader = reader
         self._wanted = wanted
-        self._series: dict[bytes, Series] = {}
 
-    @property
-    def series(self) -> int:
-        """How many series are remembered: those of one page."""
-        return len(self._series)
-
-    def read(self, lines: Sequence[bytes]) -> tuple[Shape, list[bytes]]:
-        """The shape of a page, and its values. `lines` are those of all pages in upstream order, without newlines."""
-        reading = _Reading(self._reader, self._wanted, self._series)
+    def read(self, body: bytes, known: Mapping[bytes, Series]) -> tuple[Shape, list[bytes]]:
+        """The shape of a page, and its values. `known` are the series of the last one: these are not read again."""
+        reading = _Reading(self._reader, self._wanted, known)
+        lines = split_lines(body)
         for line in lines:
             reading.take(line)
-        # The cache holds this page's series and no others: it cannot outgrow a page.
-        self._series = reading.series
-        is_constant = [not moving for moving in reading.is_moving]
-        shape = Shape(
-            is_moving=reading.is_moving,
-            prefixes=reading.prefixes,
-            is_constant=is_constant,
-            constants=list(compress(lines, is_constant)),
-            entries=reading.entries,
-            subjects=dict(reading.subjects),
-            rejected=dict(reading.rejected),
-        )
-        return shape, reading.values
+        return reading.shape(body, lines), reading.values
 
 
 class _Reading:
@@ -128,24 +95,38 @@ class _Reading:
 
     def __init__(self, reader: SeriesReader, wanted: Wanted, known: Mapping[bytes, Series]) -> None:
         self.entries: list[Row | bytes] = []
-        self.series: dict[bytes, Series] = {}
-        self.is_moving: list[bool] = []
-        self.prefixes: list[bytes] = []
         self.values: list[bytes] = []
-        self.rejected: Counter[Reason] = Counter()
-        self.subjects: Counter[Subject] = Counter()
+        self._is_moving: list[bool] = []
+        self._has_bare = False
+        self._series: dict[bytes, Series] = {}
+        self._rejected: Counter[Reason] = Counter()
+        self._subjects: Counter[Subject] = Counter()
         self._reader = reader
         self._wanted = wanted
         self._known = known
         self._families: dict[bytes, _Family] = {}
         self._interned: dict[Subject, Subject] = {series.subject: series.subject for series in known.values()}
 
+    def shape(self, body: bytes, lines: Sequence[bytes]) -> Shape:
+        """What the lines taken come to; they are the body's."""
+        holds_value: list[bool] = []
+        for line, is_moving in zip(lines, self._is_moving, strict=True):
+            holds_value += [False] * braces_of(line, has_bare=self._has_bare)
+            if is_moving:
+                holds_value[-1] = True  # its value follows the last one
+        return Shape(
+            cuts=cut(body, holds_value, self.values, has_bare=self._has_bare),
+            entries=self.entries,
+            known=self._series,
+            subjects=dict(self._subjects),
+            rejected=dict(self._rejected),
+        )
+
     def take(self, line: bytes) -> None:
         """Read one line and note what becomes of it."""
-        # at the last blank: a head holds blanks of its own ("NVIDIA H100 80GB HBM3"). With the blank it is the prefix
-        # that the next page is compared with: one text for both, 1.8 MB less on a node of 112 instances.
-        cut = line.rfind(b" ") + 1
-        head, word = line[:cut], line[cut:]
+        # at the last blank: a head holds blanks of its own ("NVIDIA H100 80GB HBM3")
+        split = line.rfind(b" ") + 1
+        head, word = line[:split], line[split:]
         known = self._known.get(head)
         if known is not None and is_value(word):
             self._take_moving(head, word, known)
@@ -153,53 +134,55 @@ class _Reading:
         match read_line(line):
             case SampleLine() as sample:
                 if sample.had_exemplar:
-                    self.rejected[Reason.EXEMPLAR] += 1
+                    self._rejected[Reason.EXEMPLAR] += 1
                 series = self._reader.read(sample, self._interned)
                 if head == sample.series + b" " and word == sample.value:
                     self._take_moving(head, word, series)
                     return
-                self._take_sample(Row(series, None, sample.gap, sample.value, sample.timestamp))
+                head = sample.series + sample.gap
+                opened = _opened(series, sample.series)
+                self._take_sample(Row(series, None, head, opened, sample.gap, sample.value, sample.timestamp))
             case MetadataLine() as metadata:
                 self._take_metadata(metadata)
             case PassedLine() as passed:
                 self.entries.append(passed.line)
             case Reason() as reason:
-                self.rejected[reason] += 1
-        self.is_moving.append(False)
+                self._rejected[reason] += 1
+        self._is_moving.append(False)
 
     def _take_moving(self, head: bytes, word: bytes, series: Series) -> None:
         """A sample whose value is the last word of its line: it may change without changing the shape."""
-        self.is_moving.append(True)
-        self.series[head] = series
-        self._take_sample(Row(series, len(self.values)))
-        self.prefixes.append(head)
+        self._is_moving.append(True)
+        self._has_bare |= not head.endswith(b"} ")
+        self._series[head] = series
+        self._take_sample(Row(series, len(self.values), head, _opened(series, head[:-1])))
         self.values.append(word)
 
     def _take_sample(self, row: Row) -> None:
         series = row.series
         if series.name.startswith(RESERVED_PREFIX):
-            self.rejected[Reason.RESERVED_NAME] += 1
+            self._rejected[Reason.RESERVED_NAME] += 1
             return
         family = self._family(series.name)
         kind = family.metadata.get(b"TYPE")
         if (kind == b"histogram" and not series.le_is_number) or (kind == b"summary" and not series.quantile_is_number):
-            self.rejected[Reason.SYNTAX] += 1
+            self._rejected[Reason.SYNTAX] += 1
             return
         family.has_samples = True
-        self.subjects[series.subject] += 1
+        self._subjects[series.subject] += 1
         if family.wanted:
             self.entries.append(row)
 
     def _take_metadata(self, line: MetadataLine) -> None:
         if line.name.startswith(RESERVED_PREFIX):
-            self.rejected[Reason.RESERVED_NAME] += 1
+            self._rejected[Reason.RESERVED_NAME] += 1
             return
         family = self._family(line.name)
         text = family.metadata.get(line.keyword)
         if text is not None or family.has_samples:
             # Said again word for word (by the next upstream), nothing is lost.
             if text != line.text:
-                self.rejected[Reason.LATE_METADATA] += 1
+                self._rejected[Reason.LATE_METADATA] += 1
             return
         family.metadata[line.keyword] = line.text
         if family.wanted:
@@ -216,6 +199,20 @@ class _Reading:
                 return family
         family = self._families[name] = _Family(self._wanted(name.decode()))
         return family
+
+
+def _opened(series: Series, as_it_came: bytes) -> bytes:
+    return opened_as_it_came(as_it_came) if series.without_owner is None else series.without_owner
+
+
+def split_lines(body: bytes) -> list[bytes]:
+    """The lines of a page without their ends; a missing last newline and carriage returns make no difference."""
+    lines = body.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    if b"\r" in body:
+        lines = [line.rstrip(b"\r") for line in lines]
+    return lines
 
 
 _SUFFIXES = (

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from exporter.exposition.join import split_lines
 from exporter.exposition.lines import SampleLine, read_line
+from exporter.exposition.shape import split_lines
 from exporter.model import Snapshot
 from exporter.outputs.families import complaints, slim
 

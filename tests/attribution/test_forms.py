@@ -91,11 +91,10 @@ def owned_rows(held: list[str], *, with_inventory: bool, sharing: str) -> str:
         assignments.append(Assignment(owner=owner, resource=resource, device_id=device_id))
     policy = LabelPolicy(sharing=sharing)
     joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
-    reading = joiner.read([PAGE])
-    owners = build_owners(
-        assignments, reading.subjects, Knowledge(inventory=INVENTORY) if with_inventory else Knowledge()
-    )
-    body = joiner.write(reading, Attribution(owners, policy)).body
+    knowledge = Knowledge(inventory=INVENTORY) if with_inventory else Knowledge()
+    body = joiner.join_for(
+        [PAGE], lambda subjects: Attribution(build_owners(assignments, subjects, knowledge), policy)
+    ).body
     found = []
     samples = [line for line in map(read_line, body.splitlines()) if isinstance(line, SampleLine)]
     for sample in samples:

@@ -3,16 +3,28 @@
 import math
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.attribution.labels import LabelPolicy
+from exporter.exposition import cuts
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model import DeviceKey, Owners
 from tests.reference_join import reference_join
-from tests.strategies import Row, attribution_of, escape, owner_states, pages, policies, rows, with_other_values
+from tests.strategies import (
+    Row,
+    attribution_of,
+    escape,
+    owner_states,
+    pages,
+    policies,
+    rows,
+    tidy_pages,
+    with_other_values,
+)
 
 
 def everything(_: str) -> bool:
@@ -33,31 +45,41 @@ def joiner_of(policy: LabelPolicy, *, all_families: bool = True) -> Joiner:
 
 @settings(max_examples=600, deadline=None)
 @given(
-    bodies=st.lists(pages, max_size=3),
+    bodies=st.one_of(st.lists(pages, max_size=3), st.lists(tidy_pages(), min_size=1, max_size=2)),
     policy=policies,
     owners=st.tuples(owner_states(), owner_states()),
     all_families=st.booleans(),
     seed=st.integers(0, 99),
+    block_bytes=st.sampled_from((1, 100, 64 * 1024)),
 )
 def test_the_fast_join_gives_the_bytes_of_the_reference(
-    bodies: list[bytes], policy: LabelPolicy, owners: tuple[Owners, Owners], all_families: bool, seed: int
+    bodies: list[bytes],
+    policy: LabelPolicy,
+    owners: tuple[Owners, Owners],
+    all_families: bool,
+    seed: int,
+    block_bytes: int,
 ) -> None:
     joiner = joiner_of(policy, all_families=all_families)
     moved = [with_other_values(body, seed) for body in bodies]
     first, second = (attribution_of(state, policy) for state in owners)
-    # the same joiner over its life: cold, unchanged, new values, new owners, a page gone, back again
-    for pages_now, attribution in (
-        (bodies, first),
-        (bodies, first),
-        (moved, first),
-        (moved, second),
-        (moved[1:], second),
-        (bodies, second),
-    ):
-        joined = joiner.join(pages_now, attribution)
-        expected, rejected = reference_join(pages_now, policy, attribution, everything if all_families else no_power)
-        assert joined.body == expected
-        assert Counter(joined.rejected) == rejected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuts, "_BLOCK_BYTES", block_bytes)
+        # the same joiner over its life: cold, unchanged, new values, new owners, a page gone, back again
+        for pages_now, attribution in (
+            (bodies, first),
+            (bodies, first),
+            (moved, first),
+            (moved, second),
+            (moved[1:], second),
+            (bodies, second),
+        ):
+            joined = joiner.join(pages_now, attribution)
+            expected, rejected = reference_join(
+                pages_now, policy, attribution, everything if all_families else no_power
+            )
+            assert joined.body == expected
+            assert Counter(joined.rejected) == rejected
 
 
 @settings(max_examples=300, deadline=None)
