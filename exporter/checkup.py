@@ -71,10 +71,11 @@ class Checkup:
         Raises:
             OSError: it cannot be written.
         """
+        page = gpu_metrics.render(self._snapshot)
         files = {
             "report.txt": self.report(),
             "mapping.json": json.dumps(mapping.debug(self._snapshot), indent=2),
-            "gpu-metrics.prom": gpu_metrics.render(self._snapshot) or families.why_not(self._snapshot),
+            "gpu-metrics.prom": b"".join(page) if page else families.why_not(self._snapshot),
             "metrics.prom": self._metrics,
             "settings.json": json.dumps(_without_secrets(asdict(self._config)), indent=2),
             "versions.txt": f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n",

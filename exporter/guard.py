@@ -150,6 +150,9 @@ class Guard:
             async with asyncio.timeout(WRITE_SECONDS):
                 await response.prepare(request)
                 await response.write_eof()
+            if isinstance(response, web.Response):
+                # aiohttp keeps an answer until the connection's next request
+                response.body = None
         except TimeoutError:
             self._cut_off(transport)
         except ConnectionError:

@@ -262,7 +262,7 @@ class Rows:
     values: ShareValues | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Page:
     """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample."""
 

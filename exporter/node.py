@@ -25,6 +25,7 @@ from exporter.sources import kubelet, pods_api
 from exporter.sources.discovery import MOST_FOUND, Discovery
 from exporter.sources.kubernetes import MOST_SLICES
 from exporter.sources.pod_table import MOST_PODS
+from exporter.sources.promfile import PromFileSource
 from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
 from exporter.telemetry import Telemetry
 
@@ -84,6 +85,8 @@ class Node:
         )
         self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
+        # an unchanged file is the same page again, every other read is another one
+        self._keeps_joined = not self._discovery and all(isinstance(found, PromFileSource) for found in self._pages)
         self._noted: Owners | None = None
         self.not_ready: str = before.not_ready if before else "no page has been asked for yet"
         self._looking = 0
@@ -119,6 +122,9 @@ class Node:
             return replace(snapshot, workloads=await self._workloads_of(snapshot, wait_seconds, began))
         finally:
             self._looking -= 1
+            if not self._looking and not self._keeps_joined:
+                # what scrapes at one time share: of a large node it is 4 MB
+                self._joined, self._joined_from = None, ()
             self._nobody_looks.set()
 
     async def _collect(self, wait_seconds: float | None) -> Snapshot:

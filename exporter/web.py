@@ -6,10 +6,11 @@ GET and HEAD only (aiohttp answers 405 to the rest); no endpoint changes anythin
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import Payload, web
+from aiohttp.abc import AbstractStreamWriter
 
 from exporter.model import Snapshot
 from exporter.outputs import containers, families, gpu_metrics, mapping, own_metrics, page
@@ -20,6 +21,8 @@ JSON_FORMAT = "application/json; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1
+# What is written at a time.
+PIECE_BYTES = 256 * 1024
 
 
 class Collector(Protocol):
@@ -77,12 +80,33 @@ def build_app(collector: Collector) -> web.Application:
     return app
 
 
-def _respond(request: web.Request, body: bytes, content_type: str) -> web.Response:
+def _respond(request: web.Request, content_type: str, *pieces: bytes) -> web.Response:
     headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
     if accepts_gzip(request.headers.get("Accept-Encoding", "")):
         headers["Content-Encoding"] = "gzip"
-        body = zlib.compress(body, GZIP_LEVEL, wbits=31)
-    return web.Response(body=body, headers=headers)
+        compressor = zlib.compressobj(GZIP_LEVEL, wbits=31)
+        pieces = (*map(compressor.compress, pieces), compressor.flush())
+    size = sum(map(len, pieces))
+    if size <= PIECE_BYTES:
+        return web.Response(body=b"".join(pieces), headers=headers)
+    return web.Response(body=_Pieces(pieces), headers={**headers, "Content-Length": str(size)})
+
+
+class _Pieces(Payload):
+    """A large body, written piece by piece: given to a socket at once, it would be copied four times."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        super().__init__(pieces)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The body as text."""
+        return b"".join(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write it whole."""
+        for piece in self._value:
+            for start in range(0, len(piece), PIECE_BYTES):
+                await writer.write(memoryview(piece)[start : start + PIECE_BYTES])
 
 
 def _json(body: bytes, status: int) -> web.Response:
@@ -110,21 +134,21 @@ class _Endpoints:
         if self._collector.instance in request.headers.get("Via", ""):
             return _line("this exporter is its own upstream: look at --dcgm.url", 508)
         snapshot = await self._collect(request)
-        body = gpu_metrics.render(snapshot)
-        if body is None:
+        pieces = gpu_metrics.render(snapshot)
+        if pieces is None:
             return _line(families.why_not(snapshot), 503)
-        return _respond(request, body, TEXT_FORMAT)
+        return _respond(request, TEXT_FORMAT, *pieces)
 
     async def own_metrics(self, request: web.Request) -> web.Response:
         snapshot = await self._collect(request)
         telemetry = self._collector.telemetry
         own = families.render((*own_metrics.families(snapshot, telemetry), *mapping.families(snapshot)))
         why = families.complaints(snapshot)
-        return _respond(request, why + own + telemetry.render_process(), TEXT_FORMAT)
+        return _respond(request, TEXT_FORMAT, why + own + telemetry.render_process())
 
     async def nodes(self, request: web.Request) -> web.Response:
         snapshot = await self._collect(request)
-        return _respond(request, families.render(mapping.node_families((snapshot,))), TEXT_FORMAT)
+        return _respond(request, TEXT_FORMAT, families.render(mapping.node_families((snapshot,))))
 
     async def containers(self, request: web.Request) -> web.Response:
         wrong = containers.wrong_query(request.query.items())
@@ -132,15 +156,15 @@ class _Endpoints:
             return _json(containers.error(wrong), 400)
         snapshot = await self._collector.collect(patience_of(request.headers), workloads=True)
         body = containers.render(snapshot, request.query)
-        return _json(containers.why_no_rows(snapshot), 503) if body is None else _respond(request, body, JSON_FORMAT)
+        return _json(containers.why_no_rows(snapshot), 503) if body is None else _respond(request, JSON_FORMAT, body)
 
     async def debug_mapping(self, request: web.Request) -> web.Response:
         text = json.dumps(mapping.debug(await self._collect(request)), indent=2) + "\n"
-        return _respond(request, text.encode(), JSON_FORMAT)
+        return _respond(request, JSON_FORMAT, text.encode())
 
     async def page(self, request: web.Request) -> web.Response:
         html = page.render(await self._collect(request))
-        return _respond(request, html.encode(), "text/html; charset=utf-8")
+        return _respond(request, "text/html; charset=utf-8", html.encode())
 
     async def ready(self, _: web.Request) -> web.Response:
         reason = await self._collector.why_not_ready()

@@ -1,17 +1,20 @@
 """The endpoints over real HTTP: statuses, headers, encodings, and what a scrape sees of its sources."""
 
 import asyncio
+import gc
 import gzip
 import json
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from exporter.model import JoinedPage, Page
 from exporter.simulator.node import SimulatedNode
-from exporter.web import accepts_gzip, patience_of
+from exporter.web import PIECE_BYTES, accepts_gzip, patience_of
 from tests.conftest import Start
 
 PATHS = ["/gpu/metrics", "/metrics", "/metrics/nodes", "/debug/mapping", "/", "/-/healthy", "/healthz", "/-/ready"]
@@ -152,6 +155,60 @@ async def test_rejected_lines_count_once_a_read(start: Start, simulated: Simulat
     await asyncio.gather(*(exporter.page() for _ in range(20)))
     reads = simulated.dcgm.fetches - before
     assert exporter.service.telemetry.rejected["syntax"] == 2 + reads
+
+
+async def test_rejected_lines_of_a_file_count_once_as_long_as_it_stays(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "dcgm.prom"
+    exporter = await start(dcgm_url=[], dcgm_file=str(file))
+    for written, expected in ((1, 1), (2, 2)):
+        file.with_suffix(".new").write_text(f'a{{x="{written}"}} 1\nb{{ 1\n')
+        file.with_suffix(".new").rename(file)
+        await exporter.page()
+        await exporter.page()
+        assert exporter.service.telemetry.rejected["syntax"] == expected
+
+
+@pytest.fixture
+def large(simulated: SimulatedNode) -> bytes:
+    """A page of a large node: a few times what is written at a time."""
+    gpus = [gpu.uuid for gpu in simulated.world.gpus]
+    page = b"".join(
+        b'family_%d{UUID="%b",modelName="NVIDIA H100 80GB HBM3"} %d\n' % (number, uuid.encode(), number)
+        for number in range(4 * PIECE_BYTES // 300)
+        for uuid in gpus
+    )
+    simulated.dcgm.failure = lambda _: web.Response(body=page)
+    return page
+
+
+async def test_a_large_page(start: Start, large: bytes) -> None:
+    exporter = await start()
+    url = f"{exporter.base}/gpu/metrics"
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        async with session.get(url, headers={"Accept-Encoding": "identity"}) as response:
+            plain = await response.read()
+            assert int(response.headers["Content-Length"]) == len(plain) > len(large) > 2 * PIECE_BYTES
+        async with session.get(url, headers={"Accept-Encoding": "gzip"}) as response:
+            packed = await response.read()
+        async with session.head(url, headers={"Accept-Encoding": "identity"}) as response:
+            assert await response.read() == b""
+            # the exporter's own families at the end vary by a digit or two
+            assert abs(int(response.headers["Content-Length"]) - len(plain)) < 100
+    for page in (plain, gzip.decompress(packed)):
+        own = page.index(b"# HELP pod_gpu_exporter_")
+        # of a shared GPU there are several rows
+        rows = dict.fromkeys(line.partition(b",pod=")[0] for line in page[:own].splitlines())
+        assert list(rows) == [line.partition(b"}")[0] for line in large.splitlines()]
+        assert page.endswith(b"\n")
+
+
+async def test_between_scrapes_no_page_is_kept(start: Start, large: bytes) -> None:
+    exporter = await start()
+    await exporter.page()
+    await asyncio.sleep(0.1)  # the answer was read, its handler may not have ended
+    gc.collect()
+    kept = [found for found in gc.get_objects() if isinstance(found, Page | JoinedPage) and large[:9] in found.body]
+    assert kept == []
 
 
 async def test_a_hanging_upstream_costs_a_scrape_its_share_of_the_timeout(

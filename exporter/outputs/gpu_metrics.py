@@ -4,8 +4,8 @@ from exporter.model import Snapshot
 from exporter.outputs.families import slim
 
 
-def render(snapshot: Snapshot) -> bytes | None:
-    """The page; None where every GPU source failed."""
+def render(snapshot: Snapshot) -> tuple[bytes, bytes] | None:
+    """The page in two pieces, since its first may have megabytes; None where every GPU source failed."""
     if snapshot.joined is None:
         return None
-    return snapshot.joined.body + slim(snapshot)
+    return snapshot.joined.body, slim(snapshot)

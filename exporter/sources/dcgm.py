@@ -4,6 +4,7 @@ import asyncio
 import base64
 import ssl
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -49,7 +50,7 @@ class DcgmSource:
         """
         self.name = name
         self.health = Health()
-        self.page: Page | None = None  # the newest one
+        self._newest: weakref.ref[Page] | None = None
         self._url = url
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
@@ -62,6 +63,11 @@ class DcgmSource:
         self._tls_made_of: object = None
         self._flight = SingleFlight(self._read)
         self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def page(self) -> Page | None:
+        """The newest one, as long as somebody uses it: nobody comes back to a page, and some have megabytes."""
+        return self._newest() if self._newest else None
 
     async def close(self) -> None:
         """End the read in flight and the connections."""
@@ -99,8 +105,9 @@ class DcgmSource:
             raise
         now = time.time()
         self._note(started, None, now)
-        self.page = Page(source=self.name, body=body, read_at_seconds=now)
-        return self.page
+        page = Page(source=self.name, body=body, read_at_seconds=now)
+        self._newest = weakref.ref(page)
+        return page
 
     def _note(self, started: float, error: SourceError | None, now: float) -> None:
         self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=now)

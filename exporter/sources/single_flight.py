@@ -5,9 +5,9 @@ the background, and its result serves whoever asks next.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class SingleFlight(Generic[T]):
     """Runs `read` for all callers that come while it runs. Its failures are its own to note."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._read = read
         self._task: asyncio.Task[T] | None = None
 
@@ -23,9 +23,8 @@ class SingleFlight(Generic[T]):
         """The read that runs, or a new one. Wait for it with asyncio.wait, so that giving up does not end it."""
         task = self._task
         if task is None or task.done():
-            task = self._task = asyncio.create_task(self._run())
-            # Nobody may be left waiting when it fails: the failure has then been noted by the read itself.
-            task.add_done_callback(_look_at_result)
+            task = self._task = asyncio.create_task(self._read())
+            task.add_done_callback(self._ended)
         return task
 
     async def close(self) -> None:
@@ -35,10 +34,9 @@ class SingleFlight(Generic[T]):
             with suppress(asyncio.CancelledError, Exception):
                 await self._task
 
-    async def _run(self) -> T:
-        return await self._read()
-
-
-def _look_at_result(task: asyncio.Task[T]) -> None:
-    if not task.cancelled():
-        task.exception()
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        # Nobody may be left waiting when it fails: the failure has then been noted by the read itself.
+        if not task.cancelled():
+            task.exception()
+        if self._task is task:
+            self._task = None  # its result may be a large page
