@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import ssl
     from types import ModuleType
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # The kubelet probes these: it knows no password, and a node under load is not to be restarted for it.
 HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
@@ -59,14 +59,18 @@ class _Writing(NamedTuple):
 class Guard:
     """Stands before every endpoint. `busy` are the connections with a request in progress."""
 
-    def __init__(self, config: WebConfig, telemetry: Telemetry) -> None:
+    def __init__(self, handler: Handler, config: WebConfig, telemetry: Telemetry) -> None:
+        """`handler` answers those who may have an answer."""
         self.busy: set[object] = set()
+        self._handler = handler
         self._telemetry = telemetry
         self._config = config
+        self._headers = {**_HEADERS, **config.headers}
         self._passwords = Passwords(config.users)
         self._requests = 0
         self._writing: OrderedDict[asyncio.Transport, _Writing] = OrderedDict()
         self._writing_bytes = 0
+        self._next_look: asyncio.TimerHandle | None = None
         telemetry.bound("requests", MOST_REQUESTS, lambda: self._requests)
         telemetry.bound("writing_bytes", MOST_WRITING_BYTES, lambda: self._writing_bytes)
         telemetry.bound("unchecked_passwords", MOST_UNCHECKED_PASSWORDS, lambda: self._passwords.unchecked)
@@ -77,33 +81,24 @@ class Guard:
         if config.users != self._config.users:
             self._passwords = Passwords(config.users)
         self._config = config
+        self._headers = {**_HEADERS, **config.headers}
 
-    def install(self, app: web.Application) -> None:
-        """Stand before the endpoints of this application."""
-        app.middlewares.append(self._stand)
-        app.on_response_prepare.append(self._add_headers)
-
-    async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
-        response.headers.update(_HEADERS)
-        response.headers.update(self._config.headers)
-
-    @web.middleware
-    async def _stand(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a request, written to its peer."""
         self.busy.add(request.protocol)
         try:
-            response = await self._why_refused(request) or await self._answer(request, handler)
+            response = await self._why_refused(request) or await self._answer(request)
+            response.headers.update(self._headers)
             await self._write(request, response)
-        except web.HTTPException:
-            raise  # an answer too: 404, 405
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
             log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)
-            return web.Response(text="a fault of the exporter: its log has the trace\n", status=500)
+            return web.Response(text="a fault of the exporter: its log has the trace\n", status=500, headers=_HEADERS)
         else:
             return response
         finally:
             self.busy.discard(request.protocol)
 
-    async def _why_refused(self, request: web.Request) -> web.Response | None:
+    async def _why_refused(self, request: web.BaseRequest) -> web.Response | None:
         if request.path in HEALTH_PATHS:
             return None
         tls = self._config.tls
@@ -120,45 +115,57 @@ class Guard:
             return self._refuse("password", 401, "a user's name and password are needed", realm)
         return None
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path in HEALTH_PATHS:
-            return await handler(request)
+            return await self._handler(request)
         if self._requests >= MOST_REQUESTS:
             return self._refuse("busy", 503, f"{MOST_REQUESTS} requests are in progress already", {"Retry-After": "1"})
         self._requests += 1
         try:
-            return await handler(request)
+            return await self._handler(request)
         finally:
             self._requests -= 1
 
-    async def _write(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def _write(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         """Until the peer has taken it, or has taken too long."""
         transport = request.transport
         if transport is None:
             return
         # waiting ends when everything is with the kernel, not when little enough is left
         transport.set_write_buffer_limits(0)
-        now = asyncio.get_running_loop().time()
-        for slow, found in tuple(self._writing.items()):
-            if self._writing_bytes <= MOST_WRITING_BYTES or now - found.began < READING_TAKES_SECONDS:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._writing_bytes > MOST_WRITING_BYTES:
+            slow, found = next(iter(self._writing.items()))
+            if now - found.began < READING_TAKES_SECONDS:
                 break
             self._cut_off(slow)
+        if self._next_look is None:
+            # one timer for all answers: one for each cost a steady scrape 2 %
+            self._next_look = loop.call_later(WRITE_SECONDS, self._look_at_readers)
         size = response.content_length or 0
         self._writing[transport] = _Writing(size, now)
         self._writing_bytes += size
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await response.prepare(request)
-                await response.write_eof()
+            await response.prepare(request)
+            await response.write_eof()
             if isinstance(response, web.Response):
                 # aiohttp keeps an answer until the connection's next request
                 response.body = None
-        except TimeoutError:
-            self._cut_off(transport)
         except ConnectionError:
-            pass  # the peer has gone
+            pass  # the peer has gone, or was cut off
         finally:
             self._forget(transport)
+
+    def _look_at_readers(self) -> None:
+        """Cut off who has taken too long, and come back when the next would have."""
+        loop = asyncio.get_running_loop()
+        self._next_look = None
+        for transport, found in tuple(self._writing.items()):  # oldest first
+            if loop.time() < found.began + WRITE_SECONDS:
+                self._next_look = loop.call_at(found.began + WRITE_SECONDS, self._look_at_readers)
+                break
+            self._cut_off(transport)
 
     def _forget(self, transport: asyncio.Transport) -> None:
         found = self._writing.pop(transport, None)
@@ -256,7 +263,7 @@ def _read_basic(header: str) -> tuple[str, bytes] | None:
         return None
 
 
-def _is_allowed(request: web.Request, allowed: tuple[str, ...]) -> bool:
+def _is_allowed(request: web.BaseRequest, allowed: tuple[str, ...]) -> bool:
     """Whether the client's certificate has one of these names, as `subjectAltName` (ssl.SSLSocket.getpeercert)."""
     session: ssl.SSLObject | None = request.get_extra_info("ssl_object")
     certificate: Any = session.getpeercert() if session else None

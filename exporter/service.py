@@ -24,7 +24,7 @@ from exporter.outputs import textfile
 from exporter.parsers import Address
 from exporter.server import Server
 from exporter.telemetry import Telemetry, log
-from exporter.web import build_app
+from exporter.web import Endpoints
 
 # Looking at a few files is cheap, and the kubelet itself takes a minute or so to bring a changed ConfigMap.
 LOOK_EVERY_SECONDS = 2.0
@@ -46,7 +46,7 @@ class Service:
         self._divides_counters = divides_counters
         self._web = assemble.web_config(config)
         self._node = Node(config, divides_counters=divides_counters)
-        self.guard = Guard(self._web.config, self.telemetry)
+        self.guard = Guard(Endpoints(self).answer, self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._named = config.files
@@ -76,9 +76,7 @@ class Service:
         Raises:
             PortTaken: an address to listen on cannot be had.
         """
-        app = build_app(self)
-        self.guard.install(app)
-        self._server = Server(app, self.guard, self.telemetry)
+        self._server = Server(self.guard, self.telemetry)
         return await self._server.start(self._config.listen_addresses, self._web.tls)
 
     async def close(self) -> None:

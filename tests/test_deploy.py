@@ -15,7 +15,7 @@ from exporter.cli.main import commands
 from exporter.cli.options import read_config
 from exporter.config import Config
 from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
-from exporter.web import build_app
+from exporter.web import Endpoints
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -123,9 +123,9 @@ def test_it_asks_for_nothing_it_does_not_need(path: Path) -> None:
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_probes_services_and_selectors_meet_something(path: Path) -> None:
     container = exporter_container(path)
-    routes = {route.resource.canonical for route in build_app(None).router.routes() if route.resource}  # type: ignore[arg-type]
+    paths = Endpoints(None).paths  # type: ignore[arg-type]
     for probe in ("livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"]["path"] in routes
+        assert container[probe]["httpGet"]["path"] in paths
         assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"]
     labels = of_kind(path, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
     (service,) = [
