@@ -192,6 +192,8 @@ class Telemetry:
 
     def count_rejected(self, rejected: Mapping[str, int]) -> None:
         """Add the rejected lines of one read of the upstreams. The first of each reason is worth a log line."""
+        if not rejected:
+            return
         for reason in rejected.keys() - self.rejected.keys():
             log(logging.WARNING, "upstream lines rejected, from now on only counted", reason=reason)
         self.rejected.update(rejected)

@@ -33,9 +33,18 @@ def render_labels(labels: Labels) -> bytes:
     return b",".join(b'%b="%b"' % (name.encode(), escape(value)) for name, value in labels)
 
 
-def render_family(name: str, kind: str, help_text: str, samples: Iterable[tuple[Labels, float]]) -> bytes:
-    """A whole family; nothing where there are no samples. `help_text` is our own: one line, no backslashes."""
-    lines = [b"%b %b\n" % (_series(name, labels), _number(value)) for labels, value in samples]
+def render_family(
+    name: str,
+    kind: str,
+    help_text: str,
+    label_names: tuple[str, ...],
+    samples: Iterable[tuple[tuple[str, ...], float]],
+) -> bytes:
+    """A whole family; nothing where there are no samples. `help_text` is our own: one line, no backslashes.
+
+    A sample is the labels' values, as many as there are names, and a number.
+    """
+    lines = [_series(name, label_names, values) + _number(value) for values, value in samples]
     return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 
 
@@ -46,9 +55,10 @@ def _head(name: str, kind: str, help_text: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _series(name: str, labels: Labels) -> bytes:
-    return b"%b{%b}" % (name.encode(), render_labels(labels)) if labels else name.encode()
+def _series(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) -> bytes:
+    labels = tuple(zip(label_names, values, strict=True))
+    return b"%b{%b} " % (name.encode(), render_labels(labels)) if labels else name.encode() + b" "
 
 
 def _number(value: float) -> bytes:
-    return repr(int(value) if value.is_integer() else value).encode()
+    return b"%d\n" % value if value.is_integer() else b"%a\n" % value

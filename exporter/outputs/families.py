@@ -10,13 +10,10 @@ from exporter.telemetry import Filled, age_family, health_families
 def render(families: Iterable[Filled]) -> bytes:
     """The families one after the other; one without samples is left out: unknown yields no series."""
     return b"".join(
-        render_family(
-            filled.family.name,
-            filled.family.kind,
-            filled.family.help,
-            ((tuple(zip(filled.family.labels, values, strict=True)), number) for values, number in filled.samples),
-        )
-        for filled in families
+        [
+            render_family(found.family.name, found.family.kind, found.family.help, found.family.labels, found.samples)
+            for found in families
+        ]
     )
 
 
