@@ -85,6 +85,8 @@ class Node:
         )
         self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
+        self._facts: Facts | None = None
+        self._facts_from: tuple[object, ...] = ()
         # an unchanged file is the same page again, every other read is another one
         self._keeps_joined = not self._discovery and all(isinstance(found, PromFileSource) for found in self._pages)
         self._noted: Owners | None = None
@@ -168,7 +170,18 @@ class Node:
             health=health,
             assignments_age_seconds=self._kubelet.age_seconds,
             page_sources=names,
-            facts=Facts(
+            facts=self._facts_now(),
+            read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+        )
+        self._note(snapshot)
+        return snapshot
+
+    def _facts_now(self) -> Facts:
+        """They move with the kubelet's answers, not with the scrapes."""
+        made_from = (self._kubelet.outside, self._kubelet.version, self.current.label_problems)
+        if self._facts is None or not _same(made_from, self._facts_from):
+            self._facts_from = made_from
+            self._facts = Facts(
                 resources=self.config.resources,
                 outside=self._kubelet.outside,
                 incoming_wins=self.config.incoming_wins,
@@ -177,11 +190,8 @@ class Node:
                 label_problems=self.current.label_problems,
                 label_names=self.config.label_names,
                 node_is_named=self.config.node_is_named,
-            ),
-            read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
-        )
-        self._note(snapshot)
-        return snapshot
+            )
+        return self._facts
 
     async def _workloads_of(
         self, snapshot: Snapshot, wait_seconds: float | None, began: float

@@ -56,12 +56,12 @@ class DcgmSource:
         self._max_bytes = max_bytes
         self._on_health = on_health
         self._http = http
-        self._places = places or asyncio.Semaphore()
+        self._places = places
         # identity: on a node's own network compression costs more than it saves
         self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
         self._tls: ssl.SSLContext | None = None
         self._tls_made_of: object = None
-        self._flight = SingleFlight(self._read)
+        self._flight = SingleFlight(self._read, timeout_seconds)
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -90,14 +90,19 @@ class DcgmSource:
     async def _read(self) -> Page:
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._timeout_seconds), self._places:
+            if self._places is None:
                 body = await self._fetch()
+            else:
+                async with self._places:
+                    body = await self._fetch()
             if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
                 raise Malformed("oversize", f"more than {MOST_LINES} lines")
             if not has_sample(body):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
-        except TimeoutError as error:
-            failure: SourceError = TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s")
+        except asyncio.CancelledError as error:
+            if not self._flight.timed_out:
+                raise
+            failure = TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s")
             self._note(started, failure, time.time())
             raise failure from error
         except SourceError as error:
