@@ -75,7 +75,7 @@ class Checkup:
         files = {
             "report.txt": self.report(),
             "mapping.json": json.dumps(mapping.debug(self._snapshot), indent=2),
-            "gpu-metrics.prom": b"".join(page) if page else families.why_not(self._snapshot),
+            "gpu-metrics.prom": b"".join(page[0]) if page else families.why_not(self._snapshot),
             "metrics.prom": self._metrics,
             "settings.json": json.dumps(_without_secrets(asdict(self._config)), indent=2),
             "versions.txt": f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n",

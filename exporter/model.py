@@ -298,15 +298,22 @@ Cells = Callable[[Container[bytes]], Iterable[Cell]]
 class JoinedPage:
     """The rewritten page and what was learnt while reading it. Valid until a page or the owners change.
 
-    `subjects` counts the samples that came in, by what they are about. `cells` takes its rows apart again, those of the
-    families asked for.
+    `pieces` are its text, `size` bytes in all: many of a small page, which are joined when the answer is complete, few
+    of a large one, which is never copied whole. `subjects` counts the samples that came in, by what they are about.
+    `cells` takes its rows apart again, those of the families asked for.
     """
 
-    body: bytes
+    pieces: Sequence[bytes]
+    size: int
     subjects: Mapping[Subject, int]
     sample_count: int
     rejected: Mapping[str, int]
     cells: Cells = field(default=lambda _: (), compare=False, repr=False)
+
+    @property
+    def body(self) -> bytes:
+        """The text as one."""
+        return b"".join(self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,15 +64,22 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _respond(request: web.BaseRequest, content_type: str, *pieces: bytes) -> web.Response:
+def _respond(request: web.BaseRequest, content_type: str, body: bytes) -> web.Response:
+    return _respond_in_pieces(request, content_type, (body,), len(body))
+
+
+def _respond_in_pieces(request: web.BaseRequest, content_type: str, pieces: Sequence[bytes], size: int) -> web.Response:
+    """`size` is that of all pieces, in bytes."""
     headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
+    if size <= PIECE_BYTES:
+        pieces = (b"".join(pieces),)
     if accepts_gzip(request.headers.get("Accept-Encoding", "")):
         headers["Content-Encoding"] = "gzip"
         compressor = zlib.compressobj(GZIP_LEVEL, wbits=31)
-        pieces = (*map(compressor.compress, pieces), compressor.flush())
-    size = sum(map(len, pieces))
+        pieces = (b"".join((*map(compressor.compress, pieces), compressor.flush())),)
+        size = len(pieces[0])
     if size <= PIECE_BYTES:
-        return web.Response(body=b"".join(pieces), headers=headers)
+        return web.Response(body=pieces[0], headers=headers)
     return web.Response(body=_Pieces(pieces), headers={**headers, "Content-Length": str(size)})
 
 
@@ -145,10 +152,10 @@ class Endpoints:
         if self._collector.instance in request.headers.get("Via", ""):
             return _line("this exporter is its own upstream: look at --dcgm.url", 508)
         snapshot = await self._collect(request)
-        pieces = gpu_metrics.render(snapshot)
-        if pieces is None:
+        page = gpu_metrics.render(snapshot)
+        if page is None:
             return _line(families.why_not(snapshot), 503)
-        return _respond(request, TEXT_FORMAT, *pieces)
+        return _respond_in_pieces(request, TEXT_FORMAT, *page)
 
     async def _own_metrics(self, request: web.BaseRequest) -> web.Response:
         snapshot = await self._collect(request)

@@ -11,7 +11,6 @@ the values move: one pass takes the tails off, and what is left is valid values 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import compress, islice
 from math import isfinite
 from operator import not_
@@ -58,29 +57,23 @@ class Cuts:
         except _AnotherPage:
             return None
 
-    def fill(self, body: bytes, closings: Sequence[bytes]) -> bytes | None:
-        """Such a page with each brace replaced by the next of `closings`; None where it is another.
+    def fill(self, body: bytes, closings: Sequence[bytes]) -> list[bytes] | None:
+        """Such a page with each brace replaced by the next of `closings`, in pieces; None where it is another.
 
         Not for pages that have samples without labels: they would keep the braces that they are given here.
         """
         following = iter(closings)
-        text = self.first
-        longer = BytesIO() if len(body) > _BLOCK_BYTES else None
+        filled = [self.first]
         try:
             for pieces, _ in self._blocks(body):
-                filled = [text] + [b""] * (2 * len(pieces))
-                filled[1::2] = islice(following, len(pieces))
-                filled[2::2] = pieces
-                text = b"".join(filled)
-                if longer:
-                    longer.write(text)
-                    text = b""
+                block = [b""] * (2 * len(pieces))
+                block[0::2] = islice(following, len(pieces))
+                block[1::2] = pieces
+                # of a page of several blocks, the next block takes the place of these pieces in the cache
+                filled += block if len(body) <= _BLOCK_BYTES else (b"".join(block),)
         except _AnotherPage:
             return None
-        if longer is None:
-            return text
-        longer.write(text)
-        return longer.getvalue()
+        return filled
 
     def _blocks(self, body: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """Block by block what follows each brace, and the values, each with the blank before it.

@@ -95,8 +95,10 @@ class Layout:
             texts = sample.values(sample.series, values[sample.slot])
             for row, place in sample.places:
                 filled[2 * place + 1] = texts[row]
+        body = b"".join(filled)
         return JoinedPage(
-            body=b"".join(filled),
+            pieces=(body,),
+            size=len(body),
             subjects=self.subjects,
             sample_count=self.sample_count,
             rejected=self.rejected,

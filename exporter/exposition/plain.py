@@ -19,11 +19,15 @@ _LABELS_END = b'"} '
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Owned:
-    """The rows of one state of owners: for each sample, and as the text that closes its labels."""
+    """The rows of one state of owners: for each sample, and as the text that closes its labels.
+
+    `added_size` is by how many bytes all of them are longer than braces.
+    """
 
     attribute: Attribute
     rows: Sequence[Rows]
     closings: Sequence[bytes]
+    added_size: int
     apart: dict[int, Sequence[tuple[int, Series, AddedLabels]]]
 
 
@@ -54,11 +58,12 @@ class PlainPage:
         owned = self._owned
         if owned is None or owned.attribute is not attribute:
             owned = self._owned = self._own(attribute)
-        text = self._cuts.fill(body, owned.closings) if owned else None
-        if owned is None or text is None:
+        pieces = self._cuts.fill(body, owned.closings) if owned else None
+        if owned is None or pieces is None:
             return None
         return JoinedPage(
-            body=text,
+            pieces=pieces,
+            size=len(body) + owned.added_size,
             subjects=self.subjects,
             sample_count=len(self._of_samples),
             rejected={},
@@ -74,7 +79,8 @@ class PlainPage:
                     return None
                 extra = render_labels(found.labels[0])
                 rendered[id(found)] = b",%b}" % extra if extra else b"}"
-        return _Owned(attribute, rows, [rendered[id(found)] for found in rows], {})
+        closings = [rendered[id(found)] for found in rows]
+        return _Owned(attribute, rows, closings, sum(map(len, closings)) - len(closings), {})
 
     def _take_apart(self, owned: _Owned, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
         """See `Layout.take_apart`."""

@@ -29,7 +29,9 @@ def snapshot(
             ),
             dict.fromkeys(subjects, 1),
         ),
-        joined=JoinedPage(body=b"", subjects=dict.fromkeys(subjects, 1), sample_count=1, rejected={}) if page else None,
+        joined=JoinedPage(pieces=(), size=0, subjects=dict.fromkeys(subjects, 1), sample_count=1, rejected={})
+        if page
+        else None,
         health={"kubelet": Health(up=True)},
         assignments_age_seconds=age,
     )
@@ -162,7 +164,7 @@ def test_every_row_is_there_once_whatever_was_handed_out(
             (Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id) for owner, device_id in held),
             counted,
         ),
-        joined=JoinedPage(body=b"", subjects=counted, sample_count=1, rejected={}),
+        joined=JoinedPage(pieces=(), size=0, subjects=counted, sample_count=1, rejected={}),
         health={},
         assignments_age_seconds=0.0,
     )
