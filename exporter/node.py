@@ -138,8 +138,9 @@ class Node:
             await asyncio.wait(watched, timeout=_left(DISCOVERY_PATIENCE_SECONDS, wait_seconds, began))
         page_sources = self._page_sources()
         reads = tuple(source.begin() for source in page_sources)
-        if reads:
-            await asyncio.wait(reads, timeout=_left(None, wait_seconds, began))
+        for source, read in zip(page_sources, reads, strict=True):
+            if not read.done():
+                await source.wait(_left(None, wait_seconds, began))
         if call is not None:
             # Once owners are known, a scrape does not wait long for newer ones.
             patience = KUBELET_PATIENCE_SECONDS if self._kubelet.assignments else wait_seconds

@@ -7,6 +7,7 @@ import json
 import math
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from aiohttp import Payload, web
@@ -48,13 +49,17 @@ class Collector(Protocol):
 
 def patience_of(headers: Mapping[str, str]) -> float | None:
     """How long a scrape may wait for sources: max(h - 0.5, h / 2) of its X-Prometheus-Scrape-Timeout-Seconds h."""
+    header = headers.get("X-Prometheus-Scrape-Timeout-Seconds")
+    if header is None:
+        return None
     try:
-        timeout = float(headers.get("X-Prometheus-Scrape-Timeout-Seconds", ""))
+        timeout = float(header)
     except ValueError:
         return None
     return max(timeout - 0.5, timeout / 2) if math.isfinite(timeout) and timeout > 0 else None
 
 
+@lru_cache(maxsize=16)
 def accepts_gzip(header: str) -> bool:
     """Whether an Accept-Encoding header asks for gzip, `gzip;q=0` being a refusal."""
     for part in header.split(","):

@@ -76,8 +76,11 @@ def _one_page(bodies: Sequence[bytes]) -> bytes:
 
 def has_sample(body: bytes) -> bool:
     """Whether a page holds one valid sample: if not, it is no page of GPUs but an error page, noise or nothing."""
+    # the last line of a good page is one
+    if _is_sample(body[body.rfind(b"\n", 0, -1) + 1 :].removesuffix(b"\n")):
+        return True
     start = 0
-    while start < len(body):  # line by line, since a good page answers in its third
+    while start < len(body):
         end = body.find(b"\n", start)
         end = len(body) if end < 0 else end
         if not body.startswith(b"#", start) and _is_sample(body[start:end]):

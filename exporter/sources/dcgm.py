@@ -6,7 +6,7 @@ import ssl
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 
 import aiohttp
@@ -86,6 +86,10 @@ class DcgmSource:
         A file of --dcgm.http-config that cannot be read is Unavailable, too.
         """
         return self._flight.begin()
+
+    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
+        """Until the read in flight has ended, no longer than `seconds`."""
+        return self._flight.wait(seconds)
 
     async def _read(self) -> Page:
         started = time.monotonic()

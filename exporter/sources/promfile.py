@@ -8,7 +8,7 @@ touched in place a moment ago are not served.
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from exporter.errors import Malformed, SourceError, Unavailable
@@ -59,6 +59,10 @@ class PromFileSource:
             Malformed: half written, larger than the limit, or without one valid sample.
         """
         return self._flight.begin()
+
+    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
+        """Until the read in flight has ended, no longer than `seconds`."""
+        return self._flight.wait(seconds)
 
     async def _read(self) -> Page:
         started = time.monotonic()
