@@ -26,6 +26,7 @@ from exporter.server import Server
 from exporter.telemetry import Telemetry, log
 from exporter.web import Endpoints
 
+LAG_EVERY_SECONDS = 1.0
 # Looking at a few files is cheap, and the kubelet itself takes a minute or so to bring a changed ConfigMap.
 LOOK_EVERY_SECONDS = 2.0
 
@@ -49,6 +50,7 @@ class Service:
         self.guard = Guard(Endpoints(self).answer, self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
+        self._lag: asyncio.Task[None] | None = None
         self._named = config.files
         self._watched = self._look()
 
@@ -76,11 +78,14 @@ class Service:
         Raises:
             PortTaken: an address to listen on cannot be had.
         """
+        self._lag = asyncio.create_task(self._measure_lag())
         self._server = Server(self.guard, self.telemetry)
         return await self._server.start(self._config.listen_addresses, self._web.tls)
 
     async def close(self) -> None:
         """Stop listening, let the scrapes in flight end, close the sources."""
+        if self._lag is not None:
+            self._lag.cancel()
         if self._server is not None:
             await self._server.close()
         await asyncio.gather(*self._leaving)
@@ -127,6 +132,13 @@ class Service:
         leaving = asyncio.create_task(before.give_way(node))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
+
+    async def _measure_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_EVERY_SECONDS
+            await asyncio.sleep(LAG_EVERY_SECONDS)
+            self.telemetry.note_loop_lag(loop.time() - due)
 
     async def _protect(self, web: assemble.Web) -> None:
         self._web = web

@@ -14,12 +14,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from exporter.model import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader")
+# The rest of a scrape takes less than the first of these; the kubelet gives a probe 1 s by default.
+LAG_BUCKETS_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
 LOG = logging.getLogger("pod_gpu_exporter")
+disable_created_metrics()  # type: ignore[no-untyped-call] # otherwise a histogram comes with a second family
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,11 @@ REFUSED = Family(
     ("reason",),
 )
 TASKS = Family("pod_gpu_exporter_tasks", "gauge", "Tasks of the event loop: reads, watches, requests.")
+LOOP_LAG = Family(
+    "pod_gpu_exporter_event_loop_lag_seconds",
+    "histogram",
+    "How late the event loop was when it was looked at, once a second: what one thing at a time costs all others.",
+)
 BOUND_USED = Family(
     "pod_gpu_exporter_bound_used",
     "gauge",
@@ -148,6 +164,7 @@ FAMILIES = (
     RELOAD_FAILURES,
     REFUSED,
     TASKS,
+    LOOP_LAG,
     BOUND_USED,
     BOUND_LIMIT,
     DEVICE_OWNERS,
@@ -189,6 +206,7 @@ class Telemetry:
         self._process = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._process)
+        self._loop_lag = Histogram(LOOP_LAG.name, LOOP_LAG.help, buckets=LAG_BUCKETS_SECONDS, registry=self._process)
 
     def count_rejected(self, rejected: Mapping[str, int]) -> None:
         """Add the rejected lines of one read of the upstreams. The first of each reason is worth a log line."""
@@ -210,6 +228,10 @@ class Telemetry:
     def count_refused(self, reason: str) -> None:
         """A request or a connection was refused, for one of REFUSALS."""
         self._refused[reason] += 1
+
+    def note_loop_lag(self, seconds: float) -> None:
+        """The event loop was so late."""
+        self._loop_lag.observe(max(0.0, seconds))
 
     def bound(self, of: str, limit: int, used: Callable[[], int]) -> None:
         """Show a cache's or a queue's limit, and what `used` says that it holds."""
@@ -252,7 +274,7 @@ class Telemetry:
             LOG.info("source answers", extra=_fields(source=source))
 
     def render_process(self) -> bytes:
-        """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
+        """The process' own memory, CPU, garbage collections and event loop, as every Prometheus client shows them."""
         return generate_latest(self._process)
 
 

@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from exporter import service
 from exporter.model import JoinedPage, Page
 from exporter.simulator.node import SimulatedNode
 from exporter.web import PIECE_BYTES, accepts_gzip, patience_of
@@ -322,6 +324,25 @@ async def test_families_can_be_left_out(start: Start) -> None:
     assert "DCGM_FI_DEV_POWER_USAGE" in page
     assert "_TEMP" not in page
     assert "DCGM_FI_PROF" not in page
+
+
+async def test_a_held_up_event_loop_is_seen(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "LAG_EVERY_SECONDS", 0.05)
+    exporter = await start()
+    await asyncio.sleep(0.2)
+
+    async def above_a_tenth() -> float:
+        _, text = await exporter.get("/metrics")
+        found = dict(
+            re.findall(r'^pod_gpu_exporter_event_loop_lag_seconds_bucket{le="(\S+)"} (\S+)$', text, re.MULTILINE)
+        )
+        assert float(found["+Inf"]) > 0
+        return float(found["+Inf"]) - float(found["0.1"])
+
+    before = await above_a_tenth()
+    time.sleep(0.3)
+    await asyncio.sleep(0.1)
+    assert await above_a_tenth() == before + 1
 
 
 async def test_pods_that_come_and_go_are_followed(start: Start, simulated: SimulatedNode) -> None:
