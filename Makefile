@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test faults soak fuzz bench-compare lint format bench protos lock clean
+.PHONY: help run test faults soak fuzz bench profile bench-compare lint format bench protos lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -44,6 +44,9 @@ fuzz: $(VENV)/installed-dev  ## the readers of pages, device ids and others' ans
 
 bench: $(VENV)/installed-dev  ## speed and memory against what a user would pick instead, as ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+profile: $(VENV)/installed-dev  ## where the time of a steady scrape goes: a listing and a flame graph
+	@$(BIN)/python -m benchmarks.profile
 
 bench-compare: $(VENV)/installed-dev  ## the last `make bench` against a saved one: WITH=saved.json
 	@$(BIN)/python -m benchmarks.compare $(WITH)

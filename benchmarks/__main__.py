@@ -1,12 +1,22 @@
-"""`make bench`: run everything, print the table, keep it as JSON."""
+"""`make bench`: run everything, print the table, keep it as JSON.
 
-import sys
+`make bench ARGS=--quick` takes a tenth of the rounds: a minute instead of five, and figures with more noise.
+"""
+
+import argparse
 from pathlib import Path
 
 from benchmarks import containers, join, scrape, worst
+from benchmarks.compare import LATEST
 from benchmarks.table import save, show
 
 if __name__ == "__main__":
-    rows = [*join.run(), *scrape.run(), *scrape.large_node(), *containers.run(), *worst.run()]
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds")
+    parser.add_argument("--output", type=Path, default=LATEST, help="where the figures go, as JSON")
+    asked = parser.parse_args()
+    effort = 0.1 if asked.quick else 1.0
+    parts = (join.run, scrape.run, scrape.large_node, containers.run, worst.run)
+    rows = [row for part in parts for row in part(effort)]
     print(show(rows))
-    save(rows, Path(sys.argv[1] if len(sys.argv) > 1 else "bench-latest.json"))
+    save(rows, asked.output)

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.join import owners_of
 from benchmarks.scrape import Process, peers
-from benchmarks.table import Row, median_seconds
+from benchmarks.table import Row, median_seconds, rounds
 from exporter.attribution.fields import FIELDS
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.exposition.join import Joiner
@@ -43,7 +43,7 @@ def with_the_library(page: str, owners: Owners) -> str:
     return json.dumps(list(rows.values()))
 
 
-def run() -> list[Row]:
+def run(effort: float) -> list[Row]:
     world = World(gpus=8, seed=1)
     dcgm = SimulatedDcgm(world)
     pages = [dcgm.page().encode(), dcgm.page().encode()]
@@ -68,8 +68,8 @@ def run() -> list[Row]:
         return made
 
     count = len(json.loads(render()))
-    ours = median_seconds(render, rounds=500)
-    theirs = median_seconds(lambda: with_the_library(pages[0].decode(), owners), rounds=40)
+    ours = median_seconds(render, rounds=rounds(500, effort))
+    theirs = median_seconds(lambda: with_the_library(pages[0].decode(), owners), rounds=rounds(40, effort))
     return [
         Row(
             f"JSON, {count} rows from a page of 8 GPUs",
@@ -78,22 +78,22 @@ def run() -> list[Row]:
             count / ours,
         ),
         Row("the same with prometheus_client's parser / JSON", f"{theirs / ours:.0f} times", "", theirs / ours),
-        *_requests(),
+        *_requests(rounds(REQUESTS, effort)),
     ]
 
 
-def _requests() -> Iterator[Row]:
+def _requests(count: int) -> Iterator[Row]:
     """Requests that follow each other, all within --kubelet.max-age of one kubelet call or another."""
     with peers() as (_, _, exporter):
         for path in ("/container/metrics", "/gpu/metrics"):
             exporter.path = path
-            yield Row(f"CPU of a request to {path} after another", f"{_cpu(exporter) * 1e3:.2f} ms", "", 0.0)
+            yield Row(f"CPU of a request to {path} after another", f"{_cpu(exporter, count) * 1e3:.2f} ms", "", 0.0)
 
 
-def _cpu(exporter: Process) -> float:
+def _cpu(exporter: Process, count: int) -> float:
     for _ in range(100):
         exporter.scrape()
     before = exporter.cpu_seconds()
-    for _ in range(REQUESTS):
+    for _ in range(count):
         exporter.scrape()
-    return (exporter.cpu_seconds() - before) / REQUESTS
+    return (exporter.cpu_seconds() - before) / count

@@ -5,7 +5,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from benchmarks.table import Row, median_seconds
+from benchmarks.table import Row, median_seconds, rounds
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
@@ -86,7 +86,7 @@ def added_of(owners: Owners) -> dict[bytes, bytes]:
     }
 
 
-def per_sample(samples: int) -> float:
+def per_sample(samples: int, effort: float) -> float:
     """Seconds of a steady join for each sample of a page of so many."""
     lines = [
         f'DCGM_FI_DEV_F{number % 100}{{gpu="{number // 100}",UUID="GPU-{number // 100:08d}-1111-2222-3333-4444555566",'
@@ -97,10 +97,13 @@ def per_sample(samples: int) -> float:
     joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
     attribution, page = Attribution(Owners(), policy), b"".join(lines)
     joiner.join([page], attribution)
-    return median_seconds(lambda: joiner.join([page], attribution), rounds=max(15, 200_000 // samples)) / samples
+    return (
+        median_seconds(lambda: joiner.join([page], attribution), rounds=rounds(max(15, 200_000 // samples), effort))
+        / samples
+    )
 
 
-def run() -> list[Row]:
+def run(effort: float) -> list[Row]:
     world = World(gpus=8, seed=1)
     dcgm = SimulatedDcgm(world)
     # two pages with one shape and different values, as scrape follows scrape
@@ -115,12 +118,14 @@ def run() -> list[Row]:
         joiner.join(pages[:1], attribution)
 
     join()
-    seconds = median_seconds(join, rounds=3000)
-    library = median_seconds(lambda: parse_and_render(pages[0].decode(), owners), rounds=60)
+    seconds = median_seconds(join, rounds=rounds(3000, effort))
+    library = median_seconds(lambda: parse_and_render(pages[0].decode(), owners), rounds=rounds(60, effort))
     by_hand = added_of(owners)
-    plainly = median_seconds(lambda: rewrite_plainly(pages[0], by_hand), rounds=2000)
-    each = {samples: per_sample(samples) for samples in (200, 2000, 20_000, 100_000)}
-    reference = median_seconds(lambda: reference_join(pages[:1], policy, attribution, lambda _: True), rounds=20)
+    plainly = median_seconds(lambda: rewrite_plainly(pages[0], by_hand), rounds=rounds(2000, effort))
+    each = {samples: per_sample(samples, effort) for samples in (200, 2000, 20_000, 100_000)}
+    reference = median_seconds(
+        lambda: reference_join(pages[:1], policy, attribution, lambda _: True), rounds=rounds(20, effort)
+    )
     world.replace_all()
     states = [attribution, Attribution(owners_of(world), policy)]
 
@@ -128,7 +133,7 @@ def run() -> list[Row]:
         states.reverse()
         joiner.join(pages[:1], states[0])
 
-    changed = median_seconds(join_for_other_pods, rounds=300)
+    changed = median_seconds(join_for_other_pods, rounds=rounds(300, effort))
     lines, size = pages[0].count(b"\n"), len(pages[0])
     return [
         Row(f"join, {size / 1000:.0f} kB, {lines} lines", f"{seconds * 1e6:.0f} us", "", seconds),

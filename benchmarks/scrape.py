@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.table import Row, median_seconds
+from benchmarks.table import Row, median_seconds, rounds
 from exporter.attribution.owners import select
 from exporter.simulator.kubelet import list_response
 from exporter.simulator.world import Container, Pod, World
@@ -39,6 +39,10 @@ class Process:
         self.first_scrape_seconds = 0.0
         self.path = path
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def scrape(self, **headers: str) -> float:
         """Seconds that a scrape took."""
@@ -99,7 +103,8 @@ def peers(*of_node: str) -> Iterator[tuple[Process, Process, Process]]:
                 process.end()
 
 
-def run() -> list[Row]:
+def run(effort: float) -> list[Row]:
+    scrapes, paced_scrapes, long_run = (rounds(usual, effort) for usual in (SCRAPES, PACED_SCRAPES, LONG_RUN))
     with peers() as (upstream, proxy, exporter):
         for peer in (upstream, proxy, exporter):
             for _ in range(200):
@@ -107,28 +112,28 @@ def run() -> list[Row]:
         # one after the other in turns, so that a noisy moment of the machine hits all of them
         times: dict[Process, list[float]] = {upstream: [], proxy: [], exporter: []}
         cpu = {peer: peer.cpu_seconds() for peer in times}
-        for _ in range(SCRAPES):
+        for _ in range(scrapes):
             for peer, found in times.items():
                 found.append(peer.scrape())
-        per_scrape = {peer: (peer.cpu_seconds() - before) / SCRAPES for peer, before in cpu.items()}
+        per_scrape = {peer: (peer.cpu_seconds() - before) / scrapes for peer, before in cpu.items()}
         median = {peer: statistics.median(found) for peer, found in times.items()}
-        packed = statistics.median(exporter.scrape(**{"Accept-Encoding": "gzip"}) for _ in range(500))
+        packed = statistics.median(exporter.scrape(**{"Accept-Encoding": "gzip"}) for _ in range(rounds(500, effort)))
         cpu_of_gzip = exporter.cpu_seconds()
-        for _ in range(SCRAPES):
+        for _ in range(scrapes):
             exporter.scrape(**{"Accept-Encoding": "gzip"})
-        cpu_of_gzip = (exporter.cpu_seconds() - cpu_of_gzip) / SCRAPES - per_scrape[exporter]
+        cpu_of_gzip = (exporter.cpu_seconds() - cpu_of_gzip) / scrapes - per_scrape[exporter]
         paced = []
-        for _ in range(PACED_SCRAPES):
+        for _ in range(paced_scrapes):
             time.sleep(1 / PACED_A_SECOND)
             paced.append(exporter.scrape())
-        tail = sorted(paced)[int(0.99 * PACED_SCRAPES)] / statistics.median(paced)
+        tail = sorted(paced)[int(0.99 * paced_scrapes)] / statistics.median(paced)
         start = exporter.first_scrape_seconds
         # the first thousand scrapes with changing pods fill what is filled once (allocator arenas, the code's caches)
-        for number in range(1000):
+        for number in range(rounds(1000, effort)):
             change(upstream, number)
             exporter.scrape()
         memory = exporter.resident_mib()
-        for number in range(LONG_RUN):
+        for number in range(long_run):
             change(upstream, number)
             exporter.scrape()
         grown = exporter.resident_mib() - memory
@@ -161,18 +166,18 @@ def run() -> list[Row]:
         ),
         Row("CPU of gzip on top", f"{cpu_of_gzip * 1e3:.2f} ms", "at most 0.5 ms", cpu_of_gzip),
         Row(
-            f"p99 / median, {PACED_SCRAPES} scrapes at {PACED_A_SECOND} a second",
+            f"p99 / median, {paced_scrapes} scrapes at {PACED_A_SECOND} a second",
             f"{tail:.1f} times",
             "at most 3 times",
             tail,
         ),
         Row("start until the first good scrape", f"{start:.2f} s", "at most 1 s", start),
         Row("resident memory of serve (VmRSS)", f"{memory:.1f} MiB", "at most 60 MiB", memory),
-        Row(f"its growth over {LONG_RUN} scrapes, pods changing", f"{grown:+.2f} MiB", "none", grown),
+        Row(f"its growth over {long_run} scrapes, pods changing", f"{grown:+.2f} MiB", "none", grown),
     ]
 
 
-def large_node() -> list[Row]:
+def large_node(effort: float) -> list[Row]:
     """16 GPUs in 112 MIG instances with 60 families, and a kubelet that lists 500 pods."""
     with peers("mig") as (_, _, exporter):
         for _ in range(300):
@@ -183,7 +188,7 @@ def large_node() -> list[Row]:
         for number in range(500)
     ]
     body = list_response([*World(gpus=8, seed=1).pods, *pods])
-    refresh = median_seconds(lambda: select(parse(body).assignments, ["nvidia.com/*"]), rounds=300)
+    refresh = median_seconds(lambda: select(parse(body).assignments, ["nvidia.com/*"]), rounds=rounds(300, effort))
     return [
         Row("resident memory, 112 MIG instances, 60 families", f"{memory:.1f} MiB", "at most 75 MiB", memory),
         Row("event loop's time for a new List of 500 pods", f"{refresh * 1e3:.2f} ms", "at most 3 ms", refresh),

@@ -28,6 +28,11 @@ def median_seconds(work: Callable[[], object], *, rounds: int) -> float:
     return statistics.median(times)
 
 
+def rounds(usual: int, effort: float) -> int:
+    """How often to do what is usually done so often."""
+    return max(7, int(usual * effort))
+
+
 def show(rows: Sequence[Row]) -> str:
     """The table as text."""
     head = Row("what", "figure", "aim", 0.0)

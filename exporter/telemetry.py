@@ -175,14 +175,12 @@ FAMILIES = (
 
 def health_families(health: Mapping[str, Health]) -> tuple[Filled, Filled]:
     """Up and duration of every source; a source that was never tried has neither."""
-    tried = {name: state for name, state in health.items() if state.up is not None}
+    tried = [((name,), state) for name, state in health.items() if state.up is not None]
     return (
-        Filled(SOURCE_UP, tuple(((name,), float(bool(state.up))) for name, state in tried.items())),
+        Filled(SOURCE_UP, tuple([(labels, float(bool(state.up))) for labels, state in tried])),
         Filled(
             SOURCE_DURATION,
-            tuple(
-                ((name,), state.duration_seconds) for name, state in tried.items() if state.duration_seconds is not None
-            ),
+            tuple([(labels, state.duration_seconds) for labels, state in tried if state.duration_seconds is not None]),
         ),
     )
 

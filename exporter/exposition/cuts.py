@@ -83,16 +83,8 @@ class Cuts:
         """
         if self.has_bare:
             body = _brace(body)
-        if not body.startswith(self.first):
-            raise _AnotherPage
-        tails, holds_value = iter(self.tails), iter(self.holds_value or ())
-        start, size = len(self.first), self.size
-        while start < len(body):
-            if not body.startswith(_BRACE, start):
-                raise _AnotherPage
-            end = body.find(_BRACE, start + _BLOCK_BYTES)
-            end = len(body) if end < 0 else end
-            pieces = body[start + 1 : end].split(_BRACE)
+        tails, holds_value, size = iter(self.tails), iter(self.holds_value or ()), self.size
+        for pieces in self._pieces(body):
             # Where a tail is another, nothing is taken off. What is left is no value then, or the sizes do not add up,
             # since as many tails are looked for as there are.
             values = list(map(bytes.removesuffix, pieces, tails))
@@ -104,10 +96,27 @@ class Cuts:
                     raise _AnotherPage
                 values = list(compress(values, here))
             size += _size_of(values)
-            start = end
             yield pieces, values
         if size != len(body):
             raise _AnotherPage
+
+    def _pieces(self, body: bytes) -> Iterator[list[bytes]]:
+        if len(body) <= _BLOCK_BYTES:
+            pieces = body.split(_BRACE)
+            if pieces.pop(0) != self.first:
+                raise _AnotherPage
+            yield pieces
+            return
+        if not body.startswith(self.first):
+            raise _AnotherPage
+        start = len(self.first)
+        while start < len(body):
+            if not body.startswith(_BRACE, start):
+                raise _AnotherPage
+            end = body.find(_BRACE, start + _BLOCK_BYTES)
+            end = len(body) if end < 0 else end
+            yield body[start + 1 : end].split(_BRACE)
+            start = end
 
 
 def cut(body: bytes, holds_value: Sequence[bool], values: Sequence[bytes], *, has_bare: bool) -> Cuts:

@@ -1,0 +1,72 @@
+"""`make profile`: where the time of a steady scrape goes, by py-spy: a listing, and a flame graph in profile.svg.
+
+Each of py-spy's samples is counted for the innermost frame that belongs to one of the PARTS.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.scrape import Process, peers
+
+SECONDS, SAMPLES_A_SECOND = 30, 250
+SVG = "profile.svg"
+PARTS = {
+    "the join": r"\(exporter/exposition/(cuts|plain|join)\.py",
+    "whose device it is": r"\(exporter/attribution/",
+    "the exporter's own families": r"\(exporter/(outputs/|exposition/text|telemetry)",
+    "reading dcgm-exporter: aiohttp's client": r"\(aiohttp/(client|connector|streams)",
+    "reading dcgm-exporter: the source": r"\(exporter/sources/(dcgm|single_flight)",
+    "the kubelet": r"\(exporter/sources/kubelet|\(grpc/",
+    "the node: waiting for sources, the snapshot": r"\(exporter/(node|service)\.py",
+    "answering: aiohttp's server": r"\(aiohttp/",
+    "answering: paths, headers, limits": r"\(exporter/(web|guard)\.py",
+    "the event loop and its sockets": r"\(asyncio/|\(selectors\.py",
+}
+
+
+def part_of(stack: str) -> str:
+    """What a stack (outermost frame first, separated by ;) is counted for."""
+    for frame in reversed(stack.split(";")):
+        for name, pattern in PARTS.items():
+            if re.search(pattern, frame):
+                return name
+    return "other threads"
+
+
+def record(process: Process, form: str, to: str) -> float:
+    """Scrape as fast as possible while py-spy looks; the CPU seconds of a scrape."""
+    spy = Path(sys.executable).parent / "py-spy"
+    options = [f"--rate={SAMPLES_A_SECOND}", f"--duration={SECONDS}", f"--pid={process.pid}", f"--format={form}"]
+    looking = subprocess.Popen([spy, "record", *options, f"--output={to}"], stdout=subprocess.DEVNULL)
+    before, scrapes = process.cpu_seconds(), 0
+    while looking.poll() is None:
+        process.scrape()
+        scrapes += 1
+    if looking.returncode:
+        sys.exit("py-spy may not look at a process here: it needs ptrace (root, or CAP_SYS_PTRACE)")
+    return (process.cpu_seconds() - before) / scrapes
+
+
+def listing(stacks: list[str], scrape_seconds: float) -> str:
+    """The parts, in microseconds of a scrape. `stacks` are py-spy's raw lines: a stack, a blank, a count."""
+    found: Counter[str] = Counter()
+    for line in stacks:
+        stack, _, count = line.rpartition(" ")
+        found[part_of(stack)] += int(count)
+    total = found.total()
+    rows = [f"{count / total * scrape_seconds * 1e6:5.0f}  {name}" for name, count in found.most_common()]
+    return "\n".join([*rows, f"{scrape_seconds * 1e6:5.0f}  us of CPU in all"])
+
+
+if __name__ == "__main__":
+    with peers() as (*_others, exporter), tempfile.NamedTemporaryFile() as raw:
+        for _ in range(300):
+            exporter.scrape()
+        seconds = record(exporter, "raw", raw.name)
+        print(listing(Path(raw.name).read_text().splitlines(), seconds))
+        record(exporter, "flamegraph", SVG)
+        print(f"the flame graph: {SVG}")
