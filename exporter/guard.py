@@ -66,6 +66,7 @@ class Guard:
         self._telemetry = telemetry
         self._config = config
         self._headers = {**_HEADERS, **config.headers}
+        self._may_refuse = bool(config.users or config.tls)
         self._passwords = Passwords(config.users)
         self._requests = 0
         self._writing: OrderedDict[asyncio.Transport, _Writing] = OrderedDict()
@@ -82,12 +83,13 @@ class Guard:
             self._passwords = Passwords(config.users)
         self._config = config
         self._headers = {**_HEADERS, **config.headers}
+        self._may_refuse = bool(config.users or config.tls)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request, written to its peer."""
         self.busy.add(request.protocol)
         try:
-            response = await self._why_refused(request) or await self._answer(request)
+            response = (await self._why_refused(request) if self._may_refuse else None) or await self._answer(request)
             response.headers.update(self._headers)
             await self._write(request, response)
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,9 +64,9 @@ class Service:
         """What this process calls itself towards upstreams."""
         return self._node.instance
 
-    async def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Snapshot:
+    def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Coroutine[None, None, Snapshot]:
         """A look at the node, by the configuration of the moment."""
-        return await self._node.collect(wait_seconds, workloads=workloads)
+        return self._node.collect(wait_seconds, workloads=workloads)
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""

@@ -40,7 +40,7 @@ class Collector(Protocol):
     def instance(self) -> str:
         """What this process calls itself towards upstreams, in the header Via."""
 
-    async def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Snapshot:
+    def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Awaitable[Snapshot]:
         """A look at the node, with what its sources can say within `wait_seconds`; on request with workloads."""
 
     async def why_not_ready(self) -> str:
@@ -150,8 +150,8 @@ class Endpoints:
             return refusal
         return await handler(request)
 
-    async def _collect(self, request: web.BaseRequest) -> Snapshot:
-        return await self._collector.collect(patience_of(request.headers))
+    def _collect(self, request: web.BaseRequest) -> Awaitable[Snapshot]:
+        return self._collector.collect(patience_of(request.headers))
 
     async def _gpu_metrics(self, request: web.BaseRequest) -> web.Response:
         if self._collector.instance in request.headers.get("Via", ""):
