@@ -1,0 +1,45 @@
+"""What the benchmarks make of their figures."""
+
+from benchmarks.compare import compare
+from benchmarks.profile import listing, part_of
+from benchmarks.table import Row, show
+
+
+def test_a_run_beside_an_earlier_one() -> None:
+    before: list[dict[str, object]] = [{"what": "join", "figure": "50 us", "aim": "", "number": 50e-6}]
+    now: list[dict[str, object]] = [
+        {"what": "join", "figure": "40 us", "aim": "", "number": 40e-6},
+        {"what": "start", "figure": "0.3 s", "aim": "", "number": 0.3},
+    ]
+    assert compare(before, now).splitlines() == [" 0.80  join: 40 us (before: 50 us)", "  new  start: 0.3 s"]
+
+
+def test_the_table_has_aim_and_figure_side_by_side() -> None:
+    assert show([Row("join", "200 times", "at least 150 times", 200.0)]).splitlines() == [
+        "what  figure     aim",
+        "----  ---------  ------------------",
+        "join  200 times  at least 150 times",
+    ]
+
+
+def test_a_stack_is_counted_for_its_innermost_part() -> None:
+    outer = "run (asyncio/runners.py:118);Guard.answer (exporter/guard.py:92);Node.collect (exporter/node.py:120)"
+    assert part_of(outer) == "the node: waiting for sources, the snapshot"
+    assert part_of(f"{outer};Cuts.fill (exporter/exposition/cuts.py:69)") == "the join"
+    assert part_of(f"{outer};wait (asyncio/tasks.py:418)") == "the event loop and its sockets"
+    assert part_of("main (elsewhere.py:1)") == "other"
+
+
+def test_the_listing_adds_up_to_a_scrape() -> None:
+    waiting = "run (asyncio/runners.py:118);EpollSelector.select (selectors.py:468)"
+    stacks = [
+        "a (exporter/guard.py:1) 1",
+        "b (exporter/exposition/cuts.py:2) 3",
+        f"{waiting} 96",
+        "run (threading.py:982) 9",
+    ]
+    assert listing(stacks, 400e-6).splitlines() == [
+        "  300  the join",
+        "  100  answering: paths, headers, limits",
+        "  400  us of CPU in all",
+    ]
