@@ -11,7 +11,7 @@ the values move: one pass takes the tails off, and what is left is valid values 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import compress, islice, pairwise
 from math import isfinite
 from operator import not_
 
@@ -122,18 +122,21 @@ class Cuts:
 
 def cut(body: bytes, holds_value: Sequence[bool], values: Sequence[bytes], *, has_bare: bool) -> Cuts:
     """The cuts of a page that was read. `holds_value` is about each of its braces, `values` are what follows those."""
-    first, *pieces = (_brace(body) if has_bare else body).split(_BRACE)
+    if has_bare:
+        body = _brace(body)
+    ends = [brace.start() for brace in re.finditer(_BRACE, body)]
+    ends.append(len(body))
     following = iter(values)
     tails = [
-        piece.removeprefix(b" " + next(following)) if holds else piece
-        for piece, holds in zip(pieces, holds_value, strict=True)
+        body[start + 1 + (len(next(following)) + 1 if holds else 0) : end]
+        for holds, (start, end) in zip(holds_value, pairwise(ends), strict=True)
     ]
     return Cuts(
-        first=first,
+        first=body[: ends[0]],
         tails=tails,
         holds_value=None if all(holds_value) else holds_value,
         has_bare=has_bare,
-        size=len(first) + sum(map(len, tails)) + len(pieces),
+        size=ends[0] + sum(map(len, tails)) + len(tails),
     )
 
 

@@ -22,6 +22,8 @@ class LaidOutPage:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
+        # once, not with every change of owners
+        self._opens = [entry.open for entry in shape.entries if isinstance(entry, Row)]
         self._layout: Layout | None = None
 
     @property
@@ -47,7 +49,7 @@ class LaidOutPage:
     def write(self, values: Sequence[bytes], attribute: "Attribute") -> JoinedPage:
         """The page of this shape with these values. A layout is reused as long as `attribute` is the same object."""
         if self._layout is None or self._layout.attribute is not attribute:
-            self._layout = lay_out(self._shape, attribute)
+            self._layout = lay_out(self._shape, self._opens, attribute)
         return self._layout.fill(values)
 
 
@@ -130,13 +132,13 @@ class Layout:
         return list(zip(entries, added, strict=True))
 
 
-def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one loop without calls, for speed
-    """Write a shape's lines with the labels that attribution adds.
+def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layout:  # noqa: C901 - one loop without calls, for speed
+    """Write a shape's lines with the labels that attribution adds. `opens` are the rows' own texts to add them to.
 
     The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
     """
     added = attribute([(entry.series.name, entry.series.subject) for entry in shape.entries if isinstance(entry, Row)])
-    additions = iter(added)
+    additions = zip(added, opens, strict=True)
     rendered: dict[int, tuple[bytes, bytes]] = {}  # by the labels' own id: `added` keeps them alive meanwhile
     seen: set[tuple[bytes, bytes]] = set()
     duplicates = 0
@@ -148,7 +150,7 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one l
         if not isinstance(entry, Row):
             text += (entry, b"\n")
             continue
-        series, rows = entry.series, next(additions)
+        series, (rows, opened) = entry.series, next(additions)
         places: list[tuple[int, int]] | None = None if rows.values is None else []
         for labels in rows.labels:
             extra = rendered.get(id(labels))
@@ -160,7 +162,7 @@ def lay_out(shape: Shape, attribute: Attribute) -> Layout:  # noqa: C901 - one l
                 continue
             seen.add(identity)
             if extra[0]:
-                text += (entry.open, extra[0], b"}", entry.gap)
+                text += (opened, extra[0], b"}", entry.gap)
             else:
                 text += (entry.bare, entry.gap)
             if entry.slot is None:

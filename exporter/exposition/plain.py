@@ -104,8 +104,16 @@ def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
         return False
     if not all(row.series.without_owner is None and row.head.endswith(_LABELS_END) for row in rows):
         return False
-    lines = (
-        entry if isinstance(entry, bytes) else b"" if entry.slot is None else entry.head + values[entry.slot]
-        for entry in shape.entries
-    )
-    return b"".join(line + b"\n" for line in lines) == body and len({row.series.identity for row in rows}) == len(rows)
+    end = 0
+    for entry in shape.entries:
+        if isinstance(entry, bytes):
+            parts: tuple[bytes, ...] = (entry, b"\n")
+        elif entry.slot is None:
+            return False
+        else:
+            parts = (entry.head, values[entry.slot], b"\n")
+        for part in parts:
+            if not body.startswith(part, end):
+                return False
+            end += len(part)
+    return end == len(body) and len({row.series.identity for row in rows}) == len(rows)

@@ -28,22 +28,27 @@ Wanted = Callable[[str], bool]
 class Row:
     """A sample that may go out. `slot` is which of the page's values is its own.
 
-    `head` is what stands before the value, with the `gap` of blanks at its end; `open` the same without the owner's
-    labels, ready for others to follow. A sample with a timestamp, or written in an unusual way, belongs to the shape
-    with its value: it has no slot, and `value` and `timestamp` hold what follows its head.
+    `head` is what stands before the value, with the `gap` of blanks at its end. A sample with a timestamp, or written
+    in an unusual way, belongs to the shape with its value: it has no slot, and `value` and `timestamp` hold what
+    follows its head.
     """
 
     series: Series
     slot: int | None
     head: bytes
-    open: bytes
     gap: bytes = b" "
     value: bytes = b""
     timestamp: bytes = b""
 
     @property
+    def open(self) -> bytes:
+        """Name and labels without the owner's, ready for others to follow."""
+        others = self.series.without_owner
+        return opened_as_it_came(self.head.removesuffix(self.gap)) if others is None else others
+
+    @property
     def bare(self) -> bytes:
-        """Name and labels, when nobody's labels are added."""
+        """Name and labels without the owner's, when none are added."""
         others = self.series.without_owner
         if others is None:
             return self.head.removesuffix(self.gap)
@@ -140,8 +145,7 @@ class _Reading:
                     self._take_moving(head, word, series)
                     return
                 head = sample.series + sample.gap
-                opened = _opened(series, sample.series)
-                self._take_sample(Row(series, None, head, opened, sample.gap, sample.value, sample.timestamp))
+                self._take_sample(Row(series, None, head, sample.gap, sample.value, sample.timestamp))
             case MetadataLine() as metadata:
                 self._take_metadata(metadata)
             case PassedLine() as passed:
@@ -155,7 +159,7 @@ class _Reading:
         self._is_moving.append(True)
         self._has_bare |= not head.endswith(b"} ")
         self._series[head] = series
-        self._take_sample(Row(series, len(self.values), head, _opened(series, head[:-1])))
+        self._take_sample(Row(series, len(self.values), head))
         self.values.append(word)
 
     def _take_sample(self, row: Row) -> None:
@@ -199,10 +203,6 @@ class _Reading:
                 return family
         family = self._families[name] = _Family(self._wanted(name.decode()))
         return family
-
-
-def _opened(series: Series, as_it_came: bytes) -> bytes:
-    return opened_as_it_came(as_it_came) if series.without_owner is None else series.without_owner
 
 
 def split_lines(body: bytes) -> list[bytes]:
