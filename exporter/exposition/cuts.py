@@ -37,7 +37,8 @@ class Cuts:
 
     `first` is what comes before the first brace, `tails` what follows the value behind each. `holds_value` says for
     each brace whether a value does follow: others stand in label values and comments, and what follows them is all
-    tail; None where a value follows each. `has_bare` says that samples without labels are among them.
+    tail; None where a value follows each. `has_bare` says that samples without labels are among them. `size` is the
+    page's, in bytes, less its values and the blanks before them.
     """
 
     first: bytes
