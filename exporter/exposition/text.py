@@ -44,7 +44,7 @@ def render_family(
 
     A sample is the labels' values, as many as there are names, and a number.
     """
-    lines = [_series(name, label_names, values) + _number(value) for values, value in samples]
+    lines = [b"%b%b\n" % (_series(name, label_names, values), render_number(value)) for values, value in samples]
     return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 
 
@@ -60,5 +60,6 @@ def _series(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) ->
     return b"%b{%b} " % (name.encode(), render_labels(labels)) if labels else name.encode() + b" "
 
 
-def _number(value: float) -> bytes:
-    return b"%d\n" % value if value.is_integer() else b"%a\n" % value
+def render_number(value: float) -> bytes:
+    """A sample's value: whole numbers without a point."""
+    return b"%d" % value if value.is_integer() else b"%a" % value
