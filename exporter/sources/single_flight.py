@@ -46,7 +46,7 @@ class SingleFlight(Generic[T]):
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.append(waiter)
-        timer = None if seconds is None else loop.call_later(seconds, _wake, waiter)
+        timer = None if seconds is None else loop.call_later(seconds, _end, waiter)
         try:
             await waiter
         finally:
@@ -67,8 +67,11 @@ class SingleFlight(Generic[T]):
         try:
             return await self._read()
         finally:
-            for waiter in self._waiters:
-                _wake(waiter)
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            _end(waiter)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         # Nobody may be left waiting when it fails: the failure has then been noted by the read itself.
@@ -76,6 +79,7 @@ class SingleFlight(Generic[T]):
             task.exception()
         if self._task is task:
             self._task = None  # its result may be a large page
+            self._wake()  # a task that was cancelled before its first step has woken nobody
 
     def _limit(self, seconds: float) -> None:
         # One timer that outlives the reads, and looks again where another one runs by then: asyncio.timeout for each
@@ -97,6 +101,6 @@ class SingleFlight(Generic[T]):
             self._task.cancel()
 
 
-def _wake(waiter: "asyncio.Future[None]") -> None:
+def _end(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
