@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from exporter import service
+from exporter import guard, service
 from exporter.model import JoinedPage, Page
 from exporter.simulator.node import SimulatedNode
 from exporter.web import PIECE_BYTES, accepts_gzip, patience_of
@@ -202,6 +202,36 @@ async def test_a_large_page(start: Start, large: bytes) -> None:
         rows = dict.fromkeys(line.partition(b",pod=")[0] for line in page[:own].splitlines())
         assert list(rows) == [line.partition(b"}")[0] for line in large.splitlines()]
         assert page.endswith(b"\n")
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off(
+    start: Start, simulated: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "WRITE_SECONDS", 0.4)
+    # more than a socket's buffers take
+    rows = b"".join(b'a{UUID="GPU-1",row="%d",text="%b"} 1\n' % (row, b"x" * 1000) for row in range(12_000))
+    simulated.dcgm.failure = lambda _: web.Response(body=rows)
+    exporter = await start()
+    host, port = exporter.base.removeprefix("http://").split(":")
+    # the look that the first answer asked for finds a younger one, and comes back for it
+    assert (await exporter.get("/-/healthy"))[0] == 200
+    await asyncio.sleep(0.3)
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+    writer.write(b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    refused = exporter.service.telemetry._refused
+    await asyncio.sleep(0.2)
+    assert refused["slow_reader"] == 0
+    for _ in range(100):
+        await asyncio.sleep(0.05)
+        if refused["slow_reader"]:
+            break
+    assert refused["slow_reader"] == 1
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await reader.readexactly(len(rows))
+    writer.close()
+    # the others go on
+    simulated.dcgm.failure = None
+    await exporter.page()
 
 
 async def test_between_scrapes_no_page_is_kept(start: Start, large: bytes) -> None:
