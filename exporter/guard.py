@@ -94,7 +94,8 @@ class Guard:
             await self._write(request, response)
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
             log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)
-            return web.Response(text="a fault of the exporter: its log has the trace\n", status=500, headers=self._headers)
+            text = "a fault of the exporter: its log has the trace\n"
+            return web.Response(text=text, status=500, headers=self._headers)
         else:
             return response
         finally:
