@@ -15,6 +15,7 @@ from aiohttp import web
 
 from exporter import guard, service
 from exporter.model import JoinedPage, Page
+from exporter.outputs import gpu_metrics
 from exporter.simulator.node import SimulatedNode
 from exporter.web import PIECE_BYTES, accepts_gzip, patience_of
 from tests.conftest import Start
@@ -44,6 +45,20 @@ async def test_get_and_head_only(start: Start, path: str) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         async with exporter.session.request(method, url) as response:
             assert response.status == 405, method
+
+
+async def test_a_fault_of_our_own_is_an_answer_and_a_trace(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = await start()
+    with monkeypatch.context() as broken:
+        broken.setattr(gpu_metrics, "render", lambda _: 1 / 0)
+        async with exporter.session.get(f"{exporter.base}/gpu/metrics") as response:
+            assert response.status == 500
+            assert "its log has the trace" in await response.text()
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "ZeroDivisionError" in caplog.text
+    await exporter.page()
 
 
 async def test_an_unknown_path(start: Start) -> None:
