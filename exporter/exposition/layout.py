@@ -17,6 +17,13 @@ from exporter.exposition.text import Labels, render_labels
 from exporter.model import Cell, JoinedPage, Rows, ShareValues, Subject
 
 
+class Attribute(Protocol):
+    """Says for every sample, by family name and subject, which rows go out."""
+
+    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
+        """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
+
+
 class LaidOutPage:
     """Pages of one shape, whatever is to be left out, mended or written several times."""
 
@@ -41,23 +48,16 @@ class LaidOutPage:
         """How many series are remembered."""
         return len(self._shape.known)
 
-    def join(self, body: bytes, attribute: "Attribute") -> JoinedPage | None:
+    def join(self, body: bytes, attribute: Attribute) -> JoinedPage | None:
         """The page that goes out; None where the body is of another shape."""
         values = self._shape.cuts.values(body)
         return None if values is None else self.write(values, attribute)
 
-    def write(self, values: Sequence[bytes], attribute: "Attribute") -> JoinedPage:
+    def write(self, values: Sequence[bytes], attribute: Attribute) -> JoinedPage:
         """The page of this shape with these values. A layout is reused as long as `attribute` is the same object."""
         if self._layout is None or self._layout.attribute is not attribute:
             self._layout = lay_out(self._shape, self._opens, attribute)
         return self._layout.fill(values)
-
-
-class Attribute(Protocol):
-    """Says for every sample, by family name and subject, which rows go out."""
-
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
-        """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -56,7 +56,7 @@ class DcgmSource:
         self._max_bytes = max_bytes
         self._on_health = on_health
         self._http = http
-        self._places = places
+        self._places = places or asyncio.Semaphore()
         # identity: on a node's own network compression costs more than it saves
         self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
         self._tls: ssl.SSLContext | None = None
@@ -94,11 +94,8 @@ class DcgmSource:
     async def _read(self) -> Page:
         started = time.monotonic()
         try:
-            if self._places is None:
+            async with self._places:
                 body = await self._fetch()
-            else:
-                async with self._places:
-                    body = await self._fetch()
             if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
                 raise Malformed("oversize", f"more than {MOST_LINES} lines")
             if not has_sample(body):
