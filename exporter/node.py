@@ -17,7 +17,8 @@ from exporter.attribution.owners import Unmatched, read_assignment
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.config import Config
 from exporter.errors import SourceError
-from exporter.exposition.join import MOST_LINES, Joiner
+from exporter.exposition.check import MOST_LINES
+from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, SliceDevice, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
@@ -26,6 +27,7 @@ from exporter.sources.discovery import MOST_FOUND, Discovery
 from exporter.sources.kubernetes import MOST_SLICES
 from exporter.sources.pod_table import MOST_PODS
 from exporter.sources.promfile import PromFileSource
+from exporter.sources.slices import in_slices
 from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
 from exporter.telemetry import Telemetry
 
@@ -83,6 +85,7 @@ class Node:
             is_owner_label=policy.is_owner_label,
             wanted=assemble.family_filter(config.families_allow, config.families_deny),
         )
+        self._joining = asyncio.Lock()  # a large page is joined in slices, and a joiner does one at a time
         self._joined_from: tuple[object, ...] = ()
         self._joined: JoinedPage | None = None
         self._facts: Facts | None = None
@@ -157,7 +160,8 @@ class Node:
                 # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
                 pages.append(source.page or read.result())
         inventory = self._inventory.refresh() if self._inventory else _NO_INVENTORY
-        joined = self._join(tuple(pages), inventory)
+        async with self._joining:
+            joined = await self._join(tuple(pages), inventory)
         names = tuple(source.name for source in page_sources)
         health |= self._other_health()
         if self._discovery and not page_sources:
@@ -258,7 +262,7 @@ class Node:
             self.telemetry.note_health(pods_api.NAME, health[pods_api.NAME])
         return health
 
-    def _join(self, pages: tuple[Page, ...], inventory: Inventory) -> JoinedPage | None:
+    async def _join(self, pages: tuple[Page, ...], inventory: Inventory) -> JoinedPage | None:
         """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once."""
 
         def attribution_for(subjects: Mapping[Subject, int]) -> Attribution:
@@ -277,8 +281,10 @@ class Node:
         same_pages = _same(self._joined_from[1:], pages)
         if self._joined and same_pages and attribution_for(self._joined.subjects) is self._joined_from[0]:
             return self._joined
-        bodies = [with_gpu_health(page.body) if self._adds_gpu_health else page.body for page in pages]
-        self._joined = self._joiner.join_for(bodies, attribution_for)
+        bodies = [
+            await in_slices(with_gpu_health(page.body)) if self._adds_gpu_health else page.body for page in pages
+        ]
+        self._joined = await in_slices(self._joiner.work_for(bodies, attribution_for))
         self._joined_from = (self.current.attribution, *pages)
         if not same_pages:
             self.telemetry.count_rejected(self._joined.rejected)

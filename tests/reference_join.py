@@ -55,6 +55,8 @@ def reference_join(
 
     for line in [line for body in bodies for line in lines_of(body)]:
         try:
+            if len(line) > 65_536:
+                raise Bad("syntax")
             text = decode(line.rstrip(b"\r"))
             if text.strip(" \t") == "":
                 kept.append(text)
@@ -177,6 +179,8 @@ def read_sample(text: str) -> Sample:
     names = [label for label, _ in labels]
     if len(set(names)) < len(names):
         raise Bad("duplicate_label")
+    if any(label.startswith("__") and label != "__name__" for label in names):
+        raise Bad("reserved_name")
     series = text[: len(text) - len(after)]
     words = after.replace("\t", " ").split(" ")
     words = [word for word in words if word]
@@ -195,6 +199,8 @@ def read_sample(text: str) -> Sample:
             raise Bad("syntax")
         exemplar = True
         after = after[: position_of_word(after, upto)].rstrip(" \t")
+    if len(names) > 128:
+        raise Bad("syntax")
     return Sample(name, labels, series, after, words[0], exemplar=exemplar)
 
 

@@ -88,7 +88,7 @@ def rows(draw: st.DrawFn, *, attributed: bool = True) -> Row:
 @st.composite
 def broken_lines(draw: st.DrawFn) -> bytes:
     """A valid line that something happened to, or noise."""
-    kind = draw(st.integers(0, 5))
+    kind = draw(st.integers(0, 6))
     if kind == 0:
         return draw(st.binary(max_size=30)).replace(b"\n", b"")
     row = draw(rows())
@@ -97,6 +97,8 @@ def broken_lines(draw: st.DrawFn) -> bytes:
     text = row.text.encode()
     if kind == 2 and row.labels:
         return text.replace(b"}", b',%b="again"}' % row.labels[0][0].encode(), 1)
+    if kind == 3 and row.labels:
+        return text.replace(b"{", draw(st.sampled_from((b'{__x="1",', b'{__name__="a",', b'{__name__="a",__="",'))), 1)
     line = bytearray(text)
     for _ in range(draw(st.integers(1, 3))):
         position = draw(st.integers(0, len(line)))

@@ -12,6 +12,7 @@ from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
+from exporter.exposition.slices import at_once
 from exporter.model import Assignment, Owner
 from exporter.simulator.families import FAMILIES, more_families
 from exporter.simulator.pages import Row, page
@@ -93,7 +94,7 @@ def joined(name: str, names: str, sharing: str) -> bytes:
     policy = LabelPolicy(names=NAMES[names], idle_labels=names == "pod", sharing=sharing)
     joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
     body = incoming(name).read_bytes()
-    result = joiner.join([with_gpu_health(body) if names == "legacy" else body], Attribution(OWNERS, policy))
+    result = joiner.join([at_once(with_gpu_health(body)) if names == "legacy" else body], Attribution(OWNERS, policy))
     assert dict(result.rejected) == {}
     return result.body
 

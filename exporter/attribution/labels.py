@@ -126,6 +126,11 @@ class Attribution:
             {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
         )
 
+    @property
+    def looks_at_families(self) -> bool:
+        """Whether a sample's family makes a difference even where no sample came with an owner."""
+        return bool(self._additive)
+
     def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[Rows]:
         """For each sample (family name and subject) the rows that go out.
 

@@ -1,63 +1,64 @@
-"""The layout of the page that goes out: a shape with the owners of the moment, ready for values.
+"""The layout of a block that goes out: a shape with the owners of the moment, ready for values.
 
 Made anew when the shape or the owners change, and otherwise only filled (`Layout.fill`). The rule kept here: no two
 series that go out are the same. The first in upstream order wins.
 """
 
-from collections import Counter
+
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
 
-from exporter.exposition.lines import Reason
+from exporter.exposition.cuts import Cuts
 from exporter.exposition.series import Series, identity_of
-from exporter.exposition.shape import Row, Shape
+from exporter.exposition.shape import Family, Row, Shape
 from exporter.exposition.text import Labels, render_labels
-from exporter.model import Cell, JoinedPage, Rows, ShareValues, Subject
+from exporter.model import Cell, Rows, ShareValues, Subject
+
+# The series of a page that have been laid out, by their identity and that of what they gained.
+Seen = set[tuple[bytes, bytes]]
 
 
-class Attribute(Protocol):
-    """Says for every sample, by family name and subject, which rows go out."""
-
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
-        """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
-
-
-class LaidOutPage:
-    """Pages of one shape, whatever is to be left out, mended or written several times."""
+class LaidOutBlock:
+    """A block of any kind, whatever is to be left out, mended or written several times."""
 
     def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        # once, not with every change of owners
-        self._opens = [entry.open for entry in shape.entries if isinstance(entry, Row)]
-        self._layout: Layout | None = None
+        self.shape: Shape = shape
+        self.rows: Sequence[Row] = tuple(entry for entry in shape.entries if isinstance(entry, Row))
 
     @property
-    def subjects(self) -> Mapping[Subject, int]:
-        """What the samples are about, and how many of each. The same object as long as this one is in use."""
-        return self._shape.subjects
+    def start(self) -> bytes:
+        """How it begins."""
+        return self.shape.start
+
+    @property
+    def cuts(self) -> Cuts:
+        """What finds its values."""
+        return self.shape.cuts
+
+    @property
+    def series(self) -> Sequence[Series]:
+        """Of the samples that may go out, in order."""
+        return [row.series for row in self.rows]
+
+    @property
+    def subjects(self) -> Sequence[tuple[Subject, int]]:
+        """What the samples are about, and how many of each."""
+        return self.shape.subjects
 
     @property
     def known(self) -> Mapping[bytes, Series]:
-        """The series by the text before their value, as a reader of another page needs them."""
-        return self._shape.known
+        """The series by the text before their value, as a reader of another block needs them."""
+        return self.shape.known
 
     @property
-    def series_count(self) -> int:
-        """How many series are remembered."""
-        return len(self._shape.known)
+    def found(self) -> Mapping[bytes, Family | None]:
+        """The families that were looked for."""
+        return self.shape.found
 
-    def join(self, body: bytes, attribute: Attribute) -> JoinedPage | None:
-        """The page that goes out; None where the body is of another shape."""
-        values = self._shape.cuts.values(body)
-        return None if values is None else self.write(values, attribute)
-
-    def write(self, values: Sequence[bytes], attribute: Attribute) -> JoinedPage:
-        """The page of this shape with these values. A layout is reused as long as `attribute` is the same object."""
-        if self._layout is None or self._layout.attribute is not attribute:
-            self._layout = lay_out(self._shape, self._opens, attribute)
-        return self._layout.fill(values)
+    @property
+    def left(self) -> Mapping[bytes, Family]:
+        """The families that it made another."""
+        return self.shape.left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +73,7 @@ class _Divided:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The page that goes out: pieces[0], a value, pieces[1], a value, and so on.
+    """The block that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
     `order` says which of the shape's values comes where; None means one after the other. `divided` are the samples
     whose rows do not carry the value that came.
@@ -81,15 +82,14 @@ class Layout:
     pieces: Sequence[bytes]
     order: Sequence[int] | None
     divided: Sequence[_Divided]
-    shape: Shape
-    attribute: Attribute
+    block: LaidOutBlock
+    added: Sequence[Rows]
     apart: dict[int, Sequence[tuple[Row, Rows]]]
-    subjects: Mapping[Subject, int]
     sample_count: int
-    rejected: dict[str, int]
+    duplicates: int
 
-    def fill(self, values: Sequence[bytes]) -> JoinedPage:
-        """The page with its values."""
+    def fill(self, values: Sequence[bytes]) -> bytes:
+        """The block with its values."""
         filled: list[bytes] = [b""] * (2 * len(self.pieces) - 1)
         filled[0::2] = self.pieces
         filled[1::2] = values if self.order is None else [values[slot] for slot in self.order]
@@ -97,24 +97,18 @@ class Layout:
             texts = sample.values(sample.series, values[sample.slot])
             for row, place in sample.places:
                 filled[2 * place + 1] = texts[row]
-        body = b"".join(filled)
-        return JoinedPage(
-            pieces=(body,),
-            size=len(body),
-            subjects=self.subjects,
-            sample_count=self.sample_count,
-            rejected=self.rejected,
-            cells=partial(self.take_apart, values),
-        )
+        return b"".join(filled)
 
-    def take_apart(self, values: Sequence[bytes], families: Container[bytes]) -> Iterator[Cell]:
+    def take_apart(self, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
         """The rows of some families, one after the other, with what each says. Of two of one series both come.
 
         Callers pass the same object for the same families: what it comes to is kept for the next page.
         """
         entries = self.apart.get(id(families))
         if entries is None:
-            entries = self.apart[id(families)] = self._rows_of(families)
+            pairs = zip(self.block.rows, self.added, strict=True)
+            entries = self.apart[id(families)] = [(row, rows) for row, rows in pairs if row.series.name in families]
+        values = (self.block.cuts.values(body) or ()) if entries else ()
         for entry, rows in entries:
             series = entry.series
             value = entry.value if entry.slot is None else values[entry.slot]
@@ -126,41 +120,39 @@ class Layout:
                 for labels, text in zip(rows.labels, rows.values(series.identity, value), strict=True):
                     yield Cell(series.name, series.subject, labels, text)
 
-    def _rows_of(self, families: Container[bytes]) -> list[tuple[Row, Rows]]:
-        entries = [entry for entry in self.shape.entries if isinstance(entry, Row) and entry.series.name in families]
-        added = self.attribute([(entry.series.name, entry.series.subject) for entry in entries])
-        return list(zip(entries, added, strict=True))
 
+def lay_out(block: LaidOutBlock, added: Sequence[Rows], repeated: frozenset[bytes], seen: Seen) -> Layout:
+    """Write a block's lines with the labels that attribution adds, one of `added` for each sample.
 
-def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layout:  # noqa: C901 - one loop without calls, for speed
-    """Write a shape's lines with the labels that attribution adds. `opens` are the rows' own texts to add them to.
-
-    The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
+    `repeated` are the identities that several samples of the page have: of these `seen` says what the blocks before
+    have laid out, and it learns of this one's. The first scrape after a change of owners waits for this: calls in
+    the inner loop made it a third slower.
     """
-    added = attribute([(entry.series.name, entry.series.subject) for entry in shape.entries if isinstance(entry, Row)])
-    additions = zip(added, opens, strict=True)
+    additions = iter(added)
     rendered: dict[int, tuple[bytes, bytes]] = {}  # by the labels' own id: `added` keeps them alive meanwhile
-    seen: set[tuple[bytes, bytes]] = set()
-    duplicates = 0
+    duplicates = samples = 0
     pieces: list[bytes] = []
     order: list[int] = []
     text: list[bytes] = []
     divided: list[_Divided] = []
-    for entry in shape.entries:
+    for entry in block.shape.entries:
         if not isinstance(entry, Row):
             text += (entry, b"\n")
             continue
-        series, (rows, opened) = entry.series, next(additions)
+        series, rows = entry.series, next(additions)
+        opened = entry.open
         places: list[tuple[int, int]] | None = None if rows.values is None else []
+        seen_here: Seen = seen if series.identity in repeated else set()
         for labels in rows.labels:
             extra = rendered.get(id(labels))
             if extra is None:
                 extra = rendered[id(labels)] = (render_labels(labels), _identity_of_added(labels))
             identity = (series.identity, extra[1])
-            if identity in seen:
+            if identity in seen_here:
                 duplicates += 1
                 continue
-            seen.add(identity)
+            seen_here.add(identity)
+            samples += 1
             if extra[0]:
                 text += (opened, extra[0], b"}", entry.gap)
             else:
@@ -176,19 +168,15 @@ def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layou
         if places and rows.values is not None and entry.slot is not None:
             divided.append(_Divided(entry.slot, series.identity, rows.values, places))
     pieces.append(b"".join(text))
-    rejected = Counter(shape.rejected)
-    if duplicates:
-        rejected[Reason.DUPLICATE] = duplicates
     return Layout(
         pieces=pieces,
-        order=None if order == list(range(shape.cuts.value_count)) else order,
+        order=None if order == list(range(block.cuts.value_count)) else order,
         divided=divided,
-        shape=shape,
-        attribute=attribute,
+        block=block,
+        added=added,
         apart={},
-        subjects=shape.subjects,
-        sample_count=len(seen),
-        rejected={str(reason): count for reason, count in rejected.items()},
+        sample_count=samples,
+        duplicates=duplicates,
     )
 
 

@@ -8,7 +8,9 @@ and promtool's. Where they differ (measured on 2.42), the stricter one rules:
 - promtool alone fails on blanks after a value, on escapes other than `\\`, `\"` and `\n`, on labels without a comma
   between them, on a second HELP or TYPE, and reads `#HELP` (no blank) as metadata.
 
-What only differs in blanks is mended, the rest is rejected: a line is worth less than its page.
+What only differs in blanks is mended, the rest is rejected: a line is worth less than its page. So are a line that is
+longer and a sample that has more labels than any exporter's, and label names that begin with two underscores, which
+Prometheus keeps for itself: node-exporter ends with a panic when its textfile collector meets one.
 """
 
 import re
@@ -62,6 +64,13 @@ class PassedLine:
 
 Line = SampleLine | MetadataLine | PassedLine | Reason
 
+# What a line may cost is bounded by these two. dcgm-exporter's lines have 300 bytes and 12 labels; with the labels of
+# pods it may be 2 KB and 50.
+LONGEST_LINE = 64 * 1024
+MOST_LABELS = 128
+# Names that begin so belong to Prometheus.
+_RESERVED_LABEL = b"__"
+
 TYPES = frozenset({b"counter", b"gauge", b"histogram", b"summary", b"untyped"})
 
 # At every point of these patterns the next character decides, so that a line that does not match fails in linear time.
@@ -105,8 +114,22 @@ def is_value(text: bytes) -> bool:
     return not isinf(float(text)) or text.lstrip(b"+-")[:1] in b"iI"
 
 
-def read_line(line: bytes) -> Line:
-    """Read one line, without its newline. A `Reason` is a line that cannot go out."""
+def split_lines(body: bytes) -> list[bytes]:
+    """The lines of a page without their newlines; a missing last newline makes no difference."""
+    lines = body.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def read_line(line: bytes, *, is_limited: bool = True) -> Line:
+    """Read one line, without its newline. A `Reason` is a line that cannot go out.
+
+    `is_limited`: it came from an upstream, and may be no longer and have no more labels than LONGEST_LINE and
+    MOST_LABELS.
+    """
+    if is_limited and len(line) > LONGEST_LINE:
+        return Reason.SYNTAX
     line = line.rstrip(b"\r")
     if b"\0" in line or not _is_utf8(line):
         return Reason.SYNTAX
@@ -115,7 +138,8 @@ def read_line(line: bytes) -> Line:
         return PassedLine(line)
     if start.startswith(b"#"):
         return _read_comment(line)
-    return _read_sample(start.rstrip(b" \t"))
+    found = _read_sample(start.rstrip(b" \t"))
+    return Reason.SYNTAX if is_limited and isinstance(found, SampleLine) and len(found.labels) > MOST_LABELS else found
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -157,6 +181,8 @@ def _read_sample(line: bytes) -> SampleLine | Reason:
     names = {name for name, _ in labels}
     if len(names) < len(labels):
         return Reason.DUPLICATE_LABEL
+    if any(name.startswith(_RESERVED_LABEL) and name != b"__name__" for name in names):
+        return Reason.RESERVED_NAME
     after = _AFTER_SERIES.fullmatch(line, series.end())
     if after is None or b"__name__" in names or (series[2] is None and not after[1]):
         return Reason.SYNTAX

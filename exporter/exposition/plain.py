@@ -1,103 +1,121 @@
-"""The usual page, and the usual owners: every line goes out as it came, and every sample gains one row of labels.
+"""The usual block, and the usual owners: every line goes out as it came, and every sample gains one row of labels.
 
-Such a page is not taken apart. It is cut at its braces (cuts.py), and what goes out are the same pieces with
+Such a block is not taken apart. It is cut at its braces (cuts.py), and what goes out are the same pieces with
 `,pod="…",namespace="…",container="…"}` where the braces were. Of a series no text is kept but its tail.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import attrgetter
 
-from exporter.exposition.layout import Attribute
+from exporter.exposition.cuts import Cuts
 from exporter.exposition.series import Series
-from exporter.exposition.shape import Row, Shape
+from exporter.exposition.shape import Family, Row, Shape
 from exporter.exposition.text import render_labels
-from exporter.model import AddedLabels, Cell, JoinedPage, Rows, Subject
+from exporter.model import AddedLabels, Cell, Rows, Subject
 
 _LABELS_END = b'"} '
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Owned:
+class Owned:
     """The rows of one state of owners: for each sample, and as the text that closes its labels.
 
     `added_size` is by how many bytes all of them are longer than braces.
     """
 
-    attribute: Attribute
+    cuts: Cuts
+    series: Sequence[Series]
     rows: Sequence[Rows]
     closings: Sequence[bytes]
     added_size: int
     apart: dict[int, Sequence[tuple[int, Series, AddedLabels]]]
 
+    def take_apart(self, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
+        """The rows of some families, one after the other, with what each says.
 
-class PlainPage:
-    """Pages of one shape that needs no more than labels added, for owners of whom each sample has one row."""
-
-    def __init__(self, shape: Shape) -> None:
-        """`shape` is one that `is_plain` says yes to."""
-        self.subjects: Mapping[Subject, int] = shape.subjects
-        self._cuts = shape.cuts
-        self._of_samples = tuple(entry.series for entry in shape.entries if isinstance(entry, Row))
-        self._owned: _Owned | None = None
-
-    @property
-    def known(self) -> Mapping[bytes, Series]:
-        """The series by the text before their value, as a reader of another page needs them."""
-        befores = (self._cuts.first, *self._cuts.tails)
-        heads = (before[before.rfind(b"\n") + 1 :] + b"} " for before in befores)
-        return dict(zip(heads, self._of_samples, strict=False))  # behind the last one no sample begins
-
-    @property
-    def series_count(self) -> int:
-        """How many series are remembered."""
-        return len(self._of_samples)
-
-    def join(self, body: bytes, attribute: Attribute) -> JoinedPage | None:
-        """The page that goes out; None where it needs more than this."""
-        owned = self._owned
-        if owned is None or owned.attribute is not attribute:
-            owned = self._owned = self._own(attribute)
-        pieces = self._cuts.fill(body, owned.closings) if owned else None
-        if owned is None or pieces is None:
-            return None
-        return JoinedPage(
-            pieces=pieces,
-            size=len(body) + owned.added_size,
-            subjects=self.subjects,
-            sample_count=len(self._of_samples),
-            rejected={},
-            cells=partial(self._take_apart, owned, body),
-        )
-
-    def _own(self, attribute: Attribute) -> _Owned | None:
-        rows = attribute([(series.name, series.subject) for series in self._of_samples])
-        rendered: dict[int, bytes] = {}
-        for found in rows:
-            if id(found) not in rendered:
-                if found.values is not None or len(found.labels) != 1:
-                    return None
-                extra = render_labels(found.labels[0])
-                rendered[id(found)] = b",%b}" % extra if extra else b"}"
-        closings = [rendered[id(found)] for found in rows]
-        return _Owned(attribute, rows, closings, sum(map(len, closings)) - len(closings), {})
-
-    def _take_apart(self, owned: _Owned, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
-        """See `Layout.take_apart`."""
-        entries = owned.apart.get(id(families))
+        Callers pass the same object for the same families: what it comes to is kept for the next page.
+        """
+        entries = self.apart.get(id(families))
         if entries is None:
-            entries = owned.apart[id(families)] = [
+            entries = self.apart[id(families)] = [
                 (slot, series, rows.labels[0])
-                for slot, (series, rows) in enumerate(zip(self._of_samples, owned.rows, strict=True))
+                for slot, (series, rows) in enumerate(zip(self.series, self.rows, strict=True))
                 if series.name in families
             ]
-        values = self._cuts.values(body) or ()
+        values = (self.cuts.values(body) or ()) if entries else ()
         for slot, series, labels in entries:
             yield Cell(series.name, series.subject, labels, values[slot])
 
 
+class Closings:
+    """The text that closes a sample's labels, by the rows that it gains. For one state of owners."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Rows, bytes | None]] = {}  # by the rows' own id; held, so that it stays theirs
+
+    def of(self, rows: Iterable[Rows]) -> list[bytes] | None:
+        """One for each; None where one of them is more than a row of labels."""
+        known = self._of
+        found = []
+        for row in rows:
+            closing = known.get(id(row)) or self._close(row)
+            if closing[1] is None:
+                return None
+            found.append(closing[1])
+        return found
+
+    def by_subject(self, rows_of: Mapping[int, Rows]) -> Mapping[int, bytes] | None:
+        """The same by the subjects' own ids, where what a sample gains follows from its subject alone."""
+        closings = self.of(rows_of.values())
+        return None if closings is None else dict(zip(rows_of, closings, strict=True))
+
+    def _close(self, rows: Rows) -> tuple[Rows, bytes | None]:
+        closing: bytes | None = None
+        if rows.values is None and len(rows.labels) == 1:
+            extra = render_labels(rows.labels[0])
+            closing = b",%b}" % extra if extra else b"}"
+        found = self._of[id(rows)] = (rows, closing)
+        return found
+
+
+class PlainBlock:
+    """A block whose lines go out as they came."""
+
+    def __init__(self, shape: Shape) -> None:
+        """`shape` is one that `is_plain` says yes to."""
+        self.start: bytes = shape.start
+        self.cuts: Cuts = shape.cuts
+        self.series: Sequence[Series] = tuple(entry.series for entry in shape.entries if isinstance(entry, Row))
+        self.subjects: Sequence[tuple[Subject, int]] = shape.subjects
+        self.found: Mapping[bytes, Family | None] = shape.found
+        self.left: Mapping[bytes, Family] = shape.left
+        self._subject_ids = tuple(map(id, map(attrgetter("subject"), self.series)))
+
+    @property
+    def known(self) -> Mapping[bytes, Series]:
+        """The series by the text before their value, as a reader of another block needs them."""
+        befores = (self.cuts.first, *self.cuts.tails)
+        heads = (before[before.rfind(b"\n") + 1 :] + b"} " for before in befores)
+        return dict(zip(heads, self.series, strict=False))  # behind the last one no sample begins
+
+    @property
+    def with_any_values(self) -> bytes:
+        """Such a block."""
+        return b"} 0".join((self.cuts.first, *self.cuts.tails))
+
+    def own(self, rows: Sequence[Rows], closings: Sequence[bytes]) -> Owned:
+        """The block for these rows, one a sample, and the texts that close them."""
+        return Owned(self.cuts, self.series, rows, closings, sum(map(len, closings)) - len(closings), {})
+
+    def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
+        """The same where rows and texts follow from the samples' subjects, by their own ids."""
+        ids = self._subject_ids
+        return self.own(tuple(map(rows_of.__getitem__, ids)), tuple(map(closing_of.__getitem__, ids)))
+
+
 def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
-    """Whether a page goes out as it came, labels added: nothing left out, mended or written anew."""
+    """Whether a block goes out as it came, labels added: nothing left out, mended or written anew."""
     cuts = shape.cuts
     rows = [entry for entry in shape.entries if isinstance(entry, Row)]
     if not rows or cuts.has_bare or cuts.holds_value is not None or len(rows) != len(cuts.tails):
@@ -116,4 +134,4 @@ def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
             if not body.startswith(part, end):
                 return False
             end += len(part)
-    return end == len(body) and len({row.series.identity for row in rows}) == len(rows)
+    return end == len(body)

@@ -1,12 +1,11 @@
 """A series, worked out once: from the text before a value to everything the join needs to know about it.
 
 From scrape to scrape a page has the same series with new values, so the text before the value is the key of a cache
-(the caller's: see layout.py) and this is what it holds.
+(the caller's: see blocks.py) and this is what it holds.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from exporter.exposition.lines import SampleLine, is_value
@@ -36,6 +35,19 @@ class Series:
     quantile_is_number: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Interned:
+    """What many series of a page have in common, by itself, so that it is one object.
+
+    Subjects above all: what is worked out for a device is found by identity. Kept for one page, since what upstreams
+    say may be long.
+    """
+
+    subjects: dict[Subject, Subject]
+    texts: dict[str, str] = field(default_factory=dict)
+    names: dict[bytes, bytes] = field(default_factory=dict)
+
+
 class SeriesReader:
     """Turns valid sample lines into `Series`."""
 
@@ -44,16 +56,19 @@ class SeriesReader:
         self._read_subject = read_subject
         self._is_owner_label = is_owner_label
 
-    def read(self, line: SampleLine, subjects: dict[Subject, Subject]) -> Series:
-        """`subjects` makes equal subjects one object, so that what is worked out for a device is found by identity."""
+    def read(self, line: SampleLine, interned: Interned) -> Series:
+        """The line's series, of parts that `interned` knows where it does."""
         labels = dict(line.labels)
-        subject = self._read_subject({name.decode(): unescape(value) for name, value in line.labels})
+        # a label that only says what the last line's said is not kept twice
+        text_of = interned.texts.setdefault
+        texts = {name.decode(): unescape(value) for name, value in line.labels}
+        subject = self._read_subject({name: text_of(text, text) for name, text in texts.items()})
         kept = [(name, value) for name, value in line.labels if not self._is_owner_label(name.decode())]
         return Series(
-            name=_one_object(line.name),
+            name=interned.names.setdefault(line.name, line.name),
             # 16 bytes for about 250: that two series of a page share them is less likely than a broken processor
             identity=blake2b(identity_of(line.name, kept), digest_size=16).digest(),
-            subject=subjects.setdefault(subject, subject),
+            subject=interned.subjects.setdefault(subject, subject),
             without_owner=None if len(kept) == len(line.labels) else opened(line.name, kept),
             le_is_number=is_value(labels.get(b"le", b"0")),
             quantile_is_number=is_value(labels.get(b"quantile", b"0")),
@@ -71,12 +86,6 @@ def opened_as_it_came(series: bytes) -> bytes:
         return series + b"{"
     inside = series[:-1].rstrip(b" \t,")
     return inside if inside.endswith(b"{") else inside + b","
-
-
-@lru_cache(maxsize=1024)
-def _one_object(name: bytes) -> bytes:
-    """A family's name once, not once a series."""
-    return name
 
 
 def identity_of(name: bytes, labels: Iterable[tuple[bytes, bytes]]) -> bytes:

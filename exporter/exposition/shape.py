@@ -1,4 +1,4 @@
-"""The shape of a page: everything but the values of its samples.
+"""The shape of a block of lines: everything but the values of its samples.
 
 It stays the same from scrape to scrape, so it is read once, carefully, line by line, and then only compared. What it
 means does not depend on who owns which device: that is the layout's part (layout.py).
@@ -8,25 +8,42 @@ Rules kept here, since they need more than one line:
 - a family's HELP and TYPE go out once, before its first sample; what comes late or contradicts is dropped;
 - inside a histogram `le`, inside a summary `quantile`, is a number (promtool);
 - the exporter's own names are not for upstreams.
+
+They may need more than one block, too. So a shape says what it found of each family that it looked for, and what it
+left behind: where it would find the same, it is still right, and need not be read again.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
 
-from exporter.exposition.cuts import Cuts, braces_of, cut
-from exporter.exposition.lines import MetadataLine, PassedLine, Reason, SampleLine, is_value, read_line
-from exporter.exposition.series import Series, SeriesReader, opened_as_it_came
+from exporter.exposition.cuts import MOST_VALUE_BYTES, Cuts, braces_of, cut
+from exporter.exposition.lines import (
+    LONGEST_LINE,
+    MetadataLine,
+    PassedLine,
+    Reason,
+    SampleLine,
+    is_value,
+    read_line,
+)
+from exporter.exposition.series import Interned, Series, SeriesReader, opened_as_it_came
 from exporter.model import Subject
 
 RESERVED_PREFIX = b"pod_gpu_exporter_"
+# A line whose value may move without the line being read again: with any value that cuts.py lets pass it is no longer
+# than a line may be.
+_LONGEST_MOVING_HEAD = LONGEST_LINE - MOST_VALUE_BYTES
+_LONGEST_MARK = 100
 
 Wanted = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sample that may go out. `slot` is which of the page's values is its own.
+    """A sample that may go out. `slot` is which of the block's values is its own.
 
     `head` is what stands before the value, with the `gap` of blanks at its end. A sample with a timestamp, or written
     in an unusual way, belongs to the shape with its value: it has no slot, and `value` and `timestamp` hold what
@@ -55,87 +72,120 @@ class Row:
         return others[:-1] + b"}" if others.endswith(b",") else self.series.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
-    """What a page is, less its values.
+class Family(NamedTuple):
+    """A family as far as a page has been read: whether it goes out at all, its HELP and TYPE, whether it has samples.
 
-    `cuts` finds the values in the next page. `entries` are the lines that may go out, in order: whole lines, or rows.
-    `known` are the series by the text before their value, also of samples that do not go out. `subjects` counts the
-    samples by what they are about.
+    Of a long HELP a digest is kept.
     """
 
-    cuts: Cuts
-    entries: Sequence[Row | bytes]
-    known: Mapping[bytes, Series]
-    subjects: Mapping[Subject, int]
-    rejected: Mapping[Reason, int]
-
-
-@dataclass(slots=True)
-class _Family:
+    name: bytes
     wanted: bool
-    metadata: dict[bytes, bytes] = field(default_factory=dict)  # HELP and TYPE, by keyword
+    help: bytes | None = None
+    type: bytes | None = None
     has_samples: bool = False
 
 
-class ShapeReader:
-    """Reads whole pages, line by line."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a block is, less its values.
 
-    def __init__(self, reader: SeriesReader, wanted: Wanted) -> None:
-        """`wanted` says by its name whether a family goes out at all (--families.allow, --families.deny)."""
+    `start` is how it begins: its first line, less a value that may move. `cuts` finds the values in the next page.
+    `entries` are the lines that may go out, in order: whole lines, or rows. `known` are the series by the text before
+    their value, also of samples that do not go out. `subjects` counts the samples by what they are about, each once.
+    `found` are the families that were looked for, as they were then (None: not there); `left` those that this block
+    made another.
+    """
+
+    start: bytes
+    cuts: Cuts
+    entries: Sequence[Row | bytes]
+    known: Mapping[bytes, Series]
+    subjects: Sequence[tuple[Subject, int]]
+    rejected: Mapping[Reason, int]
+    found: Mapping[bytes, Family | None]
+    left: Mapping[bytes, Family]
+
+
+class ShapeReader:
+    """Reads lines into a shape. One for each block."""
+
+    def __init__(
+        self,
+        reader: SeriesReader,
+        wanted: Wanted,
+        *,
+        known: Mapping[bytes, Series],
+        families: Mapping[bytes, Family],
+        interned: Interned,
+    ) -> None:
+        """What was read before.
+
+        `wanted` says by its name whether a family goes out at all (--families.allow, --families.deny). `known` are
+        series that need not be read again, `families` those of the lines before.
+        """
         self._reader = reader
         self._wanted = wanted
-
-    def read(self, body: bytes, known: Mapping[bytes, Series]) -> tuple[Shape, list[bytes]]:
-        """The shape of a page, and its values. `known` are the series of the last one: these are not read again."""
-        reading = _Reading(self._reader, self._wanted, known)
-        lines = split_lines(body)
-        for line in lines:
-            reading.take(line)
-        return reading.shape(body, lines), reading.values
-
-
-class _Reading:
-    """One page being read."""
-
-    def __init__(self, reader: SeriesReader, wanted: Wanted, known: Mapping[bytes, Series]) -> None:
-        self.entries: list[Row | bytes] = []
-        self.values: list[bytes] = []
+        self._known = known
+        self._families = families
+        self._interned = interned
+        self._start: bytes | None = None
+        self._lines: list[bytes] = []
+        self._entries: list[Row | bytes] = []
+        self._values: list[bytes] = []
+        self._value_bytes = 0
         self._is_moving: list[bool] = []
         self._has_bare = False
         self._series: dict[bytes, Series] = {}
         self._rejected: Counter[Reason] = Counter()
-        self._subjects: Counter[Subject] = Counter()
-        self._reader = reader
-        self._wanted = wanted
-        self._known = known
-        self._families: dict[bytes, _Family] = {}
-        self._interned: dict[Subject, Subject] = {series.subject: series.subject for series in known.values()}
+        self._counts: dict[int, int] = {}
+        self._subjects: dict[int, Subject] = {}
+        self._found: dict[bytes, Family | None] = {}
+        self._left: dict[bytes, Family] = {}
 
-    def shape(self, body: bytes, lines: Sequence[bytes]) -> Shape:
+    @property
+    def values(self) -> list[bytes]:
+        """The values of the lines taken, in the order of the rows' slots."""
+        return self._values
+
+    def shape(self, body: bytes) -> Shape:
         """What the lines taken come to; they are the body's."""
         holds_value: list[bool] = []
-        for line, is_moving in zip(lines, self._is_moving, strict=True):
+        for line, is_moving in zip(self._lines, self._is_moving, strict=True):
             holds_value += [False] * braces_of(line, has_bare=self._has_bare)
             if is_moving:
                 holds_value[-1] = True  # its value follows the last one
         return Shape(
-            cuts=cut(body, holds_value, self.values, has_bare=self._has_bare),
-            entries=self.entries,
+            start=self._start or b"",
+            cuts=cut(body, holds_value, self._values, has_bare=self._has_bare),
+            entries=self._entries,
             known=self._series,
-            subjects=dict(self._subjects),
+            subjects=tuple((self._subjects[key], count) for key, count in self._counts.items()),
             rejected=dict(self._rejected),
+            found=self._found,
+            left=self._left,
         )
 
     def take(self, line: bytes) -> None:
-        """Read one line and note what becomes of it."""
+        """Read one line, without its newline, and note what becomes of it."""
+        self._lines.append(line)
+        is_long, text = len(line) > LONGEST_LINE, line.rstrip(b"\r")
         # at the last blank: a head holds blanks of its own ("NVIDIA H100 80GB HBM3")
-        split = line.rfind(b" ") + 1
-        head, word = line[:split], line[split:]
-        known = self._known.get(head)
-        if known is not None and is_value(word):
-            self._take_moving(head, word, known)
-            return
+        split = text.rfind(b" ") + 1
+        head, word = text[:split], text[split:]
+        may_move = (
+            not is_long
+            and len(line) - len(word) <= _LONGEST_MOVING_HEAD
+            and self._value_bytes + len(word) + 1 <= MOST_VALUE_BYTES
+            and is_value(word)
+        )
+        if may_move:
+            known = self._known.get(head)
+            if known is not None:
+                self._take_moving(head, word, known)
+                return
+        self._take_unknown(line, head if may_move else b"", word)
+
+    def _take_unknown(self, line: bytes, head: bytes, word: bytes) -> None:
         match read_line(line):
             case SampleLine() as sample:
                 if sample.had_exemplar:
@@ -149,18 +199,23 @@ class _Reading:
             case MetadataLine() as metadata:
                 self._take_metadata(metadata)
             case PassedLine() as passed:
-                self.entries.append(passed.line)
+                self._entries.append(passed.line)
             case Reason() as reason:
                 self._rejected[reason] += 1
+        if self._start is None:
+            self._start = line
         self._is_moving.append(False)
 
     def _take_moving(self, head: bytes, word: bytes, series: Series) -> None:
         """A sample whose value is the last word of its line: it may change without changing the shape."""
+        if self._start is None:
+            self._start = head
         self._is_moving.append(True)
         self._has_bare |= not head.endswith(b"} ")
         self._series[head] = series
-        self._take_sample(Row(series, len(self.values), head))
-        self.values.append(word)
+        self._take_sample(Row(series, len(self._values), head))
+        self._values.append(word)
+        self._value_bytes += len(word) + 1
 
     def _take_sample(self, row: Row) -> None:
         series = row.series
@@ -168,51 +223,60 @@ class _Reading:
             self._rejected[Reason.RESERVED_NAME] += 1
             return
         family = self._family(series.name)
-        kind = family.metadata.get(b"TYPE")
+        kind = family.type
         if (kind == b"histogram" and not series.le_is_number) or (kind == b"summary" and not series.quantile_is_number):
             self._rejected[Reason.SYNTAX] += 1
             return
-        family.has_samples = True
-        self._subjects[series.subject] += 1
+        if not family.has_samples:
+            self._left[family.name] = family._replace(has_samples=True)
+        subject = series.subject
+        count = self._counts.get(id(subject), 0)
+        self._counts[id(subject)] = count + 1
+        if not count:
+            self._subjects[id(subject)] = subject
         if family.wanted:
-            self.entries.append(row)
+            self._entries.append(row)
 
     def _take_metadata(self, line: MetadataLine) -> None:
         if line.name.startswith(RESERVED_PREFIX):
             self._rejected[Reason.RESERVED_NAME] += 1
             return
         family = self._family(line.name)
-        text = family.metadata.get(line.keyword)
+        text = family.help if line.keyword == b"HELP" else family.type
+        mark = _mark(line.text)
         if text is not None or family.has_samples:
             # Said again word for word (by the next upstream), nothing is lost.
-            if text != line.text:
+            if text != mark:
                 self._rejected[Reason.LATE_METADATA] += 1
             return
-        family.metadata[line.keyword] = line.text
+        self._left[family.name] = (
+            family._replace(help=mark) if line.keyword == b"HELP" else family._replace(type=line.text)
+        )
         if family.wanted:
-            self.entries.append(line.line)
+            self._entries.append(line.line)
 
-    def _family(self, name: bytes) -> _Family:
+    def _family(self, name: bytes) -> Family:
         """The family a name belongs to, as promtool sees it: foo_sum is part of foo once foo is typed summary."""
-        family = self._families.get(name)
+        family = self._look_up(name)
         if family is not None:
             return family
         for suffix, kinds in _SUFFIXES:
-            family = self._families.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
-            if family is not None and family.metadata.get(b"TYPE") in kinds:
+            family = self._look_up(name.removesuffix(suffix)) if name.endswith(suffix) else None
+            if family is not None and family.type in kinds:
                 return family
-        family = self._families[name] = _Family(self._wanted(name.decode()))
+        family = self._left[name] = Family(name, self._wanted(name.decode()))
         return family
 
+    def _look_up(self, name: bytes) -> Family | None:
+        family = self._left.get(name)
+        if family is None and name not in self._found:
+            self._found[name] = self._families.get(name)
+        return family or self._found.get(name)
 
-def split_lines(body: bytes) -> list[bytes]:
-    """The lines of a page without their ends; a missing last newline and carriage returns make no difference."""
-    lines = body.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    if b"\r" in body:
-        lines = [line.rstrip(b"\r") for line in lines]
-    return lines
+
+def _mark(text: bytes) -> bytes:
+    """The text, or what stands for a long one."""
+    return text if len(text) <= _LONGEST_MARK else blake2b(text, digest_size=16).digest()
 
 
 _SUFFIXES = (

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from exporter.exposition.lines import SampleLine, read_line
-from exporter.exposition.shape import split_lines
+from exporter.exposition.lines import SampleLine, read_line, split_lines
 from exporter.model import Snapshot
 from exporter.outputs.families import complaints, slim
 
@@ -23,7 +22,9 @@ def without_timestamps(page: bytes) -> bytes:
     """node-exporter refuses a whole file for one timestamp."""
     lines = []
     for line in split_lines(page):
-        found = read_line(line) if line[-1:].isdigit() and line.count(b" ") + line.count(b"\t") > 1 else None
+        may_have_one = line[-1:].isdigit() and line.count(b" ") + line.count(b"\t") > 1
+        # with the labels that it gained, a line may be longer than one that came
+        found = read_line(line, is_limited=False) if may_have_one else None
         if isinstance(found, SampleLine) and found.timestamp:
             lines.append(found.series + found.gap + found.value)
         else:

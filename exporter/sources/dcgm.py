@@ -12,12 +12,13 @@ from http import HTTPStatus
 import aiohttp
 
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
-from exporter.exposition.join import MOST_LINES, has_sample
+from exporter.exposition.check import has_sample, why_too_large
 from exporter.files import identity_of
 from exporter.http_config import HttpConfig, read_secret
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
+from exporter.sources.slices import in_slices
 from exporter.tls import client_context
 
 FLAG = "--dcgm.http-config"
@@ -96,9 +97,10 @@ class DcgmSource:
         try:
             async with self._places:
                 body = await self._fetch()
-            if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
-                raise Malformed("oversize", f"more than {MOST_LINES} lines")
-            if not has_sample(body):
+            too_large = why_too_large(body)
+            if too_large:
+                raise Malformed("oversize", too_large)
+            if not await in_slices(has_sample(body)):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except asyncio.CancelledError as error:
             if not self._flight.timed_out:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from exporter.errors import Malformed, SourceError, Unavailable
-from exporter.exposition.join import MOST_LINES, has_sample
+from exporter.exposition.check import has_sample, why_too_large
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
+from exporter.sources.slices import in_slices
 
 # A file that was written in place is left alone for this long after its last change.
 SETTLED_SECONDS = 0.2
@@ -83,7 +84,7 @@ class PromFileSource:
     async def _current(self) -> Page:
         for _ in range(_TRIES):
             try:
-                page = self._look()
+                page = await self._look()
             except FileNotFoundError as error:
                 raise Unavailable("missing", f"{self._path} does not exist") from error
             except OSError as error:
@@ -93,7 +94,7 @@ class PromFileSource:
             await asyncio.sleep(SETTLED_SECONDS / 2)
         raise Malformed("truncated", f"{self._path} is being written; its writer should rename it into place")
 
-    def _look(self) -> Page | None:
+    async def _look(self) -> Page | None:
         """The page; None while the file changes in place."""
         with self._path.open("rb") as file:
             before = os.fstat(file.fileno())
@@ -111,9 +112,10 @@ class PromFileSource:
             return None
         if body and not body.endswith(b"\n"):
             return None
-        if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
-            raise Malformed("oversize", f"{self._path} has more than {MOST_LINES} lines")
-        if not has_sample(body):
+        too_large = why_too_large(body)
+        if too_large:
+            raise Malformed("oversize", f"{self._path} has {too_large}")
+        if not await in_slices(has_sample(body)):
             raise Malformed("no_samples", f"{self._path} has not one valid sample")
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime)
         self._read_as = before

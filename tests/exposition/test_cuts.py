@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.attribution.labels import Attribution, LabelPolicy
-from exporter.exposition import cuts
+from exporter.exposition import blocks
 from exporter.exposition.join import Joiner
-from exporter.exposition.layout import LaidOutPage
-from exporter.exposition.plain import PlainPage
+from exporter.exposition.layout import LaidOutBlock
+from exporter.exposition.plain import PlainBlock
 from exporter.exposition.text import render_labels
 from exporter.model import Cell, Owners
 from tests.strategies import attribution_of, owner_states, tidy_pages, with_other_values
@@ -28,28 +28,28 @@ def joiner_of(policy: LabelPolicy = POLICY) -> Joiner:
 @pytest.mark.parametrize(
     ("page", "form"),
     [
-        (ONE, PlainPage),
-        (HEAD + ONE, PlainPage),
-        (HEAD + ONE + b"# the end\n\n", PlainPage),
-        (HEAD + b'a{x="NaN"} NaN\na{x="i"} +Inf\n', PlainPage),
+        (ONE, PlainBlock),
+        (HEAD + ONE, PlainBlock),
+        (HEAD + ONE + b"# the end\n\n", PlainBlock),
+        (HEAD + b'a{x="NaN"} NaN\na{x="i"} +Inf\n', PlainBlock),
         # a brace that no value follows
-        (b"# HELP a as in {this}\n" + ONE, LaidOutPage),
-        (b'a{x="{}"} 1\n', LaidOutPage),
+        (b"# HELP a as in {this}\n" + ONE, LaidOutBlock),
+        (b'a{x="{}"} 1\n', LaidOutBlock),
         # what does not go out as it came
-        (ONE[:-1], LaidOutPage),
-        (ONE.replace(b"\n", b"\r\n"), LaidOutPage),
-        (HEAD + ONE + HEAD, LaidOutPage),
-        (b"# TYPE a  Gauge\n" + ONE, LaidOutPage),
-        (ONE + ONE, LaidOutPage),
-        (b"a 1\n" + ONE, LaidOutPage),
-        (b"a{} 1\n", LaidOutPage),
-        (b'a{x="1",} 1\n', LaidOutPage),
-        (b'a{x="1"}  1\n', LaidOutPage),
-        (b'a{x="1"} 1 5\n', LaidOutPage),
-        (b'a{x="1",pod=""} 1\n', LaidOutPage),
-        (b'a{x="1"} N/A\n' + ONE, LaidOutPage),
-        (b'unwanted{x="1"} 1\n' + ONE, LaidOutPage),
-        (b'pod_gpu_exporter_source_up{source="kubelet"} 1\n' + ONE, LaidOutPage),
+        (ONE[:-1], LaidOutBlock),
+        (ONE.replace(b"\n", b"\r\n"), LaidOutBlock),
+        (HEAD + ONE + HEAD, LaidOutBlock),
+        (b"# TYPE a  Gauge\n" + ONE, LaidOutBlock),
+        (ONE + ONE, LaidOutBlock),
+        (b"a 1\n" + ONE, LaidOutBlock),
+        (b"a{} 1\n", LaidOutBlock),
+        (b'a{x="1",} 1\n', LaidOutBlock),
+        (b'a{x="1"}  1\n', LaidOutBlock),
+        (b'a{x="1"} 1 5\n', LaidOutBlock),
+        (b'a{x="1",pod=""} 1\n', LaidOutBlock),
+        (b'a{x="1"} N/A\n' + ONE, LaidOutBlock),
+        (b'unwanted{x="1"} 1\n' + ONE, LaidOutBlock),
+        (b'pod_gpu_exporter_source_up{source="kubelet"} 1\n' + ONE, LaidOutBlock),
     ],
 )
 def test_a_page_takes_the_quick_way_where_it_goes_out_as_it_came(page: bytes, form: type[object]) -> None:
@@ -57,7 +57,8 @@ def test_a_page_takes_the_quick_way_where_it_goes_out_as_it_came(page: bytes, fo
     for value in (b"1", b"2.5", b"-3e7"):
         now = page.replace(b"} 1", b"} " + value)
         assert joiner.join([now], NOBODY).body == joiner_of().join([now], NOBODY).body
-        assert type(joiner._page) is form
+        assert joiner._page
+        assert [type(block) for block in joiner._page.shape.blocks] == [form]
 
 
 EDITS = st.lists(
@@ -84,7 +85,7 @@ def test_a_joiner_that_knows_another_page_gives_what_a_fresh_one_gives(
 ) -> None:
     now = edited(with_other_values(page, seed), edits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
         knowing = joiner_of()
         knowing.join([page], NOBODY)
         joined = knowing.join([now], NOBODY)

@@ -6,8 +6,10 @@ import pytest
 
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
-from exporter.exposition.join import Joiner, has_sample
+from exporter.exposition.check import has_sample
+from exporter.exposition.join import Joiner
 from exporter.exposition.shape import Wanted
+from exporter.exposition.slices import at_once
 from exporter.model import Assignment, JoinedPage, Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
@@ -151,4 +153,4 @@ def test_a_line_that_turns_bad_between_two_scrapes_and_good_again(line: bytes) -
     ],
 )
 def test_a_page_has_a_sample_or_it_is_none(body: bytes, answer: bool) -> None:
-    assert has_sample(body) is answer
+    assert at_once(has_sample(body)) is answer

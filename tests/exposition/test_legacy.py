@@ -2,7 +2,13 @@
 
 import pytest
 
-from exporter.exposition.legacy import with_gpu_health
+from exporter.exposition import legacy
+from exporter.exposition.check import MOST_LINES
+from exporter.exposition.slices import at_once
+
+
+def with_gpu_health(body: bytes) -> bytes:
+    return at_once(legacy.with_gpu_health(body))
 
 
 @pytest.mark.parametrize(
@@ -35,3 +41,34 @@ def test_metadata_once_and_each_sample_its_own() -> None:
 )
 def test_other_pages_are_left_alone(body: bytes) -> None:
     assert with_gpu_health(body) == body
+
+
+# issue 7, line 23
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"dcgm_xid_errors" + b" " * 80_000,
+        b"dcgm_xid_errors" + b" " * 40_000 + b"{" + b"} " * 20_000 + b"x",
+        b"dcgm_xid_errors{" + b" }" * 40_000 + b"x",
+        b"dcgm_xid_errors " + b"1" * 80_000 + b"x",
+        b" " * 80_000 + b"dcgm_xid_errors",
+    ],
+    ids=["blanks", "blanks-and-braces", "braces", "digits", "before"],
+)
+def test_a_long_hostile_line_is_passed_without_backtracking(line: bytes) -> None:
+    # quadratic time was 48 s here, and ten times that for ten of them
+    assert with_gpu_health(b"\n".join([line] * 10)) == b"\n".join([line] * 10)
+
+
+# issue 7, line 22
+def test_a_large_page_is_worked_on_in_slices_of_whole_lines() -> None:
+    lines = b"".join(b'dcgm_xid_errors{gpu="%d"} 48\n' % number for number in range(20_000))
+    work = legacy.with_gpu_health(lines)
+    next(work)
+    assert at_once(work).count(b"} 48\ndcgm_gpu_health{") == 20_000 - 1  # before the first one its metadata
+
+
+# issue 7, line 22
+def test_a_page_does_not_get_longer_than_a_page_may_be() -> None:
+    lines = b"".join(b'dcgm_xid_errors{gpu="%d"} 48\n' % number for number in range(MOST_LINES // 2 + 1))
+    assert with_gpu_health(lines) == lines

@@ -14,7 +14,6 @@ SAMPLES = {
     b'foo{a="b"}1': (b'foo{a="b"}', b"1", b"", False),
     b'foo{ a = "b" , c="d" , } 1': (b'foo{ a = "b" , c="d" , }', b"1", b"", False),
     b"foo{} 1": (b"foo{}", b"1", b"", False),
-    b'foo{__x="b"} 1': (b'foo{__x="b"}', b"1", b"", False),
     b'foo{a="x\\n\\\\\\""} 1': (b'foo{a="x\\n\\\\\\""}', b"1", b"", False),
     b'foo{a="} 7 # {"} 1': (b'foo{a="} 7 # {"}', b"1", b"", False),
     b'foo{a="b\rc"} 1': (b'foo{a="b\rc"}', b"1", b"", False),
@@ -29,6 +28,12 @@ SAMPLES = {
     b'foo{a="b"} 1 5 # {t="x"} 1 2': (b'foo{a="b"}', b"1", b" 5", True),
 }
 REJECTED = {
+    # issue 7, line 36: Prometheus takes these, and node-exporter ends with a panic when its textfile collector does
+    b'foo{__x="b"} 1': Reason.RESERVED_NAME,
+    b'foo{a="b",__="c"} 1': Reason.RESERVED_NAME,
+    b'foo{__name="b"} 1': Reason.RESERVED_NAME,
+    b'foo{__name__="b",__x="c"} 1': Reason.RESERVED_NAME,
+    b'foo{__x="b",__x="c"} 1': Reason.DUPLICATE_LABEL,
     b"foo{,} 1": Reason.SYNTAX,
     b'foo{a="b" c="d"} 1': Reason.SYNTAX,  # Prometheus does without the comma, promtool does not
     b'foo{a="b",,} 1': Reason.SYNTAX,
@@ -137,4 +142,36 @@ def test_values(text: str) -> None:
 )
 def test_a_long_hostile_line_is_refused_without_backtracking(line: bytes) -> None:
     # quadratic time would be minutes here
-    assert isinstance(read_line(line), Reason)
+    assert isinstance(read_line(line, is_limited=False), Reason)
+
+
+def of_length(length: int, before: bytes, after: bytes, by: bytes = b"x") -> bytes:
+    return before + by * (length - len(before) - len(after)) + after
+
+
+# issue 7, line 22
+@pytest.mark.parametrize(
+    ("before", "after", "by"),
+    [
+        (b'foo{a="', b'"} 1', b"x"),
+        (b'foo{a="', b'"} 1', b"}"),
+        (b"foo 0.", b"", b"1"),
+        (b"# HELP foo ", b"", b"x"),
+        (b"# ", b"", b"x"),
+        (b"foo 1", b"", b"\r"),
+        (b"", b"", b" "),
+    ],
+)
+def test_a_line_may_be_so_long_and_no_longer(before: bytes, after: bytes, by: bytes) -> None:
+    longest = of_length(64 * 1024, before, after, by)
+    assert not isinstance(read_line(longest), Reason)
+    assert read_line(of_length(64 * 1024 + 1, before, after, by)) == Reason.SYNTAX
+
+
+# issue 7, line 22
+def test_a_sample_may_have_so_many_labels_and_no_more() -> None:
+    def sample(count: int) -> bytes:
+        return b"foo{" + b",".join(b'l%d=""' % number for number in range(count)) + b"} 1"
+
+    assert isinstance(read_line(sample(128)), SampleLine)
+    assert read_line(sample(129)) == Reason.SYNTAX

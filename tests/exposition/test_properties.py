@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.attribution.labels import LabelPolicy
-from exporter.exposition import cuts
+from exporter.exposition import blocks
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model import DeviceKey, Owners
@@ -64,7 +64,7 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
     moved = [with_other_values(body, seed) for body in bodies]
     first, second = (attribution_of(state, policy) for state in owners)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
         # the same joiner over its life: cold, unchanged, new values, new owners, a page gone, back again
         for pages_now, attribution in (
             (bodies, first),

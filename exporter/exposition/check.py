@@ -1,0 +1,56 @@
+"""Whether an answer is a page of GPU metrics at all, and one that this program can bear.
+
+What may cost memory or time is counted here, before anything is cut: cutting a page at its braces or line ends makes an
+object for each.
+"""
+
+from functools import lru_cache
+
+from exporter.exposition.lines import SampleLine, is_value, read_line
+from exporter.exposition.slices import Work
+
+# A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. What is known of a line takes 0.4 to 1 KB.
+MOST_LINES = 50_000
+# A sample has one; label values and HELP texts may hold others.
+MOST_BRACES = 2 * MOST_LINES
+
+_USUAL_BYTES = 1000  # what is longer is not worth remembering
+_LINES_A_SLICE = 500
+
+
+def why_too_large(body: bytes) -> str:
+    """What a page has too much of, or ""."""
+    for what, most, mark in (("lines", MOST_LINES, b"\n"), ("closing braces", MOST_BRACES, b"}")):
+        if len(body) > most and body.count(mark) > most:
+            return f"more than {most} {what}"
+    return ""
+
+
+def has_sample(body: bytes) -> Work[bool]:
+    """Whether a page holds one valid sample: if not, it is an error page, noise or nothing. Looks in slices."""
+    # the last line of a good page is one
+    if _is_sample(body[body.rfind(b"\n", 0, -1) + 1 :].removesuffix(b"\n")):
+        return True
+    start = number = 0
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        if not body.startswith(b"#", start) and _is_sample(body[start:end]):
+            return True
+        start = end + 1
+        number += 1
+        if number % _LINES_A_SLICE == 0:
+            yield
+    return False
+
+
+def _is_sample(line: bytes) -> bool:
+    # From scrape to scrape it is the same series with another value: 2 us instead of 15.
+    head, _, word = line.rpartition(b" ")
+    usual = len(line) < _USUAL_BYTES and is_value(word) and _is_series(head)
+    return usual or isinstance(read_line(line), SampleLine)
+
+
+@lru_cache(maxsize=16)
+def _is_series(head: bytes) -> bool:
+    return isinstance(read_line(head + b" 0"), SampleLine)

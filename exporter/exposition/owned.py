@@ -1,0 +1,173 @@
+"""A page with the owners of the moment: its blocks with the labels that each sample gains, ready to be filled."""
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from exporter.exposition.blocks import Block, PageReader, PageShape
+from exporter.exposition.layout import Layout, Seen, lay_out
+from exporter.exposition.lines import Reason
+from exporter.exposition.plain import Closings, Owned, PlainBlock
+from exporter.exposition.slices import Work
+from exporter.model import Cell, JoinedPage, Rows, Subject
+
+
+class Attribute(Protocol):
+    """Says for every sample, by family name and subject, which rows go out."""
+
+    @property
+    def looks_at_families(self) -> bool:
+        """Whether a family's name makes a difference even where no sample came with an owner."""
+
+    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
+        """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
+
+
+class OwnedPage:
+    """The pages of one shape, for one state of owners."""
+
+    def __init__(self, shape: PageShape, attribute: Attribute, blocks: Sequence[Owned | Layout]) -> None:
+        """`blocks` are the shape's, in order."""
+        self.shape: PageShape = shape
+        self.attribute: Attribute = attribute
+        self.blocks: Sequence[Owned | Layout] = blocks
+        layouts = [block for block in blocks if isinstance(block, Layout)]
+        samples = (block.sample_count if isinstance(block, Layout) else len(block.series) for block in blocks)
+        self._sample_count = sum(samples)
+        rejected: Counter[Reason] = Counter()
+        for layout in layouts:
+            rejected.update(layout.block.shape.rejected)
+        duplicates = sum(layout.duplicates for layout in layouts)
+        if duplicates:
+            rejected[Reason.DUPLICATE] = duplicates
+        self._rejected: Mapping[str, int] = {str(reason): count for reason, count in rejected.items()}
+
+    def fill(self, body: bytes) -> Work[JoinedPage | None]:
+        """The page that goes out; None where the body is of another shape."""
+        owned = self.blocks[0]
+        if len(self.blocks) == 1 and isinstance(owned, Owned):
+            pieces = owned.cuts.fill(body, owned.closings)
+            return None if pieces is None else self._joined(body, pieces, len(body) + owned.added_size, ())
+        filled: list[bytes] = []
+        # written last, since divided counters advance with it: only if all of the page is as it should be
+        waiting: list[tuple[int, Layout, list[bytes]]] = []
+        places: list[tuple[int, int]] = []
+        for start, end in self.shape.places(body):
+            block, text = self.blocks[len(places)], body[start:end]
+            if isinstance(block, Owned):
+                pieces = block.cuts.fill(text, block.closings)
+                if pieces is None:
+                    return None
+                filled.append(b"".join(pieces))
+            else:
+                values = block.block.cuts.values(text)
+                if values is None:
+                    return None
+                waiting.append((len(places), block, values))
+                filled.append(b"")
+            places.append((start, end))
+            yield
+        if len(places) < len(self.blocks):
+            return None
+        for number, layout, values in waiting:
+            filled[number] = layout.fill(values)
+            yield
+        return self._joined(body, filled, sum(map(len, filled)), places)
+
+    def _joined(
+        self, body: bytes, pieces: Sequence[bytes], size: int, places: Sequence[tuple[int, int]]
+    ) -> JoinedPage:
+        return JoinedPage(
+            pieces=pieces,
+            size=size,
+            subjects=self.shape.subjects,
+            sample_count=self._sample_count,
+            rejected=self._rejected,
+            cells=partial(self._take_apart, body, places),
+        )
+
+    def _take_apart(
+        self, body: bytes, places: Sequence[tuple[int, int]], families: Container[bytes]
+    ) -> Iterator[Cell]:
+        for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
+            yield from block.take_apart(body[start:end], families)
+
+
+def own(
+    shape: PageShape, attribute: Attribute, last: OwnedPage | None, reader: PageReader
+) -> Work[OwnedPage]:
+    """A page's blocks with what each sample gains. What the `last` page had is kept where it cannot have changed."""
+    additions = _Additions(shape, attribute)
+    known = additions.kept_of(last) if last is not None and last.attribute is attribute else {}
+    blocks: list[Owned | Layout] = []
+    seen: Seen = set()
+    for number, block in enumerate(shape.blocks):
+        owned = known.get(block)
+        if owned is None and isinstance(block, PlainBlock):
+            owned = additions.to_plain(block)
+        if owned is None:
+            rows = additions.to(block)
+            if isinstance(block, PlainBlock):
+                block = shape.blocks[number] = reader.lay_out(block)  # noqa: PLW2901 - it takes its place
+            owned = lay_out(block, rows, shape.repeated, seen)
+        blocks.append(owned)
+        yield
+    return OwnedPage(shape, attribute, blocks)
+
+
+def rows_follow_from_subjects(shape: PageShape, attribute: Attribute) -> bool:
+    """Whether what a sample gains follows from its subject alone, whatever its family and the samples beside it."""
+    return not attribute.looks_at_families and not any(subject.came_with for subject in shape.subjects)
+
+
+class _Additions:
+    """The rows of a page's samples, block by block.
+
+    Mostly they follow from the samples' subjects, of which a page has few. Otherwise the page is looked at as a whole.
+    """
+
+    def __init__(self, shape: PageShape, attribute: Attribute) -> None:
+        self._shape = shape
+        self._closings = Closings()
+        self._rows_of_block: dict[Block, Sequence[Rows]] = {}
+        self._by_subject: dict[int, Rows] | None = None  # by the subjects' own ids
+        self._closing_by_subject: Mapping[int, bytes] | None = None
+        if rows_follow_from_subjects(shape, attribute):
+            subjects = tuple(shape.subjects)
+            rows = attribute([(b"", subject) for subject in subjects])
+            self._by_subject = dict(zip(map(id, subjects), rows, strict=True))
+            self._closing_by_subject = self._closings.by_subject(self._by_subject)
+            return
+        all_rows = attribute([(series.name, series.subject) for block in shape.blocks for series in block.series])
+        start = 0
+        for block in shape.blocks:
+            end = start + len(block.series)
+            self._rows_of_block[block] = all_rows[start:end]
+            start = end
+
+    def kept_of(self, last: OwnedPage) -> Mapping[Block, Owned | Layout]:
+        """What the last page's blocks had, of the same state of owners, as far as it holds for this page, too."""
+        if self._by_subject is None or not rows_follow_from_subjects(last.shape, last.attribute):
+            return {}
+        # two samples of one series may be in two blocks
+        layouts_too = not self._shape.repeated and not last.shape.repeated
+        return {
+            block: owned
+            for block, owned in zip(last.shape.blocks, last.blocks, strict=True)
+            if layouts_too or isinstance(owned, Owned)
+        }
+
+    def to(self, block: Block) -> Sequence[Rows]:
+        """One for each sample of a block that may go out."""
+        if self._by_subject is None:
+            return self._rows_of_block[block]
+        return [self._by_subject[id(series.subject)] for series in block.series]
+
+    def to_plain(self, block: PlainBlock) -> Owned | None:
+        """A plain block with what its samples gain; None where that is more than a row of labels for each."""
+        if self._by_subject is not None and self._closing_by_subject is not None:
+            return block.own_by_subject(self._by_subject, self._closing_by_subject)
+        rows = self.to(block)
+        closings = self._closings.of(rows)
+        return None if closings is None else block.own(rows, closings)
