@@ -281,9 +281,7 @@ class Node:
         same_pages = _same(self._joined_from[1:], pages)
         if self._joined and same_pages and attribution_for(self._joined.subjects) is self._joined_from[0]:
             return self._joined
-        bodies = [
-            await in_slices(with_gpu_health(page.body)) if self._adds_gpu_health else page.body for page in pages
-        ]
+        bodies = [await in_slices(with_gpu_health(page.body)) if self._adds_gpu_health else page.body for page in pages]
         self._joined = await in_slices(self._joiner.work_for(bodies, attribution_for))
         self._joined_from = (self.current.attribution, *pages)
         if not same_pages:

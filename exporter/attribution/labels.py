@@ -122,6 +122,7 @@ class Attribution:
         self._of_pods = of_pods
         self._book = book or CounterBook()
         self._idle: AddedLabels = tuple((name, "") for name in policy.names) if policy.idle_labels else ()
+        self._nobody = Rows((self._idle,))  # one object for all that nobody holds
         self._additive = (
             {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
         )
@@ -169,16 +170,16 @@ class Attribution:
             not holders or self._policy.incoming_wins or (per_owner and (len(holders) > 1 or not subject.vgpu))
         ):
             return Rows((self._incoming(subject, subject.came_with, holders),))
-        nobody = (*self._idle, *subject.came_extra)
+        nobody = Rows(((*self._idle, *subject.came_extra),)) if subject.came_extra else self._nobody
         if per_owner and (not subject.vgpu or len(holders) > 1):
             # The rows beside this one carry the owners; this one is what nobody of them holds.
-            return Rows((nobody,))
+            return nobody
         if kind is Additive.COUNTER and not per_owner:
             divided = self._counter(key, holders)
             if divided is not None:
                 return divided
         if not holders:
-            return Rows((nobody,))
+            return nobody
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return Rows((self._idle,))
         gauge = kind is Additive.GAUGE and len(holders) > 1

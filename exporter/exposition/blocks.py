@@ -8,8 +8,9 @@ are known is read line by line, until the next known beginning. A block that is 
 mean something else there, by what other lines say of its families: `Shape.found` tells.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from exporter.exposition.cuts import MOST_VALUE_BYTES
 from exporter.exposition.layout import LaidOutBlock
@@ -23,8 +24,8 @@ from exporter.model import Subject
 # Each of 100,000 samples costs 190 ns so, and 530 where the whole page is cut at once. A page of up to this size is one
 # block, as a node of 8 GPUs has it.
 BLOCK_BYTES = 64 * 1024
-# Reading them takes 30 ms.
-BLOCK_LINES = 1024
+# Reading them for the first time takes 15 ms.
+BLOCK_LINES = 512
 
 Block = PlainBlock | LaidOutBlock
 
@@ -46,20 +47,20 @@ class PageShape:
     def places(self, body: bytes) -> Iterator[tuple[int, int]]:
         """Where each block begins and ends in a page, if it is this one; stops short where it cannot be."""
         start = 0
-        for number in range(len(self.blocks)):
-            end = end_of(self.blocks, number, body, start)
+        for block, following in zip_longest(self.blocks, self.blocks[1:]):
+            end = end_of(block, following.start if following else None, body, start)
             if end is None:
                 return
             yield start, end
             start = end
 
 
-def end_of(blocks: Sequence[Block], number: int, body: bytes, start: int) -> int | None:
+def end_of(block: Block, next_start: bytes | None, body: bytes, start: int) -> int | None:
     """Where a block that begins at `start` ends: where the next begins. None where that is not to be found."""
-    if number + 1 == len(blocks):
+    if next_start is None:
         return len(body)
-    following = b"\n" + blocks[number + 1].start
-    least = start + blocks[number].cuts.size - 1
+    following = b"\n" + next_start
+    least = start + block.cuts.size - 1
     found = body.find(following, least, least + 2 * MOST_VALUE_BYTES + len(following))
     return None if found < 0 else found + 1
 
@@ -73,7 +74,10 @@ class PageReader:
         self._wanted = wanted
 
     def read(self, body: bytes, last: PageShape | None) -> Work[PageShape]:
-        """A page's shape; blocks that it has in common with the last one are kept."""
+        """A page's shape; blocks that it has in common with the last one are kept.
+
+        They are taken out of the last one, and the others let go of one by one: two pages would be too much to keep.
+        """
         reading = _Reading(self, body, last)
         while not reading.is_done:
             reading.go_on()
@@ -103,13 +107,17 @@ class _Reading:
     def __init__(self, reader: PageReader, body: bytes, last: PageShape | None) -> None:
         self._reader = reader
         self._body = body
-        self._last: Sequence[Block] = last.blocks if last else ()
-        self._starts = {block.start: number for number, block in reversed(list(enumerate(self._last)))}
+        blocks = last.blocks if last else []
+        self._last = dict(enumerate(blocks))
+        self._start_of = [block.start for block in blocks]
+        self._number_of = {start: number for number, start in reversed(list(enumerate(self._start_of)))}
+        blocks.clear()
         self._expected = 0  # which of the last page's blocks comes next
         self._known: dict[bytes, Series] = {}
         self._families: dict[bytes, Family] = {}
         self._interned = Interned({subject: subject for subject in last.subjects} if last else {})
         self._position = 0
+        self._is_found = False
         self._blocks: list[tuple[Block, int, int]] = []
 
     @property
@@ -122,12 +130,17 @@ class _Reading:
         for number in self._numbers_here():
             if self._keep(number):
                 return
-        if self._expected < len(self._last):
-            self._known.update(self._last[self._expected].known)
+        expected = self._last.get(self._expected)
+        if expected is not None:
+            self._known.update(expected.known)
         reader = self._reader.of_lines(self._known, self._families, self._interned)
         start = self._position
+        self._is_found = False
         for line in self._lines_until_known():
             reader.take(line)
+        if not self._is_found:
+            # what was here may be gone for good
+            self._pass(self._expected + 1)
         text = self._body[start : self._position]
         shape = reader.shape(text)
         self._add(PlainBlock(shape) if is_plain(shape, text, reader.values) else LaidOutBlock(shape), start)
@@ -149,23 +162,23 @@ class _Reading:
 
     def _numbers_here(self) -> Iterator[int]:
         """Which of the last page's blocks may begin here: the next one, and the one that begins with this line."""
-        if self._expected < len(self._last):
+        if self._expected in self._last:
             yield self._expected
-            line, head = _line_at(self._body, self._position)
-            number = self._starts.get(line, self._starts.get(head, -1))
+            number = self._number_at(_line_at(self._body, self._position))
             if number > self._expected:
                 yield number
 
     def _keep(self, number: int) -> bool:
         block, start = self._last[number], self._position
-        end = end_of(self._last, number, self._body, start)
+        following = self._start_of[number + 1] if number + 1 < len(self._start_of) else None
+        end = end_of(block, following, self._body, start)
         if end is None or block.cuts.values(self._body[start:end]) is None:
             return False
         if any(self._families.get(name) != family for name, family in block.found.items()):
             return False
-        self._expected, self._position = number + 1, end
-        self._known = {}
+        self._position = end
         self._add(block, start)
+        self._pass(number + 1)
         return True
 
     def _add(self, block: Block, start: int) -> None:
@@ -175,13 +188,14 @@ class _Reading:
     def _lines_until_known(self) -> Iterator[bytes]:
         """The lines of a new block. Moves on behind each."""
         # a known block begins soon: its neighbour may grow until then, or all that follow would begin elsewhere
-        times = 2 if self._expected < len(self._last) else 1
+        times = 2 if self._expected in self._last else 1
         body, start = self._body, self._position
         is_rest = len(body) - start <= BLOCK_BYTES
         for number, line in enumerate(split_lines(body[start : _window_end(body, start, times * BLOCK_BYTES)])):
             size = self._position - start
             if size:
-                if number >= times * BLOCK_LINES or self._is_known_start(line, size):
+                self._is_found = self._is_known_start(line, size)
+                if self._is_found or number >= times * BLOCK_LINES:
                     return
                 # families that are whole in a block are found again wherever they are
                 if not is_rest and size >= times * BLOCK_BYTES // 2 and line.startswith(b"# HELP "):
@@ -190,7 +204,7 @@ class _Reading:
             yield line
 
     def _is_known_start(self, line: bytes, size: int) -> bool:
-        number = self._starts.get(line, self._starts.get(_head_of(line), -1))
+        number = self._number_at(line)
         if number < self._expected:
             return False
         block = self._last[number]
@@ -199,6 +213,18 @@ class _Reading:
         # two that are small become one
         self._known.update(block.known)
         return False
+
+    def _number_at(self, line: bytes) -> int:
+        """Which of the last page's blocks begins with this line; -1 for none."""
+        number_of = self._number_of
+        return number_of.get(line, number_of.get(_head_of(line), -1)) if number_of else -1
+
+    def _pass(self, number: int) -> None:
+        """Expect this block next. Those before are not waited for any longer."""
+        for passed in range(self._expected, number):
+            self._last.pop(passed, None)
+        self._expected = number
+        self._known = {}
 
     def _subjects(self) -> Mapping[Subject, int]:
         # by the subjects' own ids: to compare them costs more
@@ -233,10 +259,9 @@ def _window_end(body: bytes, start: int, size: int) -> int:
     return end or body.find(b"\n", start + size) + 1 or len(body)
 
 
-def _line_at(body: bytes, start: int) -> tuple[bytes, bytes]:
+def _line_at(body: bytes, start: int) -> bytes:
     end = body.find(b"\n", start)
-    line = body[start : len(body) if end < 0 else end]
-    return line, _head_of(line)
+    return body[start : len(body) if end < 0 else end]
 
 
 def _head_of(line: bytes) -> bytes:

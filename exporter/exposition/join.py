@@ -54,16 +54,19 @@ class Joiner:
         Between two slices (a few ms at most) others may go on, but no other join of this object.
         """
         body = _one_page(bodies)
-        last = self._page
-        if last is not None:
-            attribute = attribute_for(last.shape.subjects)
-            if attribute is not last.attribute:
-                last = self._page = yield from own(last.shape, attribute, last, self._reader)
-            joined = yield from last.fill(body)
+        page = self._page
+        if page is not None:
+            attribute = attribute_for(page.shape.subjects)
+            if attribute is not page.attribute:
+                page = self._page = yield from own(page.shape, attribute, self._reader)
+            joined = yield from page.fill(body)
             if joined is not None:
                 return joined
-        shape = yield from self._reader.read(body, last.shape if last else None)
-        page = self._page = yield from own(shape, attribute_for(shape.subjects), last, self._reader)
+        # The reader takes the old page's blocks, and lets go of each that is not in the new one.
+        last = page.shape if page is not None else None
+        page = self._page = None
+        shape = yield from self._reader.read(body, last)
+        page = self._page = yield from own(shape, attribute_for(shape.subjects), self._reader)
         joined = yield from page.fill(body)
         if joined is None:
             raise AssertionError("a page is not of the shape that was read of it")

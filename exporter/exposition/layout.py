@@ -4,9 +4,8 @@ Made anew when the shape or the owners change, and otherwise only filled (`Layou
 series that go out are the same. The first in upstream order wins.
 """
 
-
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.exposition.cuts import Cuts
 from exporter.exposition.series import Series, identity_of
@@ -19,11 +18,15 @@ Seen = set[tuple[bytes, bytes]]
 
 
 class LaidOutBlock:
-    """A block of any kind, whatever is to be left out, mended or written several times."""
+    """A block of any kind, whatever is to be left out, mended or written several times.
+
+    `owned` is its layout of last time, `owned_for` of what.
+    """
 
     def __init__(self, shape: Shape) -> None:
+        self.owned: Layout | None = None
+        self.owned_for: object = None
         self.shape: Shape = shape
-        self.rows: Sequence[Row] = tuple(entry for entry in shape.entries if isinstance(entry, Row))
 
     @property
     def start(self) -> bytes:
@@ -38,7 +41,7 @@ class LaidOutBlock:
     @property
     def series(self) -> Sequence[Series]:
         """Of the samples that may go out, in order."""
-        return [row.series for row in self.rows]
+        return [row.series for row in rows_of(self.shape)]
 
     @property
     def subjects(self) -> Sequence[tuple[Subject, int]]:
@@ -61,6 +64,11 @@ class LaidOutBlock:
         return self.shape.left
 
 
+def rows_of(shape: Shape) -> Iterator[Row]:
+    """The samples that may go out."""
+    return (entry for entry in shape.entries if isinstance(entry, Row))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Divided:
     """A sample whose rows' values are worked out: which of them is at which place of the layout."""
@@ -76,20 +84,28 @@ class Layout:
     """The block that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
     `order` says which of the shape's values comes where; None means one after the other. `divided` are the samples
-    whose rows do not carry the value that came.
+    whose rows do not carry the value that came, `left_out` the rows that another has the series of, as numbers of
+    sample and row.
     """
 
     pieces: Sequence[bytes]
     order: Sequence[int] | None
     divided: Sequence[_Divided]
-    block: LaidOutBlock
+    shape: Shape  # not the block, which holds this: what refers to itself stays until it is collected
     added: Sequence[Rows]
     apart: dict[int, Sequence[tuple[Row, Rows]]]
     sample_count: int
-    duplicates: int
+    left_out: frozenset[tuple[int, int]]
+    is_lean: bool = False
+
+    def lean(self) -> "Layout":
+        """The same without its texts, which are written anew each time: of large pages they would be too much."""
+        return replace(self, pieces=(), order=(), divided=(), is_lean=True)
 
     def fill(self, values: Sequence[bytes]) -> bytes:
         """The block with its values."""
+        if self.is_lean:
+            return lay_out(self.shape, self.added, frozenset(), set(), self.left_out).fill(values)
         filled: list[bytes] = [b""] * (2 * len(self.pieces) - 1)
         filled[0::2] = self.pieces
         filled[1::2] = values if self.order is None else [values[slot] for slot in self.order]
@@ -106,9 +122,9 @@ class Layout:
         """
         entries = self.apart.get(id(families))
         if entries is None:
-            pairs = zip(self.block.rows, self.added, strict=True)
+            pairs = zip(rows_of(self.shape), self.added, strict=True)
             entries = self.apart[id(families)] = [(row, rows) for row, rows in pairs if row.series.name in families]
-        values = (self.block.cuts.values(body) or ()) if entries else ()
+        values = (self.shape.cuts.values(body) or ()) if entries else ()
         for entry, rows in entries:
             series = entry.series
             value = entry.value if entry.slot is None else values[entry.slot]
@@ -121,35 +137,43 @@ class Layout:
                     yield Cell(series.name, series.subject, labels, text)
 
 
-def lay_out(block: LaidOutBlock, added: Sequence[Rows], repeated: frozenset[bytes], seen: Seen) -> Layout:
-    """Write a block's lines with the labels that attribution adds, one of `added` for each sample.
+def lay_out(
+    shape: Shape,
+    added: Sequence[Rows],
+    repeated: frozenset[bytes],
+    seen: Seen,
+    known_left_out: frozenset[tuple[int, int]] = frozenset(),
+) -> Layout:
+    """Write the lines of a block of this shape with the labels that attribution adds, one of `added` for each sample.
 
     `repeated` are the identities that several samples of the page have: of these `seen` says what the blocks before
-    have laid out, and it learns of this one's. The first scrape after a change of owners waits for this: calls in
-    the inner loop made it a third slower.
+    have laid out, and it learns of this one's. `known_left_out` are rows that are known to be left out, as numbers of
+    sample and row. The first scrape after a change of owners waits for this: calls in the inner loop made it a third
+    slower.
     """
-    additions = iter(added)
+    additions = enumerate(added)
+    left_out = set(known_left_out)
     rendered: dict[int, tuple[bytes, bytes]] = {}  # by the labels' own id: `added` keeps them alive meanwhile
-    duplicates = samples = 0
+    samples = 0
     pieces: list[bytes] = []
     order: list[int] = []
     text: list[bytes] = []
     divided: list[_Divided] = []
-    for entry in block.shape.entries:
+    for entry in shape.entries:
         if not isinstance(entry, Row):
             text += (entry, b"\n")
             continue
-        series, rows = entry.series, next(additions)
+        series, (sample, rows) = entry.series, next(additions)
         opened = entry.open
         places: list[tuple[int, int]] | None = None if rows.values is None else []
         seen_here: Seen = seen if series.identity in repeated else set()
-        for labels in rows.labels:
+        for row, labels in enumerate(rows.labels):
             extra = rendered.get(id(labels))
             if extra is None:
                 extra = rendered[id(labels)] = (render_labels(labels), _identity_of_added(labels))
             identity = (series.identity, extra[1])
-            if identity in seen_here:
-                duplicates += 1
+            if identity in seen_here or (sample, row) in known_left_out:
+                left_out.add((sample, row))
                 continue
             seen_here.add(identity)
             samples += 1
@@ -161,7 +185,7 @@ def lay_out(block: LaidOutBlock, added: Sequence[Rows], repeated: frozenset[byte
                 text += (_value_of_shape(entry, rows, labels), entry.timestamp, b"\n")
                 continue
             if places is not None:
-                places.append((rows.labels.index(labels), len(order)))
+                places.append((row, len(order)))
             pieces.append(b"".join(text))
             order.append(entry.slot)
             text = [b"\n"]
@@ -170,13 +194,13 @@ def lay_out(block: LaidOutBlock, added: Sequence[Rows], repeated: frozenset[byte
     pieces.append(b"".join(text))
     return Layout(
         pieces=pieces,
-        order=None if order == list(range(block.cuts.value_count)) else order,
+        order=None if order == list(range(shape.cuts.value_count)) else order,
         divided=divided,
-        block=block,
+        shape=shape,
         added=added,
         apart={},
         sample_count=samples,
-        duplicates=duplicates,
+        left_out=frozenset(left_out),
     )
 
 

@@ -80,7 +80,7 @@ class Closings:
 
 
 class PlainBlock:
-    """A block whose lines go out as they came."""
+    """A block whose lines go out as they came. `owned` is what its samples gained last time, `owned_for` of what."""
 
     def __init__(self, shape: Shape) -> None:
         """`shape` is one that `is_plain` says yes to."""
@@ -90,6 +90,8 @@ class PlainBlock:
         self.subjects: Sequence[tuple[Subject, int]] = shape.subjects
         self.found: Mapping[bytes, Family | None] = shape.found
         self.left: Mapping[bytes, Family] = shape.left
+        self.owned: Owned | None = None
+        self.owned_for: object = None
         self._subject_ids = tuple(map(id, map(attrgetter("subject"), self.series)))
 
     @property
