@@ -189,7 +189,7 @@ SETTINGS = (
         parse=positive_integer,
         allowed="a whole number of bytes above 0",
         help="A page larger than this, counted after decompression, is a failure.",
-        default="33554432",
+        default="6291456",
         metavar="BYTES",
     ),
     Setting(

@@ -29,7 +29,7 @@ def test_defaults() -> None:
     assert found.resources == ("nvidia.com/*",)
     assert found.dcgm_urls == ("http://127.0.0.1:9401/metrics",)
     assert found.dcgm_timeout_seconds == 5.0
-    assert found.dcgm_max_bytes == 33554432
+    assert found.dcgm_max_bytes == 6 * 1024 * 1024
     assert found.node_name == "host"
     assert found.label_names == ("pod", "namespace", "container")
     assert (found.incoming_wins, found.idle_labels, found.sharing) == (False, True, "copy")

@@ -8,7 +8,7 @@ are known is read line by line, until the next known beginning. A block that is 
 mean something else there, by what other lines say of its families: `Shape.found` tells.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -28,6 +28,7 @@ BLOCK_BYTES = 64 * 1024
 BLOCK_LINES = 512
 
 Block = PlainBlock | LaidOutBlock
+Places = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +74,8 @@ class PageReader:
         self._reader = reader
         self._wanted = wanted
 
-    def read(self, body: bytes, last: PageShape | None) -> Work[PageShape]:
-        """A page's shape; blocks that it has in common with the last one are kept.
+    def read(self, body: bytes, last: PageShape | None) -> Work[tuple[PageShape, Places]]:
+        """A page's shape, and where its blocks are; blocks that it has in common with the last one are kept.
 
         They are taken out of the last one, and the others let go of one by one: two pages would be too much to keep.
         """
@@ -82,7 +83,8 @@ class PageReader:
         while not reading.is_done:
             reading.go_on()
             yield
-        return (yield from reading.shape())
+        shape = yield from reading.shape()
+        return shape, reading.places
 
     def lay_out(self, block: PlainBlock) -> LaidOutBlock:
         """A plain block as one that is laid out: it was plain for other owners, or for other lines beside it."""
@@ -119,6 +121,11 @@ class _Reading:
         self._position = 0
         self._is_found = False
         self._blocks: list[tuple[Block, int, int]] = []
+
+    @property
+    def places(self) -> Places:
+        """Where each block begins and ends."""
+        return [(start, end) for _, start, end in self._blocks]
 
     @property
     def is_done(self) -> bool:

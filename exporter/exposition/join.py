@@ -65,9 +65,9 @@ class Joiner:
         # The reader takes the old page's blocks, and lets go of each that is not in the new one.
         last = page.shape if page is not None else None
         page = self._page = None
-        shape = yield from self._reader.read(body, last)
+        shape, places = yield from self._reader.read(body, last)
         page = self._page = yield from own(shape, attribute_for(shape.subjects), self._reader)
-        joined = yield from page.fill(body)
+        joined = yield from page.fill(body, places)
         if joined is None:
             raise AssertionError("a page is not of the shape that was read of it")
         return joined

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from exporter.exposition.blocks import Block, PageReader, PageShape
+from exporter.exposition.blocks import Block, PageReader, PageShape, Places
 from exporter.exposition.layout import Layout, Seen, lay_out
 from exporter.exposition.lines import Reason
 from exporter.exposition.plain import Closings, Owned, PlainBlock
@@ -49,8 +49,11 @@ class OwnedPage:
             rejected[Reason.DUPLICATE] = duplicates
         self._rejected: Mapping[str, int] = {str(reason): count for reason, count in rejected.items()}
 
-    def fill(self, body: bytes) -> Work[JoinedPage | None]:
-        """The page that goes out; None where the body is of another shape."""
+    def fill(self, body: bytes, known_places: Places | None = None) -> Work[JoinedPage | None]:
+        """The page that goes out; None where the body is of another shape.
+
+        `known_places` are where its blocks begin and end, where that need not be looked for.
+        """
         owned = self.blocks[0]
         if len(self.blocks) == 1 and isinstance(owned, Owned):
             pieces = owned.cuts.fill(body, owned.closings)
@@ -59,7 +62,7 @@ class OwnedPage:
         # written last, since divided counters advance with it: only if all of the page is as it should be
         waiting: list[tuple[int, Layout, list[bytes]]] = []
         places: list[tuple[int, int]] = []
-        for start, end in self.shape.places(body):
+        for start, end in known_places or self.shape.places(body):
             block, text = self.blocks[len(places)], body[start:end]
             if isinstance(block, Owned):
                 pieces = block.cuts.fill(text, block.closings)
@@ -81,7 +84,7 @@ class OwnedPage:
             yield
         return self._joined(body, filled, sum(map(len, filled)), places)
 
-    def _joined(self, body: bytes, pieces: Sequence[bytes], size: int, places: Sequence[tuple[int, int]]) -> JoinedPage:
+    def _joined(self, body: bytes, pieces: Sequence[bytes], size: int, places: Places) -> JoinedPage:
         return JoinedPage(
             pieces=pieces,
             size=size,
@@ -91,7 +94,7 @@ class OwnedPage:
             cells=partial(self._take_apart, body, places),
         )
 
-    def _take_apart(self, body: bytes, places: Sequence[tuple[int, int]], families: Container[bytes]) -> Iterator[Cell]:
+    def _take_apart(self, body: bytes, places: Places, families: Container[bytes]) -> Iterator[Cell]:
         for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
             yield from block.take_apart(body[start:end], families)
 

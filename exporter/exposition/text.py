@@ -44,7 +44,7 @@ def render_family(
 
     A sample is the labels' values, as many as there are names, and a number.
     """
-    lines = [b"%b%b\n" % (_series(name, label_names, values), render_number(value)) for values, value in samples]
+    lines = [b"%b%b\n" % (_series_of(name, label_names, values), render_number(value)) for values, value in samples]
     return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 
 
@@ -52,6 +52,15 @@ def render_family(
 @lru_cache(maxsize=256)
 def _head(name: str, kind: str, help_text: str) -> bytes:
     return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode()
+
+
+# Longer ones, and upstreams choose how long, are written anew: 1,024 of them are 1 MiB.
+_LONGEST_KEPT = 250
+
+
+def _series_of(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) -> bytes:
+    is_short = len(name) + sum(map(len, values)) <= _LONGEST_KEPT
+    return (_series if is_short else _series.__wrapped__)(name, label_names, values)
 
 
 @lru_cache(maxsize=1024)
