@@ -15,7 +15,7 @@ from benchmarks.scrape import Process, peers
 SECONDS, SAMPLES_A_SECOND = 30, 250
 SVG = "profile.svg"
 PARTS = {
-    "the join": r"\(exporter/exposition/(cuts|plain|join)\.py",
+    "the join": r"\(exporter/exposition/(cuts|plain|owned|join)\.py",
     "whose device it is": r"\(exporter/attribution/",
     "the exporter's own families": r"\(exporter/(outputs/|exposition/text|telemetry)",
     "reading dcgm-exporter: aiohttp's client": r"\(aiohttp/(client|connector|streams)",
