@@ -264,11 +264,16 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Page:
-    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample."""
+    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample.
+
+    `moment` says which of two reads was first: seconds of a clock that never steps back. `read_at_seconds` is for
+    people, in seconds since 1970.
+    """
 
     source: str
     body: bytes
     read_at_seconds: float
+    moment: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

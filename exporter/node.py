@@ -268,6 +268,7 @@ class Node:
                 inventory=inventory,
                 slices=self._slices.devices if self._slices else _NO_SLICES,
                 pods=self._pods.pods if self._pods else None,
+                pages=pages,
             )
 
         if not pages:

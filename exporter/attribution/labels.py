@@ -160,46 +160,46 @@ class Attribution:
     def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool) -> Rows:
         key = subject.key
         holders = self._owners.of(key) if key.uuid else ()
+        is_counter = kind is Additive.COUNTER and not per_owner and bool(key.uuid)
         if subject.came_with and (
             not holders or self._policy.incoming_wins or (per_owner and (len(holders) > 1 or not subject.vgpu))
         ):
-            return Rows((self._incoming(subject, subject.came_with, holders),))
+            incoming = self._incoming(subject, subject.came_with, holders)
+            return self._counter((incoming,), (subject.came_with,)) if is_counter else Rows((incoming,))
         nobody = (*self._idle, *subject.came_extra)
         if per_owner and (not subject.vgpu or len(holders) > 1):
             # The rows beside this one carry the owners; this one is what nobody of them holds.
             return Rows((nobody,))
-        if kind is Additive.COUNTER and not per_owner:
-            divided = self._counter(key, holders)
-            if divided is not None:
-                return divided
+        labels = tuple(self._holder(holder, subject) for holder in holders)
+        if is_counter:
+            return self._counter(labels, tuple(holder.owner for holder in holders))
         if not holders:
             return Rows((nobody,))
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return Rows((self._idle,))
         gauge = kind is Additive.GAUGE and len(holders) > 1
-        return Rows(tuple(map(self._holder, holders)), _gauge_values(len(holders)) if gauge else None)
+        return Rows(labels, _gauge_values(len(holders)) if gauge else None)
 
-    def _counter(self, key: DeviceKey, holders: Sequence[Holder]) -> Rows | None:
-        """A counter's rows where it is divided: the owners' and the one without owner."""
-        is_shared = len(holders) > 1 or any(holder.shared for holder in holders)
+    def _counter(self, labels: tuple[AddedLabels, ...], owners: tuple[Owner, ...]) -> Rows:
+        """A counter's rows: the owners' and the one without owner, or that alone where there is no second page."""
         if not self._policy.divides_counters:
-            return Rows((self._idle,)) if is_shared else None
-        if is_shared:
-            self._book.note_shared(key)
-        if not self._book.is_divided(key):
-            self._book.note_sole(key, holders[0].owner if holders else None)
-            return None
-        owners = tuple(holder.owner for holder in holders)
+            return Rows((self._idle,))
 
         def values(series: bytes, value: bytes) -> list[bytes]:
-            return self._book.advance(key, series, owners, value)
+            return self._book.advance(series, owners, value)
 
-        return Rows((*map(self._holder, holders), self._idle), values)
+        return Rows((*labels, self._idle), values)
 
-    def _holder(self, holder: Holder) -> AddedLabels:
+    def _holder(self, holder: Holder, subject: Subject) -> AddedLabels:
+        """The kubelet's word. What the page said beside it of the same pod stays, where nothing here says it."""
+        own = self._of_pods.get((holder.owner.namespace, holder.owner.pod), ()) + _claim_labels(holder.claim)
         labels = self._owner(holder.owner, shared=holder.shared)
-        extra = self._of_pods.get((holder.owner.namespace, holder.owner.pod), ())
-        return (*labels, *extra, *_claim_labels(holder.claim))
+        came_with = subject.came_with
+        if came_with is None or (came_with.namespace, came_with.pod) != (holder.owner.namespace, holder.owner.pod):
+            return (*labels, *own)
+        uid = ((UID_LABEL, subject.came_with_uid),) if subject.came_with_uid else ()
+        said = {name for name, _ in own}
+        return (*labels, *(label for label in (*uid, *subject.came_extra) if label[0] not in said), *own)
 
     def _owner(self, owner: Owner, *, shared: bool, uid: str = "") -> AddedLabels:
         values = (owner.pod, owner.namespace, owner.container)
@@ -230,11 +230,22 @@ def _claim_labels(claim: Claim | None) -> AddedLabels:
 
 
 def _already_per_owner(samples: Sequence[tuple[bytes, Subject]]) -> set[tuple[bytes, DeviceKey]]:
-    """The (family, device) pairs that come as several rows with different owners: each row is one owner's part."""
+    """The (family, device) pairs that come as several rows with different owners: each row is one owner's part.
+
+    A row without owner beside one with an owner is another upstream's word on the same GPU, unless the one is a virtual
+    GPU: then it is the device's own.
+    """
     if not any(subject.came_with for _, subject in samples):
         return set()
-    owners: dict[tuple[bytes, DeviceKey], set[tuple[Owner | None, str]]] = {}
+    first: dict[tuple[bytes, DeviceKey], Subject] = {}
+    per_owner: set[tuple[bytes, DeviceKey]] = set()
     for name, subject in samples:
-        if subject.key.uuid:
-            owners.setdefault((name, subject.key), set()).add((subject.came_with, subject.came_with_uid))
-    return {family_and_device for family_and_device, found in owners.items() if len(found) > 1}
+        if subject.came_with and subject.key.uuid:
+            one = first.setdefault((name, subject.key), subject)
+            if subject.vgpu or subject.came_with != one.came_with or _differ(subject.came_with_uid, one.came_with_uid):
+                per_owner.add((name, subject.key))
+    return per_owner
+
+
+def _differ(uid: str, other: str) -> bool:
+    return bool(uid and other) and uid != other
