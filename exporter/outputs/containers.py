@@ -69,6 +69,8 @@ Row = dict[str, Any]
 def number(text: bytes, field: Field) -> int | float | None:
     """A sample's value in its field's unit; None for NaN, infinities and DCGM's values for "not supported"."""
     value = float(text)
+    if not value:
+        return 0  # also what is too small for a double, or 0e99999999999999999999, which decimals cannot hold
     # DCGM's "not supported" are larger than this; NaN is not in between either
     if not -_USUAL < value < _USUAL and not is_amount(text):
         return None

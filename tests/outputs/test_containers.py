@@ -279,12 +279,72 @@ async def test_every_generation_says_the_same(generation: str) -> None:
         (b"0.25", FIELDS["DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL"], 250_000_000),
         (b"1e308", FIELDS["DCGM_FI_DEV_GPU_UTIL_RATIO"], None),
         (b"9007199254740993", Field("a"), 9007199254740992.0),
+        (b"-0.0", Field("a"), 0),
+        # issue 7, line 34
+        (b"0e99999999999999999999", FIELDS["DCGM_FI_DEV_FB_USED_BYTES"], 0),
+        (b"0e99999999999999999999", Field("a"), 0),
+        (b"1e-99999999999999999999", FIELDS["DCGM_FI_DEV_GPU_UTIL_RATIO"], 0),
+        (b"1e-99999999999999999999", Field("a"), 0),
     ],
 )
 def test_numbers(text: bytes, field: Field, found: float | None) -> None:
     value = number(text, field)
     assert value == found
     assert type(value) is type(found)
+
+
+# issue 7, line 34
+@pytest.mark.parametrize("sharing", ["copy", "split"])
+@pytest.mark.parametrize("value", ["0e99999999999999999999", "-0e-99999999999999999999", "1e-99999999999999999999"])
+async def test_a_number_that_no_decimal_can_hold(
+    start: Start, simulated: SimulatedNode, value: str, sharing: str
+) -> None:
+    families = ("FB_USED_BYTES", "POWER_USAGE", "TOTAL_ENERGY_CONSUMPTION")
+    serve(
+        simulated,
+        "".join(f'DCGM_FI_DEV_{name}{{gpu="0",UUID="{GPU.format(0)}"}} {value}\n' for name in families),
+    )
+    hold(simulated, a=f"{GPU.format(0)}::0", b=f"{GPU.format(0)}::1")
+    exporter = await start(sharing=sharing)
+    assert [(row["framebuffer_used"], row["power_usage"]) for row in await rows_of(exporter)] == [(0, 0), (0, 0)]
+    assert value in await exporter.page()
+
+
+# issue 7, line 37
+async def test_the_counters_of_1x_compatibility(start: Start, simulated: SimulatedNode) -> None:
+    names = (
+        "gr_engine_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "dram_active", "pcie_tx_bytes",
+        "pcie_rx_bytes",
+    )  # fmt: skip
+    shell = {f"dcgm_fi_prof_{name}": f"0.{number}" for number, name in enumerate(names, start=1)}
+    values = {**shell, "dcgm_nvlink_bandwidth_total": "7", "dcgm_fb_free": "9", "dcgm_gpu_temp": "40"}
+    serve(
+        simulated,
+        "".join(f'{name}{{gpu="0",uuid="{GPU.format(0)}"}} {value}\n' for name, value in values.items()),
+    )
+    hold(simulated, a=f"{GPU.format(0)}::0", b=f"{GPU.format(0)}::1")
+    exporter = await start(sharing="split")
+    found = {
+        name: [row[name] for row in await rows_of(exporter)]
+        for name in (
+            "graphics_engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "pcie_tx_bytes",
+            "pcie_rx_bytes", "framebuffer_free", "temperature",
+        )
+    }  # fmt: skip
+    assert found == {
+        "graphics_engine_active": [0.1, 0.1],
+        "sm_active": [0.2, 0.2],
+        "sm_occupancy": [0.3, 0.3],
+        "tensor_active": [0.4, 0.4],
+        "dram_active": [0.5, 0.5],
+        "pcie_tx_bytes": [0.3, 0.3],
+        "pcie_rx_bytes": [0.4, 0.3],
+        "framebuffer_free": [5, 4],
+        "temperature": [40, 40],
+    }
+    page = await exporter.page()
+    links = [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith("dcgm_nvlink_bandwidth_total{")]
+    assert links == ["4", "3"]
 
 
 def test_every_field_is_in_the_table() -> None:
