@@ -173,6 +173,8 @@ class Node:
             page_sources=names,
             facts=self._facts_now(),
             read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+            inventory=inventory,
+            attribute=self.current.attribution,
         )
         self._note(snapshot)
         return snapshot

@@ -12,7 +12,18 @@ from types import MappingProxyType
 
 from exporter.attribution.fields import ADDITIVE, Additive
 from exporter.attribution.sharing import CounterBook, split_gauge
-from exporter.model import AddedLabels, Claim, DeviceKey, Holder, Owner, Owners, Rows, ShareValues, Subject
+from exporter.model import (
+    NVIDIA_UUIDS,
+    AddedLabels,
+    Claim,
+    DeviceKey,
+    Holder,
+    Owner,
+    Owners,
+    Rows,
+    ShareValues,
+    Subject,
+)
 
 SHARED_LABEL = "gpu_shared"
 UID_LABEL = "pod_uid"
@@ -23,6 +34,9 @@ STANDARD_NAMES = ("pod", "namespace", "container")
 LEGACY_NAMES = ("pod_name", "pod_namespace", "container_name")
 HOST_LABELS = ("Hostname", "hostname")  # the second since dcgm-exporter 4.8.3
 COPY, SPLIT, DEVICE = "copy", "split", "device"
+
+
+_ANYBODYS = ("uuid", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +54,11 @@ class SampleLabels:
     def all(self) -> frozenset[str]:
         """Every label that may say something of a device."""
         return frozenset((*self.uuid, *self.index, *self.device, *self.instance, *self.profile, *self.model))
+
+    @property
+    def of_gpus(self) -> tuple[str, ...]:
+        """Those that samples of other things do not have: disks and volumes have a uuid, a device, or both."""
+        return tuple(name for name in (*self.uuid, *self.index, *self.device, *self.model) if name not in _ANYBODYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +96,9 @@ class LabelPolicy:
         uid = labels.get(UID_LABEL, "")
         has_owner = pod or namespace or container or uid
         says = self.sample_labels
+        uuid = first(says.uuid)
         return Subject(
-            uuid=first(says.uuid),
+            uuid=uuid,
             instance=first(says.instance),
             profile=first(says.profile),
             index=first(says.index),
@@ -91,6 +111,7 @@ class LabelPolicy:
             came_shared=bool(labels.get(SHARED_LABEL)),
             host=first(HOST_LABELS),
             exported=_exported(labels),
+            has_gpu_label=bool(uuid) and not uuid.startswith(NVIDIA_UUIDS) and bool(first(says.of_gpus)),
         )
 
     def _is_extra(self, name: str) -> bool:
