@@ -263,11 +263,13 @@ class Rows:
     """What becomes of a sample: one outgoing row for each of `labels`, the labels it gains.
 
     `values`, where there is one, works out the rows' values (`--sharing split`): it is given the series' identity and
-    the sample's value, and answers with one text a row. Otherwise every row has the value that came.
+    the sample's value, and answers with one text a row. Otherwise every row has the value that came. Where that moves
+    something, `peek` is for whoever looks at a page that was written: it moves nothing.
     """
 
     labels: tuple[AddedLabels, ...]
     values: ShareValues | None = None
+    peek: ShareValues | None = None
 
 
 Attribute = Callable[[Sequence[tuple[bytes, Subject]]], Sequence[Rows]]

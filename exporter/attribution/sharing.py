@@ -77,8 +77,6 @@ def _divide(number: Decimal, parts: int) -> list[Decimal]:
 
 
 def _text(number: Decimal) -> bytes:
-    if abs(number.adjusted()) > _LONGEST:
-        return str(number).encode()
     return f"{number:f}".encode()
 
 
@@ -150,12 +148,9 @@ class CounterBook:
 
         `series` is the identity of the counter's series, the owners aside.
         """
-        if not is_amount(value):
-            return [value] * (len(owners) + 1)
+        if self._is_older or not is_amount(value):
+            return self.peek(series, owners, value)
         state = self._series.get(series)
-        if self._is_older:
-            known = state.rows if state is not None else {}
-            return [_text(known.get(owner, Decimal(0))) for owner in (*owners, None)]
         now = _decimal(value)
         if state is None:
             rows = OrderedDict[Owner | None, Decimal]({None: Decimal(0)})
@@ -176,6 +171,14 @@ class CounterBook:
         _limit(state.rows, max(_MOST_ROWS, len(owners) + 1))
         state.present = frozenset(owners)
         return [_text(state.rows[owner]) for owner in (*owners, None)]
+
+    def peek(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
+        """What the rows stand at, in the same order; nothing moves, and what is no amount is copied here, too."""
+        if not is_amount(value):
+            return [value] * (len(owners) + 1)
+        state = self._series.get(series)
+        known = state.rows if state is not None else {}
+        return [_text(known.get(owner, Decimal(0))) for owner in (*owners, None)]
 
 
 def _limit(entries: "OrderedDict[Any, Any]", most: int) -> None:

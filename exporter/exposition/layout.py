@@ -65,7 +65,7 @@ class _Divided:
     """A sample whose rows' values are worked out: which of them is at which place of the layout."""
 
     slot: int
-    series: Series
+    series: bytes
     values: ShareValues
     places: Sequence[tuple[int, int]]  # number of the row, place
 
@@ -75,13 +75,12 @@ class Layout:
     """The page that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
     `order` says which of the shape's values comes where; None means one after the other. `divided` are the samples
-    whose rows do not carry the value that came, `parts` what the rows carry of those whose value is part of the shape.
+    whose rows do not carry the value that came.
     """
 
     pieces: Sequence[bytes]
     order: Sequence[int] | None
     divided: Sequence[_Divided]
-    parts: Mapping[Series, Sequence[bytes]]
     shape: Shape
     attribute: Attribute
     apart: dict[int, Sequence[tuple[Row, Rows]]]
@@ -94,9 +93,8 @@ class Layout:
         filled: list[bytes] = [b""] * (2 * len(self.pieces) - 1)
         filled[0::2] = self.pieces
         filled[1::2] = values if self.order is None else [values[slot] for slot in self.order]
-        parts = dict(self.parts)
         for sample in self.divided:
-            texts = parts[sample.series] = sample.values(sample.series.identity, values[sample.slot])
+            texts = sample.values(sample.series, values[sample.slot])
             for row, place in sample.places:
                 filled[2 * place + 1] = texts[row]
         body = b"".join(filled)
@@ -106,16 +104,11 @@ class Layout:
             subjects=self.subjects,
             sample_count=self.sample_count,
             rejected=self.rejected,
-            cells=partial(self.take_apart, values, parts),
+            cells=partial(self.take_apart, values),
         )
 
-    def take_apart(
-        self, values: Sequence[bytes], parts: Mapping[Series, Sequence[bytes]], families: Container[bytes]
-    ) -> Iterator[Cell]:
+    def take_apart(self, values: Sequence[bytes], families: Container[bytes]) -> Iterator[Cell]:
         """The rows of some families, one after the other, with what each says. Of two of one series both come.
-
-        `parts` are the divided values that the page was written with, by series: they are not worked out once more,
-        since a counter's move with each read.
 
         Callers pass the same object for the same families: what it comes to is kept for the next page.
         """
@@ -129,8 +122,8 @@ class Layout:
                 for labels in rows.labels:
                     yield Cell(series.name, series.subject, labels, value)
             else:
-                # none where all of them are another series' copies
-                for labels, text in zip(rows.labels, parts.get(series, ()), strict=False):
+                share = rows.peek or rows.values
+                for labels, text in zip(rows.labels, share(series.identity, value), strict=True):
                     yield Cell(series.name, series.subject, labels, text)
 
     def _rows_of(self, families: Container[bytes]) -> list[tuple[Row, Rows]]:
@@ -153,7 +146,6 @@ def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layou
     order: list[int] = []
     text: list[bytes] = []
     divided: list[_Divided] = []
-    parts: dict[Series, Sequence[bytes]] = {}
     for entry in shape.entries:
         if not isinstance(entry, Row):
             text += (entry, b"\n")
@@ -174,7 +166,7 @@ def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layou
             else:
                 text += (entry.bare, entry.gap)
             if entry.slot is None:
-                text += (_value_of_shape(entry, rows, labels, parts), entry.timestamp, b"\n")
+                text += (_value_of_shape(entry, rows, labels), entry.timestamp, b"\n")
                 continue
             if places is not None:
                 places.append((rows.labels.index(labels), len(order)))
@@ -182,7 +174,7 @@ def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layou
             order.append(entry.slot)
             text = [b"\n"]
         if places and rows.values is not None and entry.slot is not None:
-            divided.append(_Divided(entry.slot, series, rows.values, places))
+            divided.append(_Divided(entry.slot, series.identity, rows.values, places))
     pieces.append(b"".join(text))
     rejected = Counter(shape.rejected)
     if duplicates:
@@ -191,7 +183,6 @@ def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layou
         pieces=pieces,
         order=None if order == list(range(shape.cuts.value_count)) else order,
         divided=divided,
-        parts=parts,
         shape=shape,
         attribute=attribute,
         apart={},
@@ -201,13 +192,11 @@ def lay_out(shape: Shape, opens: Sequence[bytes], attribute: Attribute) -> Layou
     )
 
 
-def _value_of_shape(entry: Row, rows: Rows, labels: Labels, parts: dict[Series, Sequence[bytes]]) -> bytes:
+def _value_of_shape(entry: Row, rows: Rows, labels: Labels) -> bytes:
     """A row's value where the sample's is part of the shape: worked out once, not with every page."""
     if rows.values is None:
         return entry.value
-    if entry.series not in parts:
-        parts[entry.series] = rows.values(entry.series.identity, entry.value)
-    return parts[entry.series][rows.labels.index(labels)]
+    return rows.values(entry.series.identity, entry.value)[rows.labels.index(labels)]
 
 
 def _identity_of_added(labels: Labels) -> bytes:
