@@ -60,9 +60,8 @@ def _decimal(text: bytes) -> Decimal:
 
 
 def _exponent(number: Decimal) -> int:
-    exponent = number.as_tuple().exponent
     # 4.3e+09 is a whole number that Go printed shortly: its unit is 1
-    return min(exponent, 0) if isinstance(exponent, int) else 0
+    return min(int(number.as_tuple().exponent), 0)
 
 
 def _divide(number: Decimal, parts: int) -> list[Decimal]:

@@ -181,6 +181,12 @@ def test_what_is_remembered_is_limited() -> None:
     everybody = sorted(many)
     assert reads.rows(everybody, "5")[-1] == "0"
     assert reads.rows(everybody, "105") == ["1"] * 100 + ["0"]
+    # a source that was last read hundreds of others ago is a new one
+    assert reads.rows([A], "115", read(9, "dcgm:first")) == ["0", "10"]
+    assert reads.rows([A], "125", read(8, "dcgm:first")) == ["0", "10"]
+    for number in range(300):
+        reads.rows([A], "115", read(10, f"dcgm:{number}"))
+    assert reads.rows([A], "125", read(8, "dcgm:first")) == ["10", "10"]
 
 
 STEPS = st.lists(
