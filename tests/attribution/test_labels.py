@@ -153,18 +153,45 @@ def test_the_row_of_an_upstream_that_names_no_owner_is_no_second_series() -> Non
         ({"pod": "train-0", "namespace": "other", "pod_uid": "7", "label_team": "red"}, {}, ()),
         ({"pod": "train-1", "namespace": "ml", "pod_uid": "7", "label_team": "red"}, {}, ()),
         ({"pod_uid": "7"}, {}, ()),
+        # a claim is the owner's as well
+        ({"pod": "train-0", "namespace": "ml", "dra_claim_name": "c"}, {}, (("dra_claim_name", "c"),)),
+        ({"pod": "train-1", "namespace": "ml", "dra_claim_name": "c"}, {}, ()),
     ],
 )  # fmt: skip
 def test_what_a_page_says_of_the_pod_that_the_kubelet_names(
     came: dict[str, str], of_pods: dict[str, str], expected: AddedLabels
 ) -> None:
-    policy = LabelPolicy(has_pod_labels=True)
+    policy = LabelPolicy(has_pod_labels=True, has_claims=True)
     owners = build_owners(
         Assignment(owner=owner, resource="nvidia.com/gpu", device_id=f"GPU-1::{owner.pod}") for owner in (A, B)
     )
     attribution = Attribution(owners, policy, of_pods={("ml", "train-0"): tuple(of_pods.items())})
     (found,) = attribution([(b"power", policy.read_subject({"UUID": "GPU-1", **came}))])
     assert found.labels == (IS_A + SHARED + expected, IS_B + SHARED)
+
+
+# issue 7, line 41
+@pytest.mark.parametrize(
+    ("labels", "came_with"),
+    [
+        ({"UUID": "GPU-1"}, None),
+        ({"pod": "", "namespace": "", "container": "", "pod_uid": ""}, None),
+        ({"pod": "p"}, Owner(namespace="", pod="p", container="")),
+        ({"namespace": "n"}, Owner(namespace="n", pod="", container="")),
+        ({"container_name": "c"}, Owner(namespace="", pod="", container="c")),
+        ({"pod_uid": "7"}, Owner(namespace="", pod="", container="")),
+    ],
+)
+def test_any_word_of_an_owner_makes_one(labels: dict[str, str], came_with: Owner | None) -> None:
+    assert LabelPolicy().read_subject(labels).came_with == came_with
+
+
+def test_what_a_prometheus_on_the_way_has_moved_is_an_owner_only_with_a_pod() -> None:
+    policy = LabelPolicy()
+    moved = {"exported_pod": "p", "exported_namespace": "n", "exported_container": "c"}
+    assert policy.read_subject(moved).exported == Owner(namespace="n", pod="p", container="c")
+    assert policy.read_subject({"exported_namespace": "n"}).exported is None
+    assert policy.read_subject({"UUID": "GPU-1"}).exported is None
 
 
 def test_names() -> None:
