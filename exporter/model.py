@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 AddedLabels = tuple[tuple[str, str], ...]
+NVIDIA_UUIDS = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -224,7 +225,8 @@ class Subject:
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
     GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already named (dcgm-exporter
     with -k, virtual GPUs), `came_extra` what else it said of that owner (labels of the pod, a claim), `exported` the
-    owner that a Prometheus on the way moved to exported_pod, exported_namespace and exported_container.
+    owner that a Prometheus on the way moved to exported_pod, exported_namespace and exported_container. `has_gpu_label`
+    says that a `uuid` which is not in NVIDIA's form comes with a label that only samples of GPUs have.
     """
 
     uuid: str = ""
@@ -240,6 +242,12 @@ class Subject:
     came_shared: bool = False
     host: str = ""
     exported: Owner | None = None
+    has_gpu_label: bool = False
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a GPU or an instance by its own word: volumes and virtual machines have a label uuid, too."""
+        return self.uuid.startswith(NVIDIA_UUIDS) or self.has_gpu_label
 
     @property
     def key(self) -> DeviceKey:
@@ -255,20 +263,34 @@ class Rows:
     """What becomes of a sample: one outgoing row for each of `labels`, the labels it gains.
 
     `values`, where there is one, works out the rows' values (`--sharing split`): it is given the series' identity and
-    the sample's value, and answers with one text a row. Otherwise every row has the value that came.
+    the sample's value, and answers with one text a row. Otherwise every row has the value that came. Where that moves
+    something, `peek` is for whoever looks at a page that was written: it moves nothing.
     """
 
     labels: tuple[AddedLabels, ...]
     values: ShareValues | None = None
+    peek: ShareValues | None = None
+
+
+Attribute = Callable[[Sequence[tuple[bytes, Subject]]], Sequence[Rows]]
+
+
+def _nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
+    return [Rows(((),))] * len(samples)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Page:
-    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample."""
+    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample.
+
+    `moment` says which of two reads was first: seconds of a clock that never steps back. `read_at_seconds` is for
+    people, in seconds since 1970.
+    """
 
     source: str
     body: bytes
     read_at_seconds: float
+    moment: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +365,8 @@ class Snapshot:
     the names of those of GPU samples.
     `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
     the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
-    asked for and are known.
+    asked for and are known. `attribute` says which labels the samples of a page gain, by family and subject: the very
+    one that `joined` was made with.
     """
 
     node: str
@@ -355,3 +378,5 @@ class Snapshot:
     facts: Facts = field(default_factory=Facts)
     read_at_seconds: float | None = None
     workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    inventory: Inventory = field(default_factory=Inventory)
+    attribute: Attribute = field(default=_nobodys, compare=False, repr=False)

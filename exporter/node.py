@@ -177,6 +177,8 @@ class Node:
             page_sources=names,
             facts=self._facts_now(),
             read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+            inventory=inventory,
+            attribute=self.current.attribution,
         )
         self._note(snapshot)
         return snapshot
@@ -272,6 +274,7 @@ class Node:
                 inventory=inventory,
                 slices=self._slices.devices if self._slices else _NO_SLICES,
                 pods=self._pods.pods if self._pods else None,
+                pages=pages,
             )
 
         if not pages:

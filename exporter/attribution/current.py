@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from exporter.attribution.device_ids import RULES, Rule
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import SPLIT, Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.sharing import CounterBook
-from exporter.model import AddedLabels, Assignment, Inventory, Owners, PodInfo, SliceDevice, Subject
+from exporter.model import AddedLabels, Assignment, Inventory, Owners, Page, PodInfo, SliceDevice, Subject
 
 OfPods = Mapping[tuple[str, str], AddedLabels]
 _NOTHING: Mapping[tuple[str, str, str], SliceDevice] = MappingProxyType({})
@@ -54,8 +54,14 @@ class CurrentOwners:
         inventory: Inventory,
         slices: Mapping[tuple[str, str, str], SliceDevice] = _NOTHING,
         pods: Mapping[tuple[str, str], PodInfo] | None = None,
+        pages: Sequence[Page] = (),
     ) -> Attribution:
-        """The attribution for pages of these subjects. The same object as long as nothing that it says has changed."""
+        """The attribution for pages of these subjects. The same object as long as nothing that it says has changed.
+
+        `pages` are the reads that it will be used for, at once: what divided counters stand at depends on them.
+        """
+        if pages and self._policy.sharing == SPLIT:
+            self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
             self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices)
         made_from = (assignments, subjects, self._knowledge)

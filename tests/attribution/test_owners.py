@@ -1,5 +1,7 @@
 """From assignments to owners, and the assignments without samples."""
 
+import pytest
+
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
 from exporter.model import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owner, Owners, Subject
 
@@ -142,6 +144,28 @@ def test_ids_by_number_are_looked_up_in_the_samples() -> None:
     assert reasons(both) == {"0/vgpu": Unmatched.AMBIGUOUS}
     by_inventory = build_owners([given(A, "0/vgpu")], {Subject(uuid="GPU-1"): 1}, Knowledge(inventory=INVENTORY))
     assert owners_of(by_inventory, "GPU-1") == [A]
+
+
+# issue 7, line 34
+@pytest.mark.parametrize(
+    ("device_id", "seen"),
+    [
+        ("0/vgpu", Subject(index="0", device="nvidia0")),
+        ("0/vgpu", Subject(index="0", device="card7")),
+        ("0/vgpu", Subject(index="0")),
+        ("nvidia0", Subject(index="0", device="nvidia0")),
+        ("nvidia0/vgpu1", Subject(index="0", device="nvidia0")),
+        ("nvidia0/vgpu1", Subject(index="0")),
+    ],
+)
+@pytest.mark.parametrize("with_inventory", [False, True])
+def test_an_id_by_number_and_samples_without_uuid(device_id: str, seen: Subject, with_inventory: bool) -> None:
+    known = Inventory(gpus=(InventoryGpu(uuid="GPU-x", index="0"),)) if with_inventory else Inventory()
+    owners = build_owners([given(A, device_id)], {seen: 3}, Knowledge(inventory=known))
+    assert [holder.owner for holder in owners.of(seen.key)] == [A]
+    # beside samples that have one, theirs is the device
+    both = build_owners([given(A, "0/vgpu")], {seen: 3, Subject(uuid="GPU-x", index="0"): 5}, Knowledge())
+    assert [holder.owner for holder in both.of(DeviceKey(uuid="GPU-x"))] == [A]
 
 
 def test_a_bare_uuid_is_found_as_it_is_too() -> None:

@@ -5,6 +5,7 @@ import random
 import tracemalloc
 import weakref
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -130,7 +131,7 @@ def test_a_page_that_is_gone_is_let_go_of_at_once() -> None:
     try:
         joiner.join([b"".join(line.replace(b"} ", b"}  ") for line in LARGE)], NOBODY)
         assert joiner._page
-        of_first = [weakref.ref(joiner._page), weakref.ref(joiner._page.shape.blocks[0])]
+        of_first: list[weakref.ref[Any]] = [weakref.ref(joiner._page), weakref.ref(joiner._page.shape.blocks[0])]
         joiner.join([b"a 1\n"], NOBODY)
         assert [found() for found in of_first] == [None, None]
     finally:
