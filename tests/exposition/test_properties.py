@@ -84,6 +84,7 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
                 pages_now, policy, attribution, everything if all_families else no_power
             )
             assert joined.body == expected
+            assert joined.size == len(expected)
             assert Counter(joined.rejected) == rejected
 
 
