@@ -7,7 +7,7 @@ import pytest
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
-from exporter.model import AddedLabels, Assignment, Owner
+from exporter.model import AddedLabels, Assignment, DeviceKey, Holder, Owner, Owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
@@ -168,6 +168,15 @@ def test_what_a_page_says_of_the_pod_that_the_kubelet_names(
     attribution = Attribution(owners, policy, of_pods={("ml", "train-0"): tuple(of_pods.items())})
     (found,) = attribution([(b"power", policy.read_subject({"UUID": "GPU-1", **came}))])
     assert found.labels == (IS_A + SHARED + expected, IS_B + SHARED)
+
+
+# issue 7, line 41
+def test_a_sample_that_speaks_of_no_device_is_nobodys_even_if_an_id_came_out_empty() -> None:
+    policy = LabelPolicy()
+    holder = Holder(owner=A, resource="nvidia.com/gpu", shared=False)
+    owners = Owners(holders={DeviceKey(uuid=""): (holder,)})
+    (found,) = Attribution(owners, policy)([(b"family", policy.read_subject({"cpu": "0"}))])
+    assert found.labels == (IDLE,)
 
 
 # issue 7, line 41

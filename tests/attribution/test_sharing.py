@@ -18,6 +18,7 @@ from exporter.exposition.lines import SampleLine, read_line
 from exporter.exposition.text import unescape
 from exporter.model import Assignment, Owner, Page
 
+ENERGY = b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 A, B, C = (Owner(namespace="ml", pod=name, container="main") for name in "abc")
 
 
@@ -318,8 +319,40 @@ def test_dcgm_exporters_own_word_is_not_divided() -> None:
     policy = LabelPolicy(sharing="split")
     subject = policy.read_subject({"UUID": "GPU-1", "vgpu": "0", "pod": "x"})
     owners = build_owners([Assignment(owner=A, resource="nvidia.com/gpu", device_id=f"GPU-1::{i}") for i in range(2)])
-    (rows,) = Attribution(owners, policy)([(b"DCGM_FI_DEV_POWER_USAGE", subject)])
+    other = policy.read_subject({"UUID": "GPU-1", "vgpu": "1", "pod": "y"})
+    attribution = Attribution(owners, policy)
+    for family in (b"DCGM_FI_DEV_POWER_USAGE", ENERGY):
+        assert [rows.values for rows in attribution([(family, subject)])] == [None]
+        assert [rows.values for rows in attribution([(family, subject), (family, other)])] == [None, None]
+    # beside them is the device's own
+    device = policy.read_subject({"UUID": "GPU-1"})
+    assert [rows.values for rows in attribution([(ENERGY, subject), (ENERGY, device)])] == [None, None]
+
+
+# issue 7, line 41
+def test_a_counter_of_no_device_is_as_it_came() -> None:
+    policy = LabelPolicy(sharing="split")
+    (rows,) = Attribution(build_owners(()), policy)([(ENERGY, policy.read_subject({"cpu": "0"}))])
     assert rows.values is None
+
+
+def test_a_counter_that_comes_with_an_owner_is_divided_as_the_kubelets_is() -> None:
+    policy = LabelPolicy(sharing="split")
+    subject = policy.read_subject({"UUID": "GPU-1", "pod": "a", "namespace": "ml", "container": "main"})
+    book = CounterBook()
+    owners = (build_owners(()), build_owners([Assignment(owner=A, resource="nvidia.com/gpu", device_id="GPU-1")]))
+    shown = []
+    for moment, (by_kubelet, value) in enumerate(zip((*owners, owners[0]), (b"1000", b"1010", b"1020"), strict=True)):
+        book.turn_to([read(moment)])
+        (rows,) = Attribution(by_kubelet, policy, book=book)([(ENERGY, subject)])
+        assert rows.values is not None
+        assert rows.peek is not None
+        shown.append(
+            [(dict(labels)["pod"], text) for labels, text in zip(rows.labels, rows.values(b"s", value), strict=True)]
+        )
+        assert rows.peek(b"s", value) == [text for _, text in shown[-1]]
+    # whoever says whose it is, the row is the same one, and it never falls
+    assert shown == [[("a", b"0"), ("", b"0")], [("a", b"10"), ("", b"0")], [("a", b"20"), ("", b"0")]]
 
 
 HELD = st.dictionaries(
