@@ -66,6 +66,7 @@ class KubeletSource:
         `wall_clock` is the one that files are dated by.
         """
         self.health = Health()
+        self.asked_at_seconds: float | None = None  # when the call of the last answer began, by `clock`
         self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
         self._socket = socket
         self._timeout_seconds = timeout_seconds
@@ -145,6 +146,7 @@ class KubeletSource:
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
             self._answered_on = identity
             self._connection_lost = False
+            self.asked_at_seconds = started
             self._set_health(started, None)
         self._attempted_at = self._clock()
         return self.health
