@@ -273,11 +273,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the last attempt at a source went. Before the first attempt `up` is None."""
+    """How the last attempt at a source went. Before the first attempt `up` is None.
+
+    `remedy` is what to do, where the source knows it and `message` does not say it.
+    """
 
     up: bool | None = None
     reason: str = ""
     message: str = ""
+    remedy: str = ""
     duration_seconds: float | None = None
     last_success_at_seconds: float | None = None
 
