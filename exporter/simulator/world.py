@@ -80,7 +80,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to."""
+    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to.
+
+    `created` is when it was made, in whole seconds since 1970.
+    """
 
     namespace: str
     name: str
@@ -90,6 +93,7 @@ class Pod:
     phase: str = "Running"
     labels: tuple[tuple[str, str], ...] = ()
     owner: tuple[str, str] = ("", "")
+    created: int = 1_700_000_000
 
 
 class World:

@@ -45,10 +45,12 @@ class DcgmSource:
         headers: Sequence[tuple[str, str]] = (),
         http: HttpConfig = _NO_HTTP_CONFIG,
         places: asyncio.Semaphore | None = None,
+        admit: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
 
         `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
+        `admit` takes off a page what is not to come from this source.
         """
         self.name = name
         self.health = Health()
@@ -59,6 +61,7 @@ class DcgmSource:
         self._on_health = on_health
         self._http = http
         self._places = places or asyncio.Semaphore()
+        self._admit = admit
         # identity: on a node's own network compression costs more than it saves
         self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
         self._tls: ssl.SSLContext | None = None
@@ -99,6 +102,8 @@ class DcgmSource:
         try:
             async with self._places:
                 body = await self._fetch()
+            if self._admit:
+                body = self._admit(body)
             if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
                 raise Malformed("oversize", f"more than {MOST_LINES} lines")
             if not has_sample(body):
