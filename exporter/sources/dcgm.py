@@ -104,10 +104,10 @@ class DcgmSource:
         try:
             async with self._places:
                 body = await self._fetch()
-            if self._admit:
-                body = self._admit(body)
             if len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES:
                 raise Malformed("oversize", f"more than {MOST_LINES} lines")
+            if self._admit:
+                body = self._admit(body)
             if not has_sample(body):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except asyncio.CancelledError as error:
