@@ -49,12 +49,18 @@ def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool
 
 
 def complaints(snapshot: Snapshot) -> bytes:
-    """Comments that say why a source is down: its reason is for people, and no label could hold it."""
+    """Comments that say why a source is down, and what to do: this is for people, and no label could hold it."""
     return b"".join(
-        f"# {name} failed ({state.reason}): {' '.join(state.message.split())}\n".encode("utf-8", "replace")
+        f"# {name} failed ({state.reason}): {_why(state)}\n".encode("utf-8", "replace")
         for name, state in snapshot.health.items()
         if state.up is False
     )
+
+
+def _why(state: Health) -> str:
+    """On one line, as doctor has it on two."""
+    text = f"{state.message} -> {state.remedy}" if state.remedy else state.message
+    return " ".join(text.split())
 
 
 def why_not(snapshot: Snapshot) -> str:
