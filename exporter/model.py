@@ -75,8 +75,10 @@ class OwnerReference:
 class PodInfo:
     """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
 
-    `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has what only
-    a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server for it.
+    `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970. The API server sets it: whoever makes a
+    pod cannot. `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has
+    what only a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server
+    for it.
     """
 
     namespace: str
@@ -86,6 +88,7 @@ class PodInfo:
     owners: tuple[OwnerReference, ...] = ()
     phase: str = ""
     ip: str = ""
+    created_at_seconds: float | None = None
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     is_acknowledged: bool = True
     is_static: bool = False
@@ -326,12 +329,13 @@ class Health:
     """How the last attempt at a source went. Before the first attempt `up` is None.
 
     `reason` (of a closed set) and `message` say why it failed, or what is odd about an answer that came: a kubelet that
-    lists no pod.
+    lists no pod. `remedy` is what to do, where the source knows it and `message` does not say it.
     """
 
     up: bool | None = None
     reason: str = ""
     message: str = ""
+    remedy: str = ""
     duration_seconds: float | None = None
     last_success_at_seconds: float | None = None
 
