@@ -199,6 +199,7 @@ def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
         max_stale_seconds=config.kubelet_max_stale_seconds,
         resources=config.resources,
         claims=config.dra,
+        node=config.node_name,
     )
 
 

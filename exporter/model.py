@@ -90,8 +90,8 @@ class PodResources:
     """One answer of the kubelet's List.
 
     `listed` names every pod in the answer as (namespace, name), with or without devices: a pod that is listed holds
-    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are the
-    assignments of resources that are none of this program's business (`--resources`).
+    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are assignments of
+    resources that are none of this program's business (`--resources`): the first so many, in stable order.
     """
 
     assignments: frozenset[Assignment]
@@ -174,7 +174,7 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """An owner of a device. `shared` says that it holds a share (time slicing, MPS), not the device alone."""
+    """An owner of a device. `shared` says that it has a share of it (time slicing, MPS), or that others hold it too."""
 
     owner: Owner
     resource: str
@@ -295,7 +295,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the last attempt at a source went. Before the first attempt `up` is None."""
+    """How the last attempt at a source went. Before the first attempt `up` is None.
+
+    `reason` (of a closed set) and `message` say why it failed, or what is odd about an answer that came: a kubelet that
+    lists no pod.
+    """
 
     up: bool | None = None
     reason: str = ""

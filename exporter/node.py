@@ -25,6 +25,7 @@ from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
 from exporter.sources.discovery import MOST_FOUND, Discovery
 from exporter.sources.kubernetes import MOST_SLICES
+from exporter.sources.pod_resources import MOST_ASSIGNMENTS
 from exporter.sources.pod_table import MOST_PODS
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.slices import in_slices
@@ -225,7 +226,7 @@ class Node:
         bound = self.telemetry.bound
         pages = len(self._pages) + (MOST_FOUND if self._discovery else 0)
         bound("series", MOST_LINES * pages, lambda: self._joiner.series)
-        bound("assignments", kubelet.MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
+        bound("assignments", MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
         bound("divided_counters", MOST_SERIES, lambda: self.current.book.series)
         bound("resourceslices", MOST_SLICES, lambda: self._slices.count if self._slices else 0)
         bound("workloads", MOST_WORKLOADS, lambda: len(self._workloads))

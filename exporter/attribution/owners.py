@@ -50,20 +50,12 @@ class Knowledge:
     slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def select(
-    assignments: Iterable[Assignment], resources: Sequence[str]
-) -> tuple[frozenset[Assignment], tuple[Assignment, ...]]:
-    """The assignments of resources that match one of the globs (`--resources`), and the others in stable order.
+def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> bool:
+    """Whether a resource matches one of the globs (`--resources`).
 
     A claim's resource is its driver; NVIDIA's driver for GPUs is always meant.
     """
-    wanted: set[Assignment] = set()
-    outside: set[Assignment] = set()
-    for found in assignments:
-        meant = found.claim is not None and found.resource in DRA_DRIVERS
-        meant = meant or any(fnmatchcase(found.resource, glob) for glob in resources)
-        (wanted if meant else outside).add(found)
-    return frozenset(wanted), tuple(sorted(outside, key=lambda found: found.order))
+    return (of_claim and resource in DRA_DRIVERS) or any(fnmatchcase(resource, glob) for glob in globs)
 
 
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
@@ -85,7 +77,7 @@ def build_owners(
     subjects: Mapping[Subject, int] = MappingProxyType({}),
     knowledge: Knowledge | None = None,
 ) -> Owners:
-    """Who holds which device. Several shares of one device in one container are one holder.
+    """Who holds which device. Several shares of one device in one container are one holder; several holders share it.
 
     Args:
         assignments: what the kubelet handed out.
@@ -108,6 +100,10 @@ def build_owners(
                 shared=ref.shared or (before is not None and before.shared),
                 claim=assignment.claim,
             )
+    for key, of_key in holders.items():
+        if len(of_key) > 1:
+            # two pods on one claim were given no shares, and share the device all the same
+            holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
     samples = _SamplesByKey(subjects, holders)
     other_node = _is_of_another_node(refs, keys, seen)
     matches = []

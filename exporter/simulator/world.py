@@ -71,20 +71,28 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container and what it was given: devices (resource and device id), and devices of DRA claims."""
+    """A container and what it was given: devices (resource and device id), and devices of DRA claims.
+
+    `running` is off while it waits for its next start, as in a crash loop.
+    """
 
     name: str
     devices: tuple[tuple[str, str], ...] = ()
     claims: tuple[Claim, ...] = ()
+    running: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to."""
+    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to.
+
+    `init_containers` end before the `containers` start. A device that both ask for is the same one.
+    """
 
     namespace: str
     name: str
     containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
     uid: str = ""
     ip: str = ""
     phase: str = "Running"

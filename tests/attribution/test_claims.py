@@ -4,7 +4,7 @@ import pytest
 
 from exporter.attribution.claims import devices_of, read_claim
 from exporter.attribution.labels import Attribution, LabelPolicy
-from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
+from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.retention import Retained, answered
 from exporter.model import Assignment, Claim, DeviceKey, Owner, PodResources, ResourceSlice, SliceDevice, Subject
 
@@ -71,6 +71,7 @@ def test_only_the_highest_generation_that_is_complete_counts() -> None:
     assert {key[2]: device.uuid for key, device in devices_of(slices).items()} == {"a": "a@2", "b": "b@2"}
 
 
+# issue 7, line 7
 def test_the_labels_of_a_claim_and_a_claim_that_two_pods_hold() -> None:
     knowledge = Knowledge(slices={("gpu.nvidia.com", "node-1", "gpu-0"): GPU})
     policy = LabelPolicy(has_claims=True)
@@ -82,7 +83,7 @@ def test_the_labels_of_a_claim_and_a_claim_that_two_pods_hold() -> None:
         "dra_pool_name": "node-1", "dra_device_name": "gpu-0",
     }  # fmt: skip
     assert [dict(labels) for labels in rows.labels] == [
-        {"pod": owner.pod, "namespace": "ml", "container": "main", **of_claim} for owner in (A, B)
+        {"pod": owner.pod, "namespace": "ml", "container": "main", "gpu_shared": "true", **of_claim} for owner in (A, B)
     ]
     (kept,) = Attribution(owners, LabelPolicy(has_claims=True, incoming_wins=True))([(b"x", subject)])
     assert dict(kept.labels[0]) == {"pod": "came", "namespace": "", "container": "", "dra_claim_name": "theirs"}
@@ -101,10 +102,11 @@ def test_a_mig_device_of_a_claim_is_looked_up_on_its_parent() -> None:
 
 
 def test_nvidias_driver_is_meant_and_others_by_resources_alone() -> None:
-    nic = Claim(namespace="ml", name="nic", driver="dra.net", pool="p", device="eth1")
-    wanted, outside = select([given(A, claim()), given(A, nic)], ["nvidia.com/*"])
-    assert ({found.claim for found in wanted}, {found.claim for found in outside}) == ({claim()}, {nic})
-    assert select([given(A, nic)], ["dra.net"])[0]
+    assert is_meant(claim().driver, ["nvidia.com/*"], of_claim=True)
+    assert not is_meant("dra.net", ["nvidia.com/*"], of_claim=True)
+    assert is_meant("dra.net", ["dra.net"], of_claim=True)
+    # a device plugin's resource of that name is another thing
+    assert not is_meant(claim().driver, ["nvidia.com/*"])
 
 
 def test_after_a_reconnect_a_shared_claim_displaces_nobody() -> None:

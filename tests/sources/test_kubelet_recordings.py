@@ -8,7 +8,7 @@ import pytest
 from exporter.attribution.retention import Retained, answered
 from exporter.errors import Malformed
 from exporter.model import Owner
-from exporter.sources.kubelet import parse
+from exporter.sources.pod_resources import parse
 from tests.conftest import DATA
 
 RECORDINGS = DATA / "kubelet-1.20.2"
@@ -63,7 +63,7 @@ def test_no_owner_is_lost_over_the_recorded_restart() -> None:
     for now, name in ((5.0, "empty"), (5.1, "restart-without-plugin")):
         state = answered(state, parse(read(name)), now=now, reconnected=name == "empty")
         assert state.assignments == before
-    assert state.unlisted == frozenset()
+    assert state.unlisted == {}
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\n\x02\n\xff"])
