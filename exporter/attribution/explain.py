@@ -63,7 +63,7 @@ def unowned(device: Subject, owners: Owners, *, kubelet_answered: bool) -> str:
         return "not known: the page comes from another node than the kubelet's word"
     if reasons & {Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS}:
         return "not known: the kubelet handed out devices by ids that are not understood"
-    return "the kubelet names no container that holds this device"
+    return "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
 
 _NO_INVENTORY = Advice(

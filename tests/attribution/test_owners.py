@@ -3,7 +3,19 @@
 import pytest
 
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
-from exporter.model import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owner, Owners, Subject
+from exporter.model import (
+    Assignment,
+    Claim,
+    DeviceKey,
+    Holder,
+    Inventory,
+    InventoryGpu,
+    MigInstance,
+    Owner,
+    Owners,
+    SliceDevice,
+    Subject,
+)
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
@@ -184,6 +196,44 @@ def test_a_page_of_another_node() -> None:
     assert reasons(build_owners(assigned, {Subject(index="0"): 1}))["GPU-1"] == Unmatched.NO_SAMPLE
     # a MIG id that nothing resolves is no evidence of anything
     assert reasons(build_owners([given(A, "MIG-x")], elsewhere)) == {"MIG-x": Unmatched.MIG_UNRESOLVED}
+
+
+# issue 7, line 41
+def test_an_id_by_number_says_nothing_of_the_node() -> None:
+    elsewhere = {Subject(uuid="GPU-10", index="0", device="nvidia0"): 9}
+    # another node's nvidia0 does not make its page this node's, nor does a number that the page lacks another node's
+    assert reasons(build_owners([given(A, "GPU-1"), given(B, "nvidia0")], elsewhere)) == {
+        "GPU-1": Unmatched.OTHER_NODE,
+        "nvidia0": "",
+    }
+    assert reasons(build_owners([given(B, "nvidia7")], elsewhere)) == {"nvidia7": Unmatched.NO_SAMPLE}
+
+
+# issue 7, line 41
+def test_an_id_that_several_devices_could_be_says_nothing_of_the_node() -> None:
+    two = {Subject(uuid="GPU-10", index="0"): 9, Subject(uuid="amd", index="0"): 9}
+    assert reasons(build_owners([given(A, "0/vgpu"), given(B, "GPU-1")], two)) == {
+        "0/vgpu": Unmatched.AMBIGUOUS,
+        "GPU-1": Unmatched.OTHER_NODE,
+    }
+
+
+# issue 7, line 7
+def test_whatever_way_several_containers_came_to_a_device_they_share_it() -> None:
+    claim = Claim(namespace="ml", name="c", driver="gpu.nvidia.com", pool="n", device="gpu-0")
+    knowledge = Knowledge(slices={("gpu.nvidia.com", "n", "gpu-0"): SliceDevice(uuid="GPU-1")})
+
+    def held(*found: Assignment) -> list[tuple[Owner, bool]]:
+        holders = build_owners(found, {}, knowledge).of(DeviceKey(uuid="GPU-1"))
+        return [(holder.owner, holder.shared) for holder in holders]
+
+    by_claim = [
+        Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim) for owner in (A, B)
+    ]
+    assert held(by_claim[0]) == [(A, False)]
+    assert held(*by_claim) == [(A, True), (B, True)]
+    assert held(by_claim[0], given(B, "GPU-1")) == [(A, True), (B, True)]
+    assert held(by_claim[0], given(A, "GPU-1")) == [(A, False)]
 
 
 def test_a_part_of_an_instance_is_a_share_of_it() -> None:
