@@ -147,8 +147,10 @@ async def pod_gone_while_down(lab: Lab) -> None:
     """A pod ends while the kubelet is down: it keeps its labels for 10 s, the others keep theirs."""
     await lab.end_kubelet(signal.SIGKILL)
     await lab.hurt(1.0)
-    owners = [pod for pod in lab.world.pods if any(container.devices for container in pod.containers)]
-    await lab.expect(pods=tuple(pod for pod in lab.world.pods if pod is not owners[0]))
+    assert lab.expected
+    named = {(namespace, name) for _, name, namespace, _ in lab.expected.owned}
+    gone = next(pod for pod in lab.world.pods if (pod.namespace, pod.name) in named)
+    await lab.expect(pods=tuple(pod for pod in lab.world.pods if pod is not gone))
     lab.tell()
     await lab.start_kubelet(empty_seconds=0.5)
     lab.healed()

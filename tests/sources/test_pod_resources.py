@@ -12,9 +12,9 @@ GPU, OTHER = "nvidia.com/gpu", "example.com/gpu-mib"
 GLOBS = ("nvidia.com/*",)
 
 
-def answer(*entries: tuple[str, int], claims: int = 0) -> bytes:
+def answer(*entries: tuple[str, int], claims: int = 0, driver: str = "gpu.nvidia.com") -> bytes:
     """One container with an entry of so many ids of each of these resources, and a claim with so many devices."""
-    claimed = [v1.ClaimResource(driver_name="gpu.nvidia.com", device_name=f"gpu-{number}") for number in range(claims)]
+    claimed = [v1.ClaimResource(driver_name=driver, device_name=f"gpu-{number}") for number in range(claims)]
     container = v1.ContainerResources(
         name="main",
         devices=[
@@ -86,6 +86,8 @@ def test_ids_of_other_resources_do_not_count_and_only_the_first_of_them_are_kept
     assert len(made) == MOST_OUTSIDE + 2
     assert len(read.assignments) == 2
     assert [found.device_id for found in read.outside] == [f"id-{number:07}" for number in range(MOST_OUTSIDE)]
+    with_claims = parse(answer((OTHER, MOST_OUTSIDE - 1), claims=3, driver="dra.net"), resources=GLOBS, claims=True)
+    assert [found.resource for found in with_claims.outside] == ["dra.net"] * 3 + [OTHER] * (MOST_OUTSIDE - 3)
 
 
 def test_what_lies_outside_is_told_with_its_claims() -> None:
