@@ -80,7 +80,8 @@ _PARTIAL_STARTS = 2 / 12
 class SimulatedKubelet:
     """Answers List of v1 and v1alpha1. `calls` counts what came in.
 
-    `api_away` says that the API server cannot be reached: a kubelet that starts meanwhile lists no pod until it can.
+    `api_away` says that the API server cannot be reached: a kubelet that starts meanwhile lists no pod until it can,
+    static ones aside (which belong to the node).
     """
 
     def __init__(
@@ -178,8 +179,10 @@ class SimulatedKubelet:
 
     def _listed(self, now_running: Sequence[Pod]) -> list[Pod]:
         now = time.monotonic()
-        if now < self._empty_until or (self.api_away and not self._heard_of_pods):
+        if now < self._empty_until:
             return []
+        if self.api_away and not self._heard_of_pods:
+            return [pod for pod in now_running if pod.owner[0] == "Node"]
         self._heard_of_pods = True
         pods = [pod for pod in now_running if not pod.uid or pod.uid not in self._rejected]
         return pods[: len(pods) * 3 // 4] if now < self._partial_until else pods

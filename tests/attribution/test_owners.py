@@ -210,6 +210,16 @@ def test_an_id_by_number_says_nothing_of_the_node() -> None:
 
 
 # issue 7, line 41
+def test_an_instance_shows_whose_the_page_is_as_a_gpu_does() -> None:
+    both = [given(A, "GPU-7"), given(B, "MIG-a", SMALL)]
+    # in samples by its own id, or by its GPU's through the inventory
+    assert reasons(build_owners(both, {Subject(uuid="MIG-a"): 1}))["GPU-7"] == Unmatched.NO_SAMPLE
+    knowledge = Knowledge(inventory=INVENTORY)
+    assert reasons(build_owners(both, {instance("7"): 1}, knowledge))["GPU-7"] == Unmatched.NO_SAMPLE
+    assert reasons(build_owners(both[1:], {Subject(uuid="GPU-9"): 1}, knowledge)) == {"MIG-a": Unmatched.OTHER_NODE}
+
+
+# issue 7, line 41
 def test_an_id_that_several_devices_could_be_says_nothing_of_the_node() -> None:
     two = {Subject(uuid="GPU-10", index="0"): 9, Subject(uuid="amd", index="0"): 9}
     assert reasons(build_owners([given(A, "0/vgpu"), given(B, "GPU-1")], two)) == {

@@ -65,6 +65,8 @@ async def test_no_running_pod_loses_its_labels_in_any_scrape(max_age: str, down_
 async def test_a_kubelet_that_starts_without_its_api_server_keeps_its_owners_and_says_so_everywhere(
     simulated: SimulatedNode,
 ) -> None:
+    static = Pod(namespace="kube-system", name="kube-proxy-gpu-node-1", containers=(), owner=("Node", "gpu-node-1"))
+    simulated.world.pods += (static,)
     config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age="0s")
     async with running(config) as exporter:
         before = owners_in(await exporter.page())

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ PODS = (
     pod("handover", "GPU-5", init="GPU-5"),
     pod("init-only", init="GPU-6"),
     pod("crash-loop", "GPU-7", running=False),
+    replace(pod("static-node"), owner=("Node", "node")),
 )
 
 
@@ -84,9 +86,9 @@ async def test_a_restart_is_as_it_was_measured(kubelet: SimulatedKubelet) -> Non
 async def test_without_its_plugin_it_rejects_pods_that_need_it_again_for_good(kubelet: SimulatedKubelet) -> None:
     await kubelet.start()
     await kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0, plugin=False)
-    assert set(await asked(kubelet)) == {"four"}
+    assert set(await asked(kubelet)) == {"four", "static-node"}
     await kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
-    assert set(await asked(kubelet)) == {"four"}
+    assert set(await asked(kubelet)) == {"four", "static-node"}
 
 
 # issue 7, line 3
@@ -96,6 +98,6 @@ async def test_without_the_api_server_it_lists_nothing_only_if_it_starts_so(kube
     kubelet.api_away = True
     assert len(await asked(kubelet)) == len(PODS)
     await kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
-    assert await asked(kubelet) == {}
+    assert await asked(kubelet) == {"static-node": []}
     kubelet.api_away = False
     assert len(await asked(kubelet)) == len(PODS)

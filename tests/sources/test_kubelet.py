@@ -476,6 +476,17 @@ async def test_restart_after_restart_a_pod_that_went_is_not_shown_anew(
     assert pods_of(source) == owners_in(world)
 
 
+async def test_the_end_of_the_last_pod_is_no_loss_to_be_logged(
+    kubelet: SimulatedKubelet, make: Make, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    world.pods = ()
+    await ask(source)
+    assert (source.assignments, texts_of(caplog)) == (frozenset(), [])
+
+
 # issue 7, line 42
 async def test_the_same_answer_in_another_order_changes_nothing(
     kubelet: SimulatedKubelet, make: Make, world: World
