@@ -73,7 +73,11 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
-    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name."""
+    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
+
+    `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has what only
+    a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server for it.
+    """
 
     namespace: str
     name: str
@@ -83,6 +87,26 @@ class PodInfo:
     phase: str = ""
     ip: str = ""
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    is_acknowledged: bool = True
+    is_static: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """A pod that bears a name (namespace and name), and for how long it has: pods made anew share one name in turn.
+
+    `since` is when the source of pods knew that the kubelet knows the pod (infinity: not yet), `until` when the pod was
+    gone (infinity: it is there), both in seconds of `time.monotonic`. `is_first` says that no other bearer of the name
+    was known when this one came.
+    """
+
+    pod: PodInfo
+    since: float
+    until: float
+    is_first: bool
+
+
+Bearers = Mapping[tuple[str, str], tuple[Bearer, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +183,10 @@ class SliceDevice:
     kind: str = ""
     parent_uuid: str = ""
     profile: str = ""
+
+
+# driver, pool and name of a device of a ResourceSlice
+SliceDeviceName = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +373,8 @@ class Facts:
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
     pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
     those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
+    `slice_devices` are the devices that are known from ResourceSlices; `slices_up` says whether the source of
+    ResourceSlices answers, None where there is none.
     """
 
     resources: tuple[str, ...] = ()
@@ -355,6 +385,8 @@ class Facts:
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     label_names: tuple[str, str, str] = ("pod", "namespace", "container")
     node_is_named: bool = True
+    slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
+    slices_up: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ def explain(match: Match, owners: Owners, subjects: Iterable[Subject], facts: Fa
         return other_node(owners, subjects)
     if match.reason == Unmatched.MIG_UNRESOLVED:
         return _INVENTORY_LACKS_IT if facts.has_inventory else _NO_INVENTORY
+    if match.reason == Unmatched.CLAIM_UNRESOLVED:
+        return _claim_unresolved(match.assignment, facts)
     if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
         return Advice(
             f"no upstream page has a sample of MIG instance {match.key.instance} of {match.key.uuid}",
@@ -66,6 +68,27 @@ def unowned(device: Subject, owners: Owners, *, kubelet_answered: bool) -> str:
     return "the kubelet names no container that holds this device"
 
 
+def _claim_unresolved(assignment: Assignment, facts: Facts) -> Advice:
+    claim = assignment.claim
+    if facts.slices_up is None or claim is None:
+        return _NO_SLICES
+    if (claim.driver, claim.pool, claim.device) in facts.slice_devices:
+        return Advice(
+            f"the ResourceSlice of {assignment.device_id} gives it no attribute uuid",
+            f"samples know a GPU by its UUID: is there a newer driver {claim.driver}, or CDI names that hold it?",
+        )
+    if not facts.slices_up:
+        return Advice(
+            f"no ResourceSlice that is known names {assignment.device_id}, and the Kubernetes API tells of none now",
+            "mend that first: see what is said of the source resourceslices",
+        )
+    return Advice(
+        f"no ResourceSlice names {assignment.device_id} now: a kubelet that starts deletes those of its node, and the"
+        " driver publishes them again within a minute",
+        f"wait a minute; if it stays so, look at the pod of the driver {claim.driver} on this node",
+    )
+
+
 _NO_INVENTORY = Advice(
     "MIG id and no inventory: samples name an instance by its parent's UUID and GPU_I_ID, and nothing here says which"
     " instance this id is",
@@ -75,14 +98,14 @@ _INVENTORY_LACKS_IT = Advice(
     "the inventory does not name this MIG instance",
     "was the GPU cut anew since it was written? Bring --inventory.file up to date",
 )
+_NO_SLICES = Advice(
+    "no ResourceSlice and no CDI name says which GPU this claim's device is",
+    "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
+)
 _ADVICE = {
     Unmatched.UNKNOWN_ID: Advice(
         "the form of this device id is not known",
         "if samples carry the id, or a part of it, add a rule for it with --device-rules",
-    ),
-    Unmatched.CLAIM_UNRESOLVED: Advice(
-        "no ResourceSlice and no CDI name says which GPU this claim's device is",
-        "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
     ),
     Unmatched.AMBIGUOUS: Advice(
         "this id is a GPU's number, and the pages have several GPUs of that number",

@@ -115,6 +115,7 @@ class KubeletSource:
         `claims` takes the devices of DRA claims as well.
         """
         self.health = Health()
+        self.asked_at_seconds: float | None = None  # when the call of the last answer began, by `clock`
         self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
         self._socket = socket
         self._timeout_seconds = timeout_seconds
@@ -143,6 +144,12 @@ class KubeletSource:
     def assignments(self) -> frozenset[Assignment]:
         """What is in force now. The same object as long as nothing changed."""
         return self._retained.assignments
+
+    @property
+    def unlisted(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of the pods that are in force by retention alone: the last call did not list them."""
+        held = self.assignments if self.health.up is False else self._retained.unlisted
+        return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
 
     @property
     def outside(self) -> tuple[Assignment, ...]:
@@ -185,6 +192,7 @@ class KubeletSource:
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
             self._answered_on = identity
             self._connection_lost = False
+            self.asked_at_seconds = started
             self._set_health(started, None)
         self._attempted_at = self._clock()
         return self.health

@@ -2,11 +2,12 @@
 
 import pytest
 
-from exporter.attribution.claims import devices_of, read_claim
+from exporter.attribution.claims import complete_pools, devices_of, read_claim
+from exporter.attribution.explain import explain
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
 from exporter.attribution.retention import Retained, answered
-from exporter.model import Assignment, Claim, DeviceKey, Owner, PodResources, ResourceSlice, SliceDevice, Subject
+from exporter.model import Assignment, Claim, DeviceKey, Facts, Owner, PodResources, ResourceSlice, SliceDevice, Subject
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 CLAIM_UID = "11111111-2222-4333-8444-555555555555"
@@ -50,6 +51,31 @@ def test_a_claim_that_says_nothing(cdi: tuple[str, ...]) -> None:
     assert match.reason == Unmatched.CLAIM_UNRESOLVED
 
 
+SLICES = {("gpu.nvidia.com", "node-1", "gpu-0"): SliceDevice(kind="gpu")}
+
+
+# issue 7, line 1
+@pytest.mark.parametrize(
+    ("facts", "says", "remedy"),
+    [
+        (Facts(), "no ResourceSlice and no CDI name", "deploy/rbac.yaml"),
+        (
+            Facts(slices_up=True),
+            "a kubelet that starts deletes those",
+            "wait a minute; if it stays so",
+        ),
+        (Facts(slices_up=False), "the Kubernetes API tells of none now", "the source resourceslices"),
+        (Facts(slice_devices=SLICES, slices_up=True), "gives it no attribute uuid", "newer driver gpu.nvidia.com"),
+    ],
+)
+def test_why_a_claim_is_not_resolved(facts: Facts, says: str, remedy: str) -> None:
+    owners = build_owners([given(A, claim())], {}, Knowledge(slices=facts.slice_devices))
+    advice = explain(owners.matches[0], owners, (), facts)
+    assert advice is not None
+    assert says in advice.says
+    assert remedy in advice.remedy
+
+
 def slice_of(generation: int, count: int, *devices: str, pool: str = "node-1") -> ResourceSlice:
     return ResourceSlice(
         driver="gpu.nvidia.com",
@@ -68,7 +94,10 @@ def test_only_the_highest_generation_that_is_complete_counts() -> None:
         slice_of(3, 2, "a"),  # its second slice is still missing
         slice_of(9, 2, "x", pool="never-complete"),
     ]
-    assert {key[2]: device.uuid for key, device in devices_of(slices).items()} == {"a": "a@2", "b": "b@2"}
+    assert {key[2]: device.uuid for key, device in devices_of(complete_pools(slices)).items()} == {
+        "a": "a@2",
+        "b": "b@2",
+    }
 
 
 def test_the_labels_of_a_claim_and_a_claim_that_two_pods_hold() -> None:
