@@ -24,7 +24,8 @@ from exporter.sources.dcgm import DcgmSource
 from exporter.sources.discovery import Discovery
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet import KubeletSource
-from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
+from exporter.sources.kubernetes import ApiPods, ApiSlices
+from exporter.sources.kubernetes_api import KubernetesApi
 from exporter.sources.pods_api import PodsApi
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.workloads import Workloads

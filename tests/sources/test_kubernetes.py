@@ -13,7 +13,8 @@ from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import World
 from exporter.sources import kubernetes
-from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
+from exporter.sources.kubernetes import ApiPods, ApiSlices
+from exporter.sources.kubernetes_api import KubernetesApi
 from tests.sources.test_pods_api import until
 
 NODE = "gpu-node-1"
