@@ -298,12 +298,13 @@ class Health:
     """How the last attempt at a source went. Before the first attempt `up` is None.
 
     `reason` (of a closed set) and `message` say why it failed, or what is odd about an answer that came: a kubelet that
-    lists no pod.
+    lists no pod. `remedy` is what to do, where the source knows it and `message` does not say it.
     """
 
     up: bool | None = None
     reason: str = ""
     message: str = ""
+    remedy: str = ""
     duration_seconds: float | None = None
     last_success_at_seconds: float | None = None
 

@@ -329,13 +329,14 @@ def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, wa
             up=False,
             reason="deadline",
             message=f"no answer within {waited_seconds:.1f} s; the read goes on in the background",
+            remedy="",
             duration_seconds=waited_seconds,
         )
     error = read.exception()
     if isinstance(error, SourceError):
-        return replace(last, up=False, reason=error.reason, message=str(error))
+        return replace(last, up=False, reason=error.reason, message=str(error), remedy=error.remedy)
     result = read.result()
     if isinstance(result, Health):
         return result
     # most often the last look is this one
-    return last if last.up else replace(last, up=True, reason="", message="")
+    return last if last.up else replace(last, up=True, reason="", message="", remedy="")

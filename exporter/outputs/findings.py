@@ -139,9 +139,8 @@ def _pages(snapshot: Snapshot) -> Iterator[Finding]:
             level=Level.WARNING if others_answer else Level.PROBLEM,
             about=name,
             says=health.message,
-            remedy=_PAGE_REMEDIES.get(
-                health.reason, "look at dcgm-exporter's log, and at what the URL answers to curl"
-            ),
+            remedy=health.remedy
+            or _PAGE_REMEDIES.get(health.reason, "look at dcgm-exporter's log, and at what the URL answers to curl"),
         )
     joined = snapshot.joined
     if joined is None:
@@ -190,7 +189,8 @@ def _other_sources(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(level=Level.OK, about=name, says="answers")
         else:
             says = health.message or "has not answered yet"
-            yield Finding(level=Level.WARNING, about=name, says=says, remedy="only what it adds is missing")
+            remedy = health.remedy or "only what it adds is missing"
+            yield Finding(level=Level.WARNING, about=name, says=says, remedy=remedy)
 
 
 def _attribution(snapshot: Snapshot) -> Iterator[Finding]:

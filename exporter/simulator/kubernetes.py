@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from typing import Any
 
 from aiohttp import web
@@ -40,16 +41,16 @@ class SimulatedApi:
         self._broken = asyncio.Event()
         self._app: web.AppRunner | None = None
 
-    async def start(self, port: int = 0) -> str:
-        """Listen on loopback; the URL."""
+    async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> str:
+        """Listen on loopback, behind `tls` where it is given; the URL."""
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._answer)
         app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
         app.router.add_get("/{path:api(s?)/.*}", self._one)
         self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await self._app.setup()
-        await web.TCPSite(self._app, "127.0.0.1", port).start()
-        return f"http://127.0.0.1:{self._app.addresses[0][1]}"
+        await web.TCPSite(self._app, "127.0.0.1", port, ssl_context=tls).start()
+        return f"{'https' if tls else 'http'}://127.0.0.1:{self._app.addresses[0][1]}"
 
     async def stop(self) -> None:
         """Stop listening; watches break."""

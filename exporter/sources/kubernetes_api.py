@@ -3,23 +3,35 @@
 Plain HTTP: aiohttp is here anyway, and a client library would weigh more than the exporter.
 """
 
+import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from exporter.errors import Malformed, TimedOut, Unavailable, Unsupported
+from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
+from exporter.files import identity_of
+from exporter.sources.http_client import Connector, one_line, why_late, why_no_connection
+from exporter.sources.kubernetes_refusals import forbidden, resource_of, told_by, unauthorized
+from exporter.tls import ClientTls, client_context
 
 LONGEST_PAUSE_SECONDS = 30.0
 # The API ends a watch by itself after this long; silence for longer is a connection that nobody holds any more.
 WATCH_SECONDS = 240
 SILENCE_SECONDS = 270.0
+CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 MAX_BYTES = 64 * 1024 * 1024
+# etcd takes no object above 1.5 MiB; JSON takes a little more room than what it stores
+MAX_OBJECT_BYTES = 2 * 1024 * 1024
+MAX_STATUS_BYTES = 16 * 1024
+LIST_AND_WATCH = "list and watch"
+GET = "get"
 
 Object = Mapping[str, Any]
 
@@ -36,6 +48,11 @@ class KubernetesApi:
         self._token_file = Path(token_file)
         self._ca_file = Path(ca_file)
         self._session: aiohttp.ClientSession | None = None
+        self._connector: Connector | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_made_of: object = None
+        # what was allowed once, as a right: a refusal of it later may be an API server that has just started
+        self._allowed: set[str] = set()
 
     async def close(self) -> None:
         """End the connections."""
@@ -48,24 +65,19 @@ class KubernetesApi:
         Raises:
             Forgotten, SourceError: see `lines`.
         """
-        body = bytearray()
-        async for chunk in self._chunks(path, parameters, ANSWER_SECONDS):
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise Malformed("oversize", f"the Kubernetes API answers {path} with more than {MAX_BYTES} bytes")
-        return read_object(bytes(body), path)
+        return await self._whole(path, parameters, LIST_AND_WATCH, MAX_BYTES)
 
     async def get(self, path: str) -> Object:
-        """One object.
+        """One object, or the list of what an API group serves.
 
         Raises:
             SourceError: see `lines`. An object that is not there is Unsupported.
         """
-        return await self.list(path, {})
+        return await self._whole(path, {}, GET, MAX_OBJECT_BYTES)
 
     async def lines(
         self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None]
-    ) -> AsyncIterator[Object]:
+    ) -> AsyncGenerator[Object, None]:
         """The events of a watch, as they come, until the API ends it. `on_open` hears that it is taken up.
 
         Raises:
@@ -73,38 +85,62 @@ class KubernetesApi:
             SourceError: nobody answers, or with a status other than 200, or with what is no JSON.
         """
         rest = b""
-        async for chunk in self._chunks(path, parameters, None, on_open):
-            *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > MAX_BYTES:
-                raise Malformed("oversize", f"one event of {path} is larger than {MAX_BYTES} bytes")
-            for line in lines:
-                if line.strip():
-                    yield read_object(line, path)
+        async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, on_open)) as chunks:
+            async for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > MAX_BYTES:
+                    raise Malformed("oversize", f"one event of {path} is larger than {MAX_BYTES} bytes")
+                for line in lines:
+                    if line.strip():
+                        yield read_object(line, path)
+
+    async def _whole(self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int) -> Object:
+        body = bytearray()
+        async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > most_bytes:
+                    raise Malformed("oversize", f"the Kubernetes API answers {path} with more than {most_bytes} bytes")
+        return read_object(bytes(body), path)
 
     async def _chunks(
-        self, path: str, parameters: Mapping[str, str], seconds: float | None, on_open: Callable[[], None] | None = None
-    ) -> AsyncIterator[bytes]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=True)
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=10.0, sock_read=SILENCE_SECONDS)
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        verb: str,
+        seconds: float | None,
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        if self._session is None or self._connector is None:
+            self._connector = Connector()
+            self._session = aiohttp.ClientSession(connector=self._connector, auto_decompress=True)
+        timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        headers = self._headers()
         try:
-            async with self._session.get(
-                self._url + path,
-                params=parameters,
-                headers=self._headers(),
-                ssl=self._ssl(),
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                self._check(response, path)
+            # a watch, too, is answered at once, though its events may be long in coming
+            async with asyncio.timeout(ANSWER_SECONDS):
+                response = await self._session.get(
+                    self._url + path,
+                    params=parameters,
+                    headers=headers,
+                    ssl=self._context(),
+                    timeout=timeout,
+                    allow_redirects=False,
+                )
+            async with response:
+                await self._check(response, path, verb, has_token="Authorization" in headers)
                 if on_open:
                     on_open()
                 async for chunk in response.content.iter_any():
                     yield chunk
         except TimeoutError as error:
-            raise TimedOut("deadline", f"the Kubernetes API at {self._url} does not answer {path}") from error
+            raise self._late(error, path, self._connector) from error
+        except ConfigError as error:
+            raise Unavailable("tls", str(error)) from error
+        except aiohttp.ClientConnectionError as error:
+            raise self._unreachable(error) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable("unreachable", f"the Kubernetes API at {self._url}: {error}") from error
+            raise Unavailable("unreachable", f"the Kubernetes API at {self._url}: {one_line(error)}") from error
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "pod-gpu-metrics-exporter"}
@@ -113,27 +149,60 @@ class KubernetesApi:
         except FileNotFoundError:
             pass
         except (OSError, UnicodeDecodeError) as error:
-            raise Unavailable("permission", f"{self._token_file} cannot be read: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else "it is no token"
+            raise Unavailable("permission", f"{self._token_file} cannot be read: {why}") from error
         return headers
 
-    def _ssl(self) -> ssl.SSLContext | bool:
-        if not self._url.startswith("https:") or not self._ca_file.exists():
+    def _context(self) -> ssl.SSLContext | bool:
+        """Made anew when the file of the authority has changed: a new context is a new connection."""
+        if not self._url.startswith("https:"):
             return True
-        # made for every connection, so that a renewed certificate authority is taken up: there are few connections
-        return ssl.create_default_context(cafile=str(self._ca_file))
+        made_of = identity_of(str(self._ca_file))
+        if self._tls is None or made_of != self._tls_made_of:
+            tls = ClientTls(ca_file=str(self._ca_file) if self._ca_file.exists() else "")
+            self._tls, self._tls_made_of = client_context(tls, "--kubernetes.ca-file"), made_of
+        return self._tls
 
-    def _check(self, response: aiohttp.ClientResponse, path: str) -> None:
+    def _late(self, error: TimeoutError, path: str, connector: Connector) -> SourceError:
+        connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+        why = why_late(connector, CONNECT_SECONDS, connecting=connecting) if connecting else None
+        if why:
+            return TimedOut("deadline", f"the Kubernetes API at {self._url}: {why.says}", remedy=why.remedy)
+        return TimedOut(
+            "deadline",
+            f"the Kubernetes API at {self._url} does not answer {path}",
+            remedy="is the API server overloaded, or gone behind an address that still takes connections?",
+        )
+
+    def _unreachable(self, error: aiohttp.ClientConnectionError) -> SourceError:
+        why = why_no_connection(error)
+        remedies = {
+            "refused": "is the API server running, and is this its address (KUBERNETES_SERVICE_HOST and"
+            " KUBERNETES_SERVICE_PORT, or --kubernetes.url)?",
+            "tls": f"{self._ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
+            " certificate, and --kubernetes.url must name it by a name or an address that stands in the certificate",
+            "unreachable": "can this container reach that address? A firewall or a NetworkPolicy may be in between, or"
+            " the API server is restarting",
+        }
+        return Unavailable(
+            why.reason,
+            f"the Kubernetes API at {self._url}: {why.says}",
+            remedy=why.remedy or remedies[why.reason],
+        )
+
+    async def _check(self, response: aiohttp.ClientResponse, path: str, verb: str, *, has_token: bool) -> None:
         status = response.status
+        right = f"{verb} on {resource_of(path)}"
         if status == HTTPStatus.OK:
+            self._allowed.add(right)
             return
         if status == HTTPStatus.GONE:
             raise Forgotten
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise Unavailable(
-                "permission",
-                f"the Kubernetes API refuses {path} with {status}: the service account needs list and watch on it"
-                " (deploy/rbac.yaml)",
-            )
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise unauthorized(path, token_file=self._token_file, has_token=has_token)
+        if status == HTTPStatus.FORBIDDEN:
+            told = told_by(await response.content.read(MAX_STATUS_BYTES))
+            raise forbidden(path, right, told, was_allowed=right in self._allowed)
         if status == HTTPStatus.NOT_FOUND:
             raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}")
         later = response.headers.get("Retry-After", "")

@@ -6,6 +6,7 @@ for anew only when the API has forgotten that place (410 Gone).
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any
 
@@ -78,9 +79,10 @@ class ListWatch:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         started = asyncio.get_running_loop().time()
-        async for event in self._api.lines(self._path, parameters, self.watch.in_sync):
-            self._take(event)
-            self.watch.heard()
+        async with aclosing(self._api.lines(self._path, parameters, self.watch.in_sync)) as events:
+            async for event in events:
+                self._take(event)
+                self.watch.heard()
         if asyncio.get_running_loop().time() - started < 1.0:
             # a watch that ends at once is an API server that goes down: not a reason to ask in a circle
             raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}")

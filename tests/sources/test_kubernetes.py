@@ -126,8 +126,8 @@ async def test_an_api_server_that_restarts(server: SimulatedApi, connect: Connec
 @pytest.mark.parametrize(
     ("status", "reason", "text"),
     [
-        (403, "permission", "deploy/rbac.yaml"),
-        (401, "permission", "list and watch"),
+        (403, "permission", "the service account needs list and watch on pods (deploy/rbac.yaml)"),
+        (401, "unauthorized", "without a token"),
         (500, "http_status", "HTTP status 500"),
         (429, "rate_limited", "429"),
     ],
@@ -139,7 +139,7 @@ async def test_a_refusal_says_what_to_do_and_its_end_is_noticed(
     source = connect(await server.start())
     health = await settle(source)
     assert (health.up, health.reason) == (False, reason)
-    assert text in health.message
+    assert text in f"{health.message}: {health.remedy}"
     server.failure = None
     await until(lambda: bool(source.health.up))
 
