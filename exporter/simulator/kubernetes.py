@@ -41,15 +41,15 @@ class SimulatedApi:
         self._broken = asyncio.Event()
         self._app: web.AppRunner | None = None
 
-    async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> str:
-        """Listen on loopback, behind `tls` where it is given; the URL."""
+    async def start(self, port: int = 0, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> str:
+        """Listen, on loopback unless told otherwise, behind `tls` where it is given; the URL on loopback."""
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._answer)
         app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
         app.router.add_get("/{path:api(s?)/.*}", self._one)
         self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await self._app.setup()
-        await web.TCPSite(self._app, "127.0.0.1", port, ssl_context=tls).start()
+        await web.TCPSite(self._app, host, port, ssl_context=tls).start()
         return f"{'https' if tls else 'http'}://127.0.0.1:{self._app.addresses[0][1]}"
 
     async def stop(self) -> None:

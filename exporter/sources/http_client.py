@@ -4,6 +4,8 @@ aiohttp's own texts show what only its authors can read (`ssl:<ssl.SSLContext ob
 say whether a name, a connection or an answer was waited for. Here each becomes a reason, a text and what to do.
 """
 
+import errno
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -130,6 +132,16 @@ def why_no_connection(error: aiohttp.ClientConnectionError) -> Failure:
             return Failure(reason="refused", says="nobody listens there", remedy="")
         return Failure(reason="unreachable", says=_words(os_error), remedy="")
     return Failure(reason="unreachable", says=_words(error), remedy="")
+
+
+def why_broken(error: BaseException) -> str:
+    """Why an answer that had begun did not go on."""
+    # of what the system said of the connection, aiohttp keeps the text alone
+    if os.strerror(errno.ETIMEDOUT) in str(error):
+        return f"the connection is dead: nothing has come back for {_NOTICED_SECONDS} s"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer was cut off"
+    return f"the connection broke: {_words(error)}"
 
 
 def _why_distrusted(error: Exception) -> str:

@@ -16,7 +16,7 @@ import aiohttp
 
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
 from exporter.files import identity_of
-from exporter.sources.http_client import Connector, one_line, why_late, why_no_connection
+from exporter.sources.http_client import Connector, why_broken, why_late, why_no_connection
 from exporter.sources.kubernetes_refusals import forbidden, resource_of, told_by, unauthorized
 from exporter.tls import ClientTls, client_context
 
@@ -32,6 +32,9 @@ MAX_OBJECT_BYTES = 2 * 1024 * 1024
 MAX_STATUS_BYTES = 16 * 1024
 LIST_AND_WATCH = "list and watch"
 GET = "get"
+_UNREACHABLE = (
+    "can this container reach that address? A firewall or a NetworkPolicy may be in between, or the API server restarts"
+)
 
 Object = Mapping[str, Any]
 
@@ -140,7 +143,9 @@ class KubernetesApi:
         except aiohttp.ClientConnectionError as error:
             raise self._unreachable(error) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable("unreachable", f"the Kubernetes API at {self._url}: {one_line(error)}") from error
+            raise Unavailable(
+                "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
+            ) from error
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "pod-gpu-metrics-exporter"}
@@ -181,8 +186,7 @@ class KubernetesApi:
             " KUBERNETES_SERVICE_PORT, or --kubernetes.url)?",
             "tls": f"{self._ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
             " certificate, and --kubernetes.url must name it by a name or an address that stands in the certificate",
-            "unreachable": "can this container reach that address? A firewall or a NetworkPolicy may be in between, or"
-            " the API server is restarting",
+            "unreachable": _UNREACHABLE,
         }
         return Unavailable(
             why.reason,
