@@ -16,6 +16,7 @@ from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.rule_file import DeviceRules, read_rules
 from exporter.config import Config, source_names
 from exporter.errors import ConfigError
+from exporter.exposition.gpu_families import only_gpu_families
 from exporter.files import read_structured
 from exporter.http_config import HttpConfig, read_http_config, read_secret
 from exporter.model import Health
@@ -29,7 +30,7 @@ from exporter.sources.kubernetes_api import KubernetesApi
 from exporter.sources.pods_api import PodsApi
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.workloads import Workloads
-from exporter.tls import client_context, server_context
+from exporter.tls import ClientTls, client_context, server_context
 from exporter.web_config import WebConfig, read_web_config
 
 OnHealth = Callable[[str, Health], None]
@@ -124,21 +125,29 @@ def discovery(config: Config, instance: str, sources: Sources) -> Discovery | No
     """
     if not config.dcgm_selectors:
         return None
+    http = http_config(config)
+    # what knows of TLS is asked over it; in the clear, whoever has the address would be told the credentials
+    by_tls = http.tls != ClientTls()
     return sources.get(
         _discovery,
         selectors=config.dcgm_selectors,
+        namespaces=config.dcgm_namespaces,
+        scheme="https" if by_tls else "http",
+        admit=None if config.families_allow else only_gpu_families,
         port=config.dcgm_port,
         path=config.dcgm_path,
         timeout_seconds=config.dcgm_timeout_seconds,
         max_bytes=config.dcgm_max_bytes,
         headers=_headers(instance),
-        http=http_config(config),
+        http=http if by_tls else HttpConfig(),
     )
 
 
 def _discovery(
     *,
     selectors: tuple[Selector, ...],
+    namespaces: tuple[str, ...],
+    scheme: str,
     port: int,
     path: str,
     on_health: OnHealth,
@@ -147,7 +156,7 @@ def _discovery(
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
         return DcgmSource(name=name, url=url, places=places, on_health=on_health, **settings)
 
-    return Discovery(selectors=selectors, port=port, path=path, make=make)
+    return Discovery(selectors=selectors, namespaces=namespaces, port=port, path=path, make=make, scheme=scheme)
 
 
 def http_config(config: Config) -> HttpConfig:
@@ -163,6 +172,11 @@ def http_config(config: Config) -> HttpConfig:
     where = f"--dcgm.http-config: {path!r}"
     if found.scheme and any("@" in urlsplit(url).netloc for url in config.dcgm_urls):
         raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
+    if found.scheme and config.dcgm_selectors and not config.dcgm_urls and found.tls == ClientTls():
+        raise ConfigError(
+            f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
+            " tls_config too, and they are asked over HTTPS"
+        )
     client_context(found.tls, where)
     for secret in (found.username, found.credentials):
         read_secret(secret, where)

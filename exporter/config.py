@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigError
-from exporter.parsers import LABEL_SETS, MAX_PORT, Address, Selector
+from exporter.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS, MAX_PORT, Address, Selector
 from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 
 
@@ -30,6 +30,7 @@ class Config:
     resources: tuple[str, ...]
     dcgm_urls: tuple[str, ...]
     dcgm_selectors: tuple[Selector, ...]
+    dcgm_namespaces: tuple[str, ...]
     dcgm_port: int
     dcgm_path: str
     dcgm_files: tuple[str, ...]
@@ -77,6 +78,7 @@ def load(
     file: Mapping[str, Any] | None,
     host_name: str,
     config_file: str | None = None,
+    own_namespace: str = "",
 ) -> Config:
     """Put the sources together.
 
@@ -86,6 +88,7 @@ def load(
         file: the parsed `--config.file`, flat (`kubelet.socket: …`) or nested.
         host_name: the default of `--node-name`.
         config_file: the path that `file` was read from.
+        own_namespace: the namespace of the service account; POD_NAMESPACE wins over it.
 
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
@@ -110,6 +113,7 @@ def load(
         resources=value["resources"],
         dcgm_urls=value.get("dcgm.url", () if value.keys() & {"dcgm.file", "dcgm.selector"} else (DEFAULT_DCGM_URL,)),
         dcgm_selectors=value.get("dcgm.selector", ()),
+        dcgm_namespaces=value.get("dcgm.selector-namespace") or _usual_namespaces(environ, own_namespace),
         dcgm_port=_dcgm_port(environ),
         dcgm_path=_dcgm_path(environ),
         dcgm_files=value.get("dcgm.file", ()),
@@ -202,6 +206,12 @@ def _dcgm_port(environ: Mapping[str, str]) -> int:
     """Kubernetes' service links set DCGM_PORT=tcp://10.0.0.1:9400 where a service is called dcgm: that is ignored."""
     port = environ.get("DCGM_PORT", "").strip()
     return int(port) if port.isascii() and port.isdigit() and 0 < int(port[:6]) <= MAX_PORT else 9400
+
+
+def _usual_namespaces(environ: Mapping[str, str], own_namespace: str) -> tuple[str, ...]:
+    """Where only the cluster's administrators make pods: the exporter's own namespace, and the GPU operator's."""
+    own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
+    return tuple(dict.fromkeys((*((own,) if own else ()), *GPU_OPERATOR_NAMESPACES)))
 
 
 def _dcgm_path(environ: Mapping[str, str]) -> str:

@@ -73,7 +73,11 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
-    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name."""
+    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
+
+    `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970. The API server sets it: whoever makes a
+    pod cannot.
+    """
 
     namespace: str
     name: str
@@ -82,6 +86,7 @@ class PodInfo:
     owners: tuple[OwnerReference, ...] = ()
     phase: str = ""
     ip: str = ""
+    created_at_seconds: float | None = None
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -175,6 +176,7 @@ def _pod(pod: Pod, node_name: str) -> Object:
             "namespace": pod.namespace,
             "name": pod.name,
             "uid": pod.uid,
+            "creationTimestamp": f"{datetime.fromtimestamp(pod.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
             "labels": dict(pod.labels),
             "ownerReferences": [owner] if kind else None,
         },

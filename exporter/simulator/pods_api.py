@@ -27,6 +27,7 @@ def pod_message(pod: Pod) -> bytes:
             name=pod.name,
             namespace=pod.namespace,
             uid=pod.uid,
+            creationTimestamp=messages.Time(seconds=pod.created),
             labels=dict(pod.labels),
             ownerReferences=owners if kind else [],
         ),

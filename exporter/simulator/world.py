@@ -86,7 +86,8 @@ class Container:
 class Pod:
     """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to.
 
-    `init_containers` end before the `containers` start. A device that both ask for is the same one.
+    `init_containers` end before the `containers` start. A device that both ask for is the same one. `created` is when
+    it was made, in whole seconds since 1970.
     """
 
     namespace: str
@@ -98,6 +99,7 @@ class Pod:
     phase: str = "Running"
     labels: tuple[tuple[str, str], ...] = ()
     owner: tuple[str, str] = ("", "")
+    created: int = 1_700_000_000
 
 
 class World:

@@ -46,10 +46,12 @@ class DcgmSource:
         headers: Sequence[tuple[str, str]] = (),
         http: HttpConfig = _NO_HTTP_CONFIG,
         places: asyncio.Semaphore | None = None,
+        admit: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
 
         `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
+        `admit` takes off a page what is not to come from this source.
         """
         self.name = name
         self.health = Health()
@@ -60,6 +62,7 @@ class DcgmSource:
         self._on_health = on_health
         self._http = http
         self._places = places or asyncio.Semaphore()
+        self._admit = admit
         # identity: on a node's own network compression costs more than it saves
         self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
         self._tls: ssl.SSLContext | None = None
@@ -103,6 +106,8 @@ class DcgmSource:
             too_large = why_too_large(body)
             if too_large:
                 raise Malformed("oversize", too_large)
+            if self._admit:
+                body = self._admit(body)
             if not await in_slices(has_sample(body)):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except asyncio.CancelledError as error:

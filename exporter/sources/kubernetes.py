@@ -1,6 +1,7 @@
 """The Kubernetes API, limited to this node: pods and ResourceSlices, by list and watch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from exporter.attribution.claims import devices_of
 from exporter.attribution.workloads import read_owners
@@ -27,6 +28,7 @@ def read_pod(pod: Object) -> PodInfo:
         owners=read_owners(metadata.get("ownerReferences")),
         phase=status.get("phase", ""),
         ip=status.get("podIP", ""),
+        created_at_seconds=_seconds(metadata.get("creationTimestamp")),
         container_ids={
             container["name"]: container["containerID"]
             for statuses in ("initContainerStatuses", "containerStatuses")
@@ -34,6 +36,15 @@ def read_pod(pod: Object) -> PodInfo:
             if container.get("containerID")
         },
     )
+
+
+def _seconds(time: object) -> float | None:
+    """A Time of meta/v1 (RFC 3339) in seconds since 1970; None where it says nothing."""
+    try:
+        seconds = datetime.fromisoformat(str(time)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return seconds if seconds > 0 else None
 
 
 def read_slice(found: Object) -> ResourceSlice:

@@ -78,6 +78,21 @@ async def test_pods_are_listed_once_and_then_watched(server: SimulatedApi, conne
     assert (server.lists, server.watches) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("2023-11-14T22:13:20Z", 1_700_000_000.0),
+        (None, None),
+        ("yesterday", None),
+        (5, None),
+        ("0001-01-01T00:00:00Z", None),
+    ],
+)
+def test_when_a_pod_was_made(time: object, seconds: float | None) -> None:
+    found = kubernetes.read_pod({"metadata": {"name": "p", "creationTimestamp": time}}).created_at_seconds
+    assert found == seconds
+
+
 async def test_other_nodes_pods_are_none_of_ours(server: SimulatedApi, connect: Connect) -> None:
     source = connect(await server.start(), node="gpu-node-2")
     assert (await settle(source)).up
