@@ -1,6 +1,7 @@
 """From a `Config` to the parts of the node role: sources, rules and policies."""
 
 import asyncio
+import logging
 import re
 import ssl
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from exporter.sources.kubernetes_api import KubernetesApi
 from exporter.sources.pods_api import PodsApi
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.workloads import Workloads
+from exporter.telemetry import log
 from exporter.tls import ClientTls, client_context, server_context
 from exporter.web_config import WebConfig, read_web_config
 
@@ -133,7 +135,7 @@ def discovery(config: Config, instance: str, sources: Sources) -> Discovery | No
         selectors=config.dcgm_selectors,
         namespaces=config.dcgm_namespaces,
         scheme="https" if by_tls else "http",
-        admit=None if config.families_allow else only_gpu_families,
+        takes_all_families=bool(config.families_allow),
         port=config.dcgm_port,
         path=config.dcgm_path,
         timeout_seconds=config.dcgm_timeout_seconds,
@@ -148,15 +150,37 @@ def _discovery(
     selectors: tuple[Selector, ...],
     namespaces: tuple[str, ...],
     scheme: str,
+    takes_all_families: bool,
     port: int,
     path: str,
     on_health: OnHealth,
     **settings: Any,  # noqa: ANN401 - what every DcgmSource is given
 ) -> Discovery:
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
-        return DcgmSource(name=name, url=url, places=places, on_health=on_health, **settings)
+        admit = None if takes_all_families else _gpu_families_from(name)
+        return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **settings)
 
     return Discovery(selectors=selectors, namespaces=namespaces, port=port, path=path, make=make, scheme=scheme)
+
+
+def _gpu_families_from(name: str) -> Callable[[bytes], bytes]:
+    """What a pod that was found may bring; that it brings more is said once."""
+    complained = False
+
+    def admit(page: bytes) -> bytes:
+        nonlocal complained
+        admitted = only_gpu_families(page)
+        if admitted is not page and not complained:
+            complained = True
+            log(
+                logging.WARNING,
+                "a pod that was found brings families that are not dcgm-exporter's: they are left out;"
+                " --families.allow takes them",
+                source=name,
+            )
+        return admitted
+
+    return admit
 
 
 def http_config(config: Config) -> HttpConfig:
