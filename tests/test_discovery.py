@@ -197,7 +197,9 @@ async def test_of_two_samples_of_one_series_the_older_pods_goes_out(found: Found
     ("allow", "families"),
     [(None, {"DCGM_FI_DEV_GPU_TEMP"}), ("up|DCGM_FI_DEV_GPU_TEMP", {"up", "DCGM_FI_DEV_GPU_TEMP"})],
 )
-async def test_a_found_pod_brings_families_of_gpus_alone(found: Found, allow: str | None, families: set[str]) -> None:
+async def test_a_found_pod_brings_families_of_gpus_alone(
+    found: Found, allow: str | None, families: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
     (await found.dcgm("127.0.0.2")).failure = lambda _: web.Response(
         text='# TYPE up gauge\nup{job="kubelet"} 0\nkube_pod_info{pod="x"} 1\n# HELP DCGM_FI_DEV_GPU_TEMP t\n'
         'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-x"} 1\nDCGMX 1\n'
@@ -208,6 +210,9 @@ async def test_a_found_pod_brings_families_of_gpus_alone(found: Found, allow: st
     names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if not line.startswith("#")}
     assert {name for name in names if not name.startswith("pod_gpu_exporter_")} == families
     assert ("# TYPE up" in page) is bool(allow)
+    await exporter.page()
+    said = [record for record in caplog.records if "--families.allow takes them" in record.message]
+    assert len(said) == (0 if allow else 1)
 
 
 # issue 7, line 27
