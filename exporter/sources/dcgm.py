@@ -100,6 +100,8 @@ class DcgmSource:
 
     async def _read(self) -> Page:
         started = time.monotonic()
+        if self._connector is not None:
+            self._connector.connecting = False  # of the read before
         try:
             async with self._places:
                 body = await self._fetch()
