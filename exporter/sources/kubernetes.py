@@ -20,6 +20,7 @@ from exporter.attribution.slice_retention import KnownDevices, named, told
 from exporter.attribution.workloads import read_owners
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
 from exporter.model import Assignment, Bearers, Health, PodInfo, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.regular import read_regular
 from exporter.sources.pod_table import PodTable
 from exporter.sources.watch import Watch
 
@@ -122,7 +123,7 @@ class KubernetesApi:
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "pod-gpu-metrics-exporter"}
         try:
-            headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='ascii').strip()}"
+            headers["Authorization"] = f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"
         except FileNotFoundError:
             pass
         except (OSError, UnicodeDecodeError) as error:
