@@ -16,6 +16,7 @@ from exporter.exposition.check import has_sample, why_too_large
 from exporter.files import identity_of
 from exporter.http_config import HttpConfig, read_secret
 from exporter.model import Health, Page
+from exporter.parsers import without_secrets
 from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
@@ -242,4 +243,5 @@ def _why_no_tls(error: aiohttp.ClientSSLError) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    # aiohttp's texts name the URL
+    return without_secrets(" ".join(str(error).split())) or type(error).__name__
