@@ -3,12 +3,14 @@
 import asyncio
 import base64
 import http.client
+import os
 import shutil
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import yaml
 from exporter import guard, service
 from exporter.assemble import web_config
 from exporter.errors import ConfigError
-from exporter.guard import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
+from exporter.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web_config import read_web_config
@@ -156,6 +158,133 @@ async def test_wrong_passwords_are_forgotten_at_a_limit_and_right_ones_are_not(m
     assert not await passwords.are_right(basic("a", "b:right")["Authorization"])
 
 
+# issue 7, line 26
+async def test_a_scraper_gets_its_turn_in_a_flood_of_wrong_passwords() -> None:
+    """Its right one is not known yet; the flood comes from ten addresses, and never ends."""
+    passwords = Passwords({"prometheus": HASH.encode()})
+    over = asyncio.Event()
+    sent = 0
+
+    async def flood(address: str) -> None:
+        nonlocal sent
+        while not over.is_set():
+            sent += 1
+            with suppress(TooMany):
+                assert not await passwords.are_right(basic("prometheus", f"wrong {sent}")["Authorization"], address)
+            await asyncio.sleep(0)
+
+    floods = [asyncio.create_task(flood(f"10.0.0.{number % 10}")) for number in range(400)]
+    try:
+        while sent < 1000:
+            await asyncio.sleep(0)
+        assert passwords.unchecked == MOST_UNCHECKED_PASSWORDS
+        asked = sent
+        async with asyncio.timeout(20):
+            assert await passwords.are_right(basic("prometheus", "right")["Authorization"], "10.0.1.1")
+        assert sent > asked
+    finally:
+        over.set()
+        await asyncio.gather(*floods)
+    assert passwords.unchecked == 0
+
+
+# issue 7, line 26
+async def test_a_flood_from_another_address_does_not_keep_a_scraper_out(
+    start: Start, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.passwords.MOST_UNCHECKED_PASSWORDS", 8)
+    users = {"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(8)).decode()}
+    exporter = await start(web_config_file=files.write({"basic_auth_users": users}))
+    statuses: Counter[int] = Counter()
+    over = False
+
+    async def flood(number: int) -> None:
+        attempts = 0
+        while not over:
+            attempts += 1
+            status, _ = await exporter.get("/metrics", **basic("prometheus", f"wrong {number} {attempts}"))
+            statuses[status] += 1
+
+    floods = [asyncio.create_task(flood(number)) for number in range(40)]
+    while not statuses[503]:
+        await asyncio.sleep(0.01)
+    elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+    scraper = aiohttp.ClientSession(connector=elsewhere, headers=basic("prometheus", "right"))
+    async with scraper, scraper.get(f"{exporter.base}/metrics") as response:
+        first = response.status
+    over = True
+    await asyncio.gather(*floods)
+    assert first == 200
+    assert set(statuses) == {401, 503}
+
+
+# issue 7, line 26
+async def test_turns_go_round_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[bytes] = []
+
+    def checked(password: bytes, _: bytes) -> bool:
+        order.append(password)
+        return False
+
+    monkeypatch.setattr(bcrypt, "checkpw", checked)
+    passwords = Passwords(dict.fromkeys("ab", HASH.encode()))
+    peers = ["10.0.0.1"] * 4 + ["10.0.0.2"] * 2 + ["2001:db8::1", "2001:db8::2", "::ffff:10.0.0.3"]
+    await asyncio.gather(
+        *(passwords.are_right(basic("a", f"{number}")["Authorization"], peer) for number, peer in enumerate(peers))
+    )
+    # the first is at it at once; two of one IPv6 network are one peer
+    assert b"".join(order) == b"0" + b"1468" + b"257" + b"3"
+
+
+# issue 7, line 26
+async def test_who_does_not_wait_any_longer_leaves_the_turn_to_others() -> None:
+    passwords = Passwords({"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(6))})
+    tasks = [
+        asyncio.create_task(passwords.are_right(basic("prometheus", f"{number}")["Authorization"], "10.0.0.1"))
+        for number in range(20)
+    ]
+    await asyncio.sleep(0)
+    for task in tasks[1:]:
+        task.cancel()
+    assert await passwords.are_right(basic("prometheus", "right")["Authorization"], "10.0.0.1")
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert passwords.unchecked == 0
+
+
+# issue 7, line 34
+async def test_a_user_who_is_unknown_costs_what_each_known_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    work: list[int] = []
+    real = bcrypt.checkpw
+
+    def counted(password: bytes, hashed: bytes) -> bool:
+        work.append(2 ** int(hashed[4:6]))
+        return real(password, hashed)
+
+    monkeypatch.setattr(bcrypt, "checkpw", counted)
+    hashes = {f"of cost {cost}": bcrypt.hashpw(b"right", bcrypt.gensalt(cost)) for cost in (5, 4, 7)}
+    passwords = Passwords(hashes)
+    costs = []
+    for user in ("nobody", *hashes):
+        for password in ("wrong", "right"):
+            work.clear()
+            assert await passwords.are_right(basic(user, password)["Authorization"]) is (
+                user in hashes and password == "right"
+            )
+            costs.append(sum(work))
+    assert set(costs) == {2**7}
+
+
+# issue 7, line 34
+@pytest.mark.parametrize("end", ["/", "A", "Z", "a", "z", "0", "9"])
+def test_a_hash_that_bcrypt_refuses_is_refused_at_the_start(end: str) -> None:
+    """Only four letters can end a salt of 16 bytes."""
+    hashed = HASH[:28] + end + HASH[29:]
+    with pytest.raises(ValueError, match="salt"):
+        bcrypt.checkpw(b"right", hashed.encode())
+    with pytest.raises(ConfigError, match="a has no bcrypt hash"):
+        read_web_config({"basic_auth_users": {"a": hashed}}, "/web.yaml")
+
+
 async def test_headers(start: Start, files: Files) -> None:
     headers = {"Strict-Transport-Security": "max-age=1", "X-Frame-Options": "deny"}
     exporter = await start(web_config_file=files.write({"http_server_config": {"headers": headers}}))
@@ -193,8 +322,7 @@ async def test_tls(secure: Secure, files: Files) -> None:
     assert await status_of(exporter, files.client_context(files.stranger)) == 200
     with pytest.raises(aiohttp.ClientError):
         await status_of(exporter, ssl.create_default_context(cafile=str(files.others.ca)))
-    with pytest.raises(aiohttp.ClientError):
-        await exporter.session.get(exporter.base.replace("https:", "http:"))
+    assert (await exporter.session.get(exporter.base.replace("https:", "http:"))).status == 400
 
 
 @pytest.mark.parametrize(
@@ -340,6 +468,19 @@ def test_a_file_that_cannot_be_used_ends_the_start_with_a_line(files: Files, con
     assert str(error.value).startswith("--web.config.file: ")
     assert "\n" not in str(error.value)
     assert HASH not in str(error.value)
+
+
+# issue 7, line 25
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("which", ["cert_file", "key_file", "client_ca_file"])
+def test_a_fifo_in_place_of_a_certificate_is_refused(files: Files, which: str) -> None:
+    fifo = files.folder / "fifo"
+    os.mkfifo(fifo)
+    more = {"client_auth_type": "VerifyClientCertIfGiven", "client_ca_file": str(files.authority.ca)}
+    tls = {**files.tls(**more)["tls_server_config"], which: str(fifo)}
+    path = files.write({"tls_server_config": tls})
+    with pytest.raises(ConfigError, match="it is a FIFO, not a file"):
+        web_config(config_of(web_config_file=path))
 
 
 def test_an_encrypted_key_is_refused_instead_of_asking_the_terminal(files: Files) -> None:
