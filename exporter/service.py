@@ -125,7 +125,7 @@ class Service:
         if (config.log_level, config.log_format) != (self._config.log_level, self._config.log_format):
             telemetry.start_logging(config.log_level, config.log_format)
         before, self._node, self._config = self._node, node, config
-        await self._protect(web)
+        self._protect(web)
         # it may name other files; of those it named before, this is what was read, or older
         self._watched = {**self._look(), **{path: found for path, found in looked.items() if path in self._named}}
         self.telemetry.note_reload(None)
@@ -140,11 +140,11 @@ class Service:
             await asyncio.sleep(LAG_EVERY_SECONDS)
             self.telemetry.note_loop_lag(loop.time() - due)
 
-    async def _protect(self, web: assemble.Web) -> None:
+    def _protect(self, web: assemble.Web) -> None:
         self._web = web
         self.guard.use(web.config)
         if self._server is not None:
-            await self._server.use(web.tls)
+            self._server.use(web.tls)
 
     def _look(self) -> dict[str, Identity | None]:
         """What the files of the configuration are now."""

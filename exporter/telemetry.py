@@ -26,7 +26,7 @@ from prometheus_client import (
 
 from exporter.model import Health
 
-REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader")
+REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
 # An idle loop is up to 1.2 ms late, since epoll counts in milliseconds; the kubelet gives a probe 1 s by default.
 LAG_BUCKETS_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
 LOG = logging.getLogger("pod_gpu_exporter")
