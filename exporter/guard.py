@@ -6,23 +6,19 @@ limited in bytes and time: the oldest is cut off.
 """
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
+from exporter.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 from exporter.telemetry import Telemetry, log
 from exporter.web_config import WebConfig
 
 if TYPE_CHECKING:
     import ssl
-    from types import ModuleType
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -33,11 +29,6 @@ MOST_REQUESTS = 256
 MOST_WRITING_BYTES = 8 * 1024 * 1024
 READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0
-# Each costs about 60 ms of a core (bcrypt, cost 10), and they are checked one after the other.
-MOST_UNCHECKED_PASSWORDS = 16
-MOST_WRONG_PASSWORDS = 1000
-# bcrypt reads no more of a password
-_BCRYPT_BYTES = 72
 
 
 # What a page says comes from pods: should any of it ever get through as HTML, a browser does nothing with it.
@@ -110,7 +101,7 @@ class Guard:
         if not self._config.users:
             return None
         try:
-            is_right = await self._passwords.are_right(request.headers.get("Authorization", ""))
+            is_right = await self._passwords.are_right(request.headers.get("Authorization", ""), request.remote or "")
         except TooMany:
             return self._refuse("busy", 503, "too many passwords to check", {"Retry-After": "1"})
         if not is_right:
@@ -183,87 +174,6 @@ class Guard:
         self._telemetry.count_refused(reason)
         plain = {"Content-Type": "text/plain; charset=utf-8"}
         return web.Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
-
-
-class TooMany(Exception):
-    """More passwords wait to be checked than is allowed."""
-
-
-class Passwords:
-    """Checks `Authorization: Basic` against bcrypt hashes.
-
-    What was checked is remembered under a keyed digest: the right password of each user, and a bounded number of wrong
-    ones. A right one is therefore never behind a crowd of wrong ones. An unknown user costs as much as a known one.
-    """
-
-    def __init__(self, users: Mapping[str, bytes]) -> None:
-        self.unchecked = 0
-        self._users = users
-        self._key = secrets.token_bytes(32)
-        self._right: dict[str, bytes] = {}
-        self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        self._one_at_a_time = asyncio.Lock()
-        self._bcrypt: ModuleType | None = None
-
-    @property
-    def wrong(self) -> int:
-        """How many wrong ones are remembered."""
-        return len(self._wrong)
-
-    async def are_right(self, header: str) -> bool:
-        """Whether an Authorization header holds a user's name and password.
-
-        Raises:
-            TooMany: the check would have to wait too long.
-        """
-        found = _read_basic(header)
-        if found is None:
-            return False
-        user, password = found
-        digest = hmac.digest(self._key, b"%d %b%b" % (len(user), user.encode(), password), hashlib.sha256)
-        known = self._known(user, digest)
-        if known is not None:
-            return known
-        if self.unchecked >= MOST_UNCHECKED_PASSWORDS:
-            raise TooMany
-        self.unchecked += 1
-        try:
-            async with self._one_at_a_time:
-                known = self._known(user, digest)
-                return await self._check(user, password, digest) if known is None else known
-        finally:
-            self.unchecked -= 1
-
-    def _known(self, user: str, digest: bytes) -> bool | None:
-        if hmac.compare_digest(self._right.get(user, b""), digest):
-            return True
-        return False if digest in self._wrong else None
-
-    async def _check(self, user: str, password: bytes, digest: bytes) -> bool:
-        if self._bcrypt is None:
-            import bcrypt  # noqa: PLC0415 - its memory only where there are passwords
-
-            self._bcrypt = bcrypt
-        hashed = self._users.get(user) or next(iter(self._users.values()))
-        matches = await asyncio.to_thread(self._bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed)
-        if matches and user in self._users:
-            self._right[user] = digest
-            return True
-        self._wrong[digest] = None
-        while len(self._wrong) > MOST_WRONG_PASSWORDS:
-            self._wrong.popitem(last=False)
-        return False
-
-
-def _read_basic(header: str) -> tuple[str, bytes] | None:
-    scheme, _, text = header.partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        user, colon, password = base64.b64decode(text.strip(), validate=True).partition(b":")
-        return (user.decode(), password) if colon else None
-    except ValueError:
-        return None
 
 
 def _is_allowed(request: web.BaseRequest, allowed: tuple[str, ...]) -> bool:

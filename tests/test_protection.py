@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import yaml
 from exporter import guard, service
 from exporter.assemble import web_config
 from exporter.errors import ConfigError
-from exporter.guard import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
+from exporter.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web_config import read_web_config
@@ -156,6 +156,100 @@ async def test_wrong_passwords_are_forgotten_at_a_limit_and_right_ones_are_not(m
     assert not await passwords.are_right(basic("a", "b:right")["Authorization"])
 
 
+# issue 7, line 26
+async def test_a_scraper_gets_its_turn_in_a_flood_of_wrong_passwords() -> None:
+    """Its right one is not known yet; the flood comes from ten addresses, and never ends."""
+    passwords = Passwords({"prometheus": HASH.encode()})
+    over = asyncio.Event()
+    sent = 0
+
+    async def flood(address: str) -> None:
+        nonlocal sent
+        while not over.is_set():
+            sent += 1
+            with suppress(TooMany):
+                assert not await passwords.are_right(basic("prometheus", f"wrong {sent}")["Authorization"], address)
+            await asyncio.sleep(0)
+
+    floods = [asyncio.create_task(flood(f"10.0.0.{number % 10}")) for number in range(400)]
+    while sent < 1000:
+        await asyncio.sleep(0)
+    assert passwords.unchecked == MOST_UNCHECKED_PASSWORDS
+    asked = sent
+    assert await passwords.are_right(basic("prometheus", "right")["Authorization"], "10.0.1.1")
+    assert sent > asked
+    over.set()
+    await asyncio.gather(*floods)
+    assert passwords.unchecked == 0
+
+
+# issue 7, line 26
+async def test_turns_go_round_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[bytes] = []
+
+    def checked(password: bytes, _: bytes) -> bool:
+        order.append(password)
+        return False
+
+    monkeypatch.setattr(bcrypt, "checkpw", checked)
+    passwords = Passwords(dict.fromkeys("ab", HASH.encode()))
+    peers = ["10.0.0.1"] * 4 + ["10.0.0.2"] * 2 + ["2001:db8::1", "2001:db8::2", "::ffff:10.0.0.3"]
+    await asyncio.gather(
+        *(passwords.are_right(basic("a", f"{number}")["Authorization"], peer) for number, peer in enumerate(peers))
+    )
+    # the first is at it at once; two of one IPv6 network are one peer
+    assert b"".join(order) == b"0" + b"1468" + b"257" + b"3"
+
+
+# issue 7, line 26
+async def test_who_does_not_wait_any_longer_leaves_the_turn_to_others() -> None:
+    passwords = Passwords({"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(6))})
+    tasks = [
+        asyncio.create_task(passwords.are_right(basic("prometheus", f"{number}")["Authorization"], "10.0.0.1"))
+        for number in range(20)
+    ]
+    await asyncio.sleep(0)
+    for task in tasks[1:]:
+        task.cancel()
+    assert await passwords.are_right(basic("prometheus", "right")["Authorization"], "10.0.0.1")
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert passwords.unchecked == 0
+
+
+# issue 7, line 34
+async def test_a_user_who_is_unknown_costs_what_each_known_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    work: list[int] = []
+    real = bcrypt.checkpw
+
+    def counted(password: bytes, hashed: bytes) -> bool:
+        work.append(2 ** int(hashed[4:6]))
+        return real(password, hashed)
+
+    monkeypatch.setattr(bcrypt, "checkpw", counted)
+    hashes = {f"of cost {cost}": bcrypt.hashpw(b"right", bcrypt.gensalt(cost)) for cost in (5, 4, 7)}
+    passwords = Passwords(hashes)
+    costs = []
+    for user in ("nobody", *hashes):
+        for password in ("wrong", "right"):
+            work.clear()
+            assert await passwords.are_right(basic(user, password)["Authorization"]) is (
+                user in hashes and password == "right"
+            )
+            costs.append(sum(work))
+    assert set(costs) == {2**7}
+
+
+# issue 7, line 34
+@pytest.mark.parametrize("end", ["/", "A", "Z", "a", "z", "0", "9"])
+def test_a_hash_that_bcrypt_refuses_is_refused_at_the_start(end: str) -> None:
+    """Only four letters can end a salt of 16 bytes."""
+    hashed = HASH[:28] + end + HASH[29:]
+    with pytest.raises(ValueError, match="salt"):
+        bcrypt.checkpw(b"right", hashed.encode())
+    with pytest.raises(ConfigError, match="a has no bcrypt hash"):
+        read_web_config({"basic_auth_users": {"a": hashed}}, "/web.yaml")
+
+
 async def test_headers(start: Start, files: Files) -> None:
     headers = {"Strict-Transport-Security": "max-age=1", "X-Frame-Options": "deny"}
     exporter = await start(web_config_file=files.write({"http_server_config": {"headers": headers}}))
@@ -193,8 +287,7 @@ async def test_tls(secure: Secure, files: Files) -> None:
     assert await status_of(exporter, files.client_context(files.stranger)) == 200
     with pytest.raises(aiohttp.ClientError):
         await status_of(exporter, ssl.create_default_context(cafile=str(files.others.ca)))
-    with pytest.raises(aiohttp.ClientError):
-        await exporter.session.get(exporter.base.replace("https:", "http:"))
+    assert (await exporter.session.get(exporter.base.replace("https:", "http:"))).status == 400
 
 
 @pytest.mark.parametrize(
