@@ -1,12 +1,20 @@
 """The console script, and `python -m exporter`."""
 
+import os
+import signal
 import sys
-
-from exporter.cli.main import run
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    # Importing takes most of a second, and a Ctrl-C meanwhile would end somewhere in it with a trace. Nothing has begun
+    # that would have to be ended. (A handler, since a process with the id 1 is not ended by a signal that has none.)
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+    from exporter.cli.main import run  # noqa: PLC0415 - see above
+
+    signal.signal(signal.SIGINT, before)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -2,9 +2,9 @@
 
 import json
 import os
-from pathlib import Path
 
 from exporter.errors import ConfigError
+from exporter.regular import read_regular
 
 Identity = tuple[int, int, int, int]
 
@@ -28,9 +28,10 @@ def read_structured(path: str, flag: str) -> object:
         ConfigError: it cannot be read, or is neither.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{flag}: {path!r} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{flag}: {path!r} cannot be read: {why}") from error
     try:
         content: object = json.loads(text)
     except (ValueError, RecursionError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.errors import ConfigError
+from exporter.regular import read_regular
 from exporter.structure import Section
 from exporter.tls import VERSIONS, ClientTls
 
@@ -83,7 +84,7 @@ def read_secret(secret: Secret, where: str) -> str:
     if not secret.file:
         return secret.value
     try:
-        text = Path(secret.file).read_text(encoding="utf-8").strip()
+        text = read_regular(secret.file).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{where}: {secret.file!r} cannot be read: {why}") from error

@@ -79,6 +79,7 @@ class Service:
             PortTaken: an address to listen on cannot be had.
         """
         self._lag = asyncio.create_task(self._measure_lag())
+        self._lag.add_done_callback(_say_why_it_ended)
         self._server = Server(self.guard, self.telemetry)
         return await self._server.start(self._config.listen_addresses, self._web.tls)
 
@@ -88,7 +89,7 @@ class Service:
             self._lag.cancel()
         if self._server is not None:
             await self._server.close()
-        await asyncio.gather(*self._leaving)
+        await asyncio.gather(*self._leaving, return_exceptions=True)  # each has been logged
         await self._node.close()
 
     async def watch(self, hang_up: asyncio.Event) -> None:
@@ -101,7 +102,11 @@ class Service:
             before, seen = seen, self._look()
             if hang_up.is_set() or (seen != self._watched and seen == before):
                 hang_up.clear()
-                await self.reload()
+                try:
+                    await self.reload()
+                except Exception as error:  # noqa: BLE001 - the next change must find somebody who watches
+                    log(logging.ERROR, "a reload ended halfway, by a fault of the exporter", error)
+                    self.telemetry.note_reload(error)
 
     async def reload(self) -> None:
         """Take the configuration as it is now, or refuse it."""
@@ -132,6 +137,7 @@ class Service:
         leaving = asyncio.create_task(before.give_way(node))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
+        leaving.add_done_callback(_say_why_it_ended)
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()
@@ -150,6 +156,12 @@ class Service:
         """What the files of the configuration are now."""
         tls = self._web.config.tls
         return {path: identity_of(path) for path in (*self._named, *(tls.files if tls else ()))}
+
+
+def _say_why_it_ended(task: "asyncio.Task[None]") -> None:
+    """For tasks that nobody waits for: one that dies must not do so in silence."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log(logging.ERROR, "a task in the background ended by a fault of the exporter", error)
 
 
 def _check_stays(new: Config, old: Config) -> None:
@@ -171,6 +183,7 @@ async def serve(
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
     service = Service(config, reread)
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
+    watch.add_done_callback(_say_why_it_ended)
     started = time.monotonic()
     try:
         addresses = await service.listen()
@@ -197,6 +210,7 @@ async def write_textfile(
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
     service = Service(config, reread, divides_counters=not once)
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
+    watch.add_done_callback(_say_why_it_ended)
     try:
         while True:
             snapshot = await service.collect(None)

@@ -7,6 +7,7 @@ import ssl
 from dataclasses import dataclass
 
 from exporter.errors import ConfigError
+from exporter.regular import check_regular
 
 VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -121,6 +122,8 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, where: st
         raise ConfigError(f"{where}: key_file: {key_file!r} is encrypted; give a key without a passphrase")
 
     try:
+        for path in (cert_file, key_file):
+            check_regular(path)
         context.load_cert_chain(cert_file, key_file, password=no_password)
     except OSError as error:
         raise ConfigError(f"{where}: cert_file {cert_file!r} and key_file {key_file!r}: {_why(error)}") from error
@@ -128,6 +131,7 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, where: st
 
 def _load_authorities(context: ssl.SSLContext, path: str, where: str) -> None:
     try:
+        check_regular(path)
         context.load_verify_locations(cafile=path)
     except OSError as error:
         raise ConfigError(f"{where}: {path!r} holds no certificate authority: {_why(error)}") from error

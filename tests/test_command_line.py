@@ -63,6 +63,59 @@ def test_a_bad_file_ends_with_2_and_one_line(tmp_path: Path, content: str) -> No
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
 
 
+# issue 7, line 11
+@pytest.mark.parametrize("module", ["click", "aiohttp", "grpc", "exporter.cli.main", "exporter.settings"])
+def test_ctrl_c_while_the_program_is_being_read_ends_it_without_a_trace(module: str) -> None:
+    """It is interrupted as it imports `module`, by a finder that is asked first."""
+    script = f"""
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from exporter.__main__ import main
+main()
+"""
+    command = [sys.executable, "-c", script, "serve"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+# issue 7, line 25
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "flag", ["config.file", "web.config.file", "dcgm.http-config", "device-rules", "inventory.file"]
+)
+def test_a_fifo_in_place_of_a_file_ends_with_2_and_one_line(tmp_path: Path, flag: str) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    ended = run("serve", f"--{flag}={path}")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert f"--{flag}: '{path}' cannot be read: it is a FIFO, not a file" in ended.stderr
+
+
+# issue 7, line 25
+def test_a_fifo_in_place_of_samples_stops_neither_the_answers_nor_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "dcgm.prom"
+    os.mkfifo(path)
+    command = [*PROGRAM, "serve", f"--dcgm.file={path}", "--web.listen-address=127.0.0.1:0", "--kubelet.socket=/no"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        address = next(found[1] for line in process.stderr if (found := re.search(r"address=(\S+)", line)))
+        for _ in range(2):
+            with pytest.raises(urllib.error.HTTPError) as answer:
+                urllib.request.urlopen(f"http://{address}/gpu/metrics", timeout=10)
+            assert answer.value.code == 503
+            assert f"{path} cannot be read: it is a FIFO, not a file" in answer.value.read().decode()
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_help_and_version() -> None:
     assert "serve" in run("--help").stdout
     assert "--kubelet.socket" in run("serve", "--help").stdout

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import http.client
+import os
 import shutil
 import ssl
 import subprocess
@@ -433,6 +434,19 @@ def test_a_file_that_cannot_be_used_ends_the_start_with_a_line(files: Files, con
     assert str(error.value).startswith("--web.config.file: ")
     assert "\n" not in str(error.value)
     assert HASH not in str(error.value)
+
+
+# issue 7, line 25
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("which", ["cert_file", "key_file", "client_ca_file"])
+def test_a_fifo_in_place_of_a_certificate_is_refused(files: Files, which: str) -> None:
+    fifo = files.folder / "fifo"
+    os.mkfifo(fifo)
+    more = {"client_auth_type": "VerifyClientCertIfGiven", "client_ca_file": str(files.authority.ca)}
+    tls = {**files.tls(**more)["tls_server_config"], which: str(fifo)}
+    path = files.write({"tls_server_config": tls})
+    with pytest.raises(ConfigError, match="it is a FIFO, not a file"):
+        web_config(config_of(web_config_file=path))
 
 
 def test_an_encrypted_key_is_refused_instead_of_asking_the_terminal(files: Files) -> None:

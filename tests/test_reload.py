@@ -19,6 +19,7 @@ import yaml
 from exporter import service
 from exporter.cli.options import read_config
 from exporter.node import Node
+from exporter.server import Server
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from tests.conftest import Exporter
@@ -150,6 +151,44 @@ async def test_a_bad_one_is_refused_and_the_old_one_stays(
 
 def owned(page: str) -> set[str]:
     return set(re.findall(r'UUID="[^"]+".*?pod="[^"]+"', page))
+
+
+# issue 7, line 25
+async def test_an_error_halfway_through_a_reload_does_not_end_the_watching(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup.write()
+    async with reloading(setup) as (exporter, hang_up):
+        telemetry = exporter.service.telemetry
+
+        def fails(*_: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Server, "use", fails)
+            hang_up.set()
+            await until(lambda: telemetry.reload_failures == 1)
+        assert "Too many open files" in caplog.text
+        setup.write(labels__names="legacy")
+        hang_up.set()
+        await until(lambda: telemetry.reload_success)
+        assert NAMES["legacy"] in await exporter.page()
+
+
+# issue 7, line 25
+async def test_a_task_in_the_background_does_not_end_in_silence(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    setup.write()
+    monkeypatch.setattr(Node, "give_way", fails)
+    monkeypatch.setattr(Service, "_measure_lag", fails)
+    async with reloading(setup) as (_, hang_up):
+        hang_up.set()
+        await until(lambda: caplog.text.count("a task in the background ended by a fault") == 2)
+    assert "Input/output error" in caplog.text
 
 
 async def test_owners_and_counters_outlive_a_reload_while_the_kubelet_is_down(

@@ -16,6 +16,7 @@ import aiohttp
 
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
 from exporter.files import identity_of
+from exporter.regular import read_regular
 from exporter.sources.http_client import Connector, why_broken, why_late, why_no_connection
 from exporter.sources.kubernetes_refusals import forbidden, resource_of, told_by, unauthorized
 from exporter.tls import ClientTls, client_context
@@ -150,7 +151,7 @@ class KubernetesApi:
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "pod-gpu-metrics-exporter"}
         try:
-            headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='ascii').strip()}"
+            headers["Authorization"] = f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"
         except FileNotFoundError:
             pass
         except (OSError, UnicodeDecodeError) as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.model import Health, Page
+from exporter.regular import open_regular
 from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
@@ -96,7 +97,7 @@ class PromFileSource:
 
     async def _look(self) -> Page | None:
         """The page; None while the file changes in place."""
-        with self._path.open("rb") as file:
+        with open_regular(self._path) as file:
             before = os.fstat(file.fileno())
             age = self._age_of(before)
             if age > self._max_age_seconds:

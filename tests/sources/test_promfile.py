@@ -55,6 +55,16 @@ async def test_it_is_read_when_it_changed(source: PromFileSource, path: Path) ->
     assert (await source.begin()).body == PAGE.replace(b"33", b"34")
 
 
+# issue 7, line 25
+@pytest.mark.timeout(30)
+async def test_a_fifo_in_its_place(source: PromFileSource, path: Path) -> None:
+    os.mkfifo(path)
+    assert await reason_of(source) == "permission"
+    path.unlink()
+    put(path, PAGE)
+    assert (await source.begin()).body == PAGE
+
+
 async def test_a_file_that_is_not_there(source: PromFileSource) -> None:
     assert await reason_of(source) == "missing"
 
