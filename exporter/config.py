@@ -4,7 +4,6 @@ Precedence: flag > environment > file > default. What can be set is in settings.
 file's content come in as values.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -12,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigError
-from exporter.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS, MAX_PORT, Address, Selector
+from exporter.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS, MAX_PORT, Address, Selector, without_secrets
 from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 
 
@@ -174,7 +173,7 @@ def _parse(setting: Setting, given: _Given) -> Any:  # noqa: ANN401 - each setti
         try:
             values.append(setting.parse(text))
         except ValueError:
-            shown = _without_user(repr(text))
+            shown = without_secrets(repr(text))
             raise ConfigError(f"{given.where}: {shown} is not allowed; it takes {setting.allowed}") from None
     return tuple(values) if setting.repeatable else values[-1]
 
@@ -233,7 +232,8 @@ def _from_file(file: Mapping[str, Any], prefix: str = "") -> dict[str, _Given]:
         if (isinstance(value, list) and not setting.repeatable) or any(
             isinstance(item, list | Mapping) or item is None for item in values
         ):
-            raise ConfigError(f"config file: {name}: {value!r} is not allowed; it takes {setting.allowed}")
+            shown = without_secrets(repr(value))
+            raise ConfigError(f"config file: {name}: {shown} is not allowed; it takes {setting.allowed}")
         found[name] = _Given(f"config file: {name}", tuple(_text_of(item) for item in values))
     return found
 
@@ -263,8 +263,8 @@ def _check_addresses(config: Config) -> None:
         for own in config.listen_addresses:
             if port == own.port and _same_machine(parts.hostname or "", own.host):
                 raise ConfigError(
-                    f"--dcgm.url: {_without_user(upstream)} is this exporter's own address ({own}): one of the two must"
-                    " move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
+                    f"--dcgm.url: {without_secrets(upstream)} is this exporter's own address ({own}): one of the two"
+                    " must move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
                 )
 
 
@@ -283,7 +283,7 @@ def _check_names(config: Config) -> None:
     ):
         for value in given:
             if given.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
-                raise ConfigError(f"{what}: {_without_user(str(value))} is named twice; name each once")
+                raise ConfigError(f"{what}: {without_secrets(str(value))} is named twice; name each once")
 
 
 def _same_machine(upstream: str, own: str) -> bool:
@@ -302,19 +302,23 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _without_user(text: str) -> str:
-    """A text without the user information of URLs in it, which may hold a password."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
-
-
 def source_names(urls: Sequence[str]) -> tuple[str, ...]:
-    """`dcgm:<host:port>` for each URL; where two share an address, their paths tell them apart. No user information."""
+    """`dcgm:<host:port>` for each URL; where two share an address, their paths tell them apart, or else their order.
+
+    Neither user information nor a query is in a name: names stand on pages and in the log.
+    """
     parts = [urlsplit(text) for text in urls]
     hosts = [
         str(Address(host=part.hostname or "", port=part.port or (443 if part.scheme == "https" else 80)))
         for part in parts
     ]
-    return tuple(
-        f"dcgm:{host}" if hosts.count(host) == 1 else f"dcgm:{host}{part.path}{part.query and '?'}{part.query}"
-        for host, part in zip(hosts, parts, strict=True)
-    )
+    paths = [f"{host}{part.path}" for host, part in zip(hosts, parts, strict=True)]
+    names = []
+    for number, (host, path) in enumerate(zip(hosts, paths, strict=True)):
+        if hosts.count(host) == 1:
+            names.append(f"dcgm:{host}")
+        elif paths.count(path) == 1:
+            names.append(f"dcgm:{path}")
+        else:
+            names.append(f"dcgm:{path}#{paths[: number + 1].count(path)}")
+    return tuple(names)

@@ -45,6 +45,11 @@ class Address:
 Parse = Callable[[str], Any]
 
 
+def without_secrets(text: str) -> str:
+    """A text without what may be a secret in its URLs: a user and a password, and what follows a question mark."""
+    return re.sub(r"(//[^\s?'\"]*)\?[^\s'\"]*", r"\1?…", re.sub(r"//[^/@\s]*@", "//", text))
+
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")

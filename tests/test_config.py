@@ -191,6 +191,36 @@ def test_no_secret_in_an_error() -> None:
     assert "secret" not in str(raised.value)
 
 
+# issue 7, line 33
+@pytest.mark.parametrize(
+    "urls",
+    [
+        ["ftp://a:1/m?token=secret"],
+        ["http://a:1/m?token=secret", "http://a:1/m?token=secret"],
+        ["http://127.0.0.1:9400/m?token=secret"],
+        ["http://user:secret@a:port/m"],
+    ],
+    ids=str,
+)
+def test_no_query_in_an_error(urls: list[Any]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config({"dcgm.url": urls})
+    assert "secret" not in str(raised.value)
+
+
+# issue 7, line 33
+def test_no_query_in_an_error_about_the_file() -> None:
+    with pytest.raises(ConfigError) as raised:
+        config(file={"dcgm.url": [["http://a:1/m?token=secret"]]})
+    assert "secret" not in str(raised.value)
+
+
+# issue 7, line 33
+def test_no_query_in_a_name() -> None:
+    urls = ["http://h:1/a?token=1", "http://h:1/b?token=2", "http://h:1/a?token=3", "http://x:2/a?token=4"]
+    assert source_names(urls) == ("dcgm:h:1/a#1", "dcgm:h:1/b", "dcgm:h:1/a#2", "dcgm:x:2")
+
+
 def test_source_names() -> None:
     urls = ["http://u:p@h:1/a", "http://h:1/b", "https://x/m", "http://[::1]:2/m"]
     assert source_names(urls) == ("dcgm:h:1/a", "dcgm:h:1/b", "dcgm:x:443", "dcgm:[::1]:2")

@@ -4,21 +4,24 @@ import asyncio
 import gc
 import gzip
 import json
+import logging
 import re
+import tarfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from exporter import guard, service
+from exporter import checkup, guard, service
 from exporter.model import JoinedPage, Page
 from exporter.outputs import gpu_metrics
 from exporter.simulator.node import SimulatedNode
 from exporter.web import PIECE_BYTES, accepts_gzip, patience_of
-from tests.conftest import Start
+from tests.conftest import Start, config_of
 
 PATHS = ["/gpu/metrics", "/metrics", "/metrics/nodes", "/debug/mapping", "/", "/-/healthy", "/healthz", "/-/ready"]
 
@@ -147,6 +150,37 @@ async def test_one_upstream_of_two_fails(start: Start, simulated: SimulatedNode)
     assert 'pod_gpu_exporter_source_up{source="dcgm:127.0.0.1:1"} 0\n' in text
     assert f'pod_gpu_exporter_source_up{{source="dcgm:{simulated.url[7:-8]}"}} 1\n' in text
     assert "DCGM_FI_DEV_POWER_USAGE{" in text
+
+
+# issue 7, line 33
+@pytest.mark.parametrize("answer", [None, b"\0no HTTP\r\n\r\n"], ids=["it answers", "no HTTP"])
+async def test_what_follows_a_question_mark_in_a_url_shows_nowhere(
+    start: Start, simulated: SimulatedNode, tmp_path: Path, caplog: pytest.LogCaptureFixture, answer: bytes | None
+) -> None:
+    async def no_http(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer or b"")
+        writer.close()
+
+    caplog.set_level(logging.DEBUG)
+    server = await asyncio.start_server(no_http, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics" if answer else simulated.url
+    settings: dict[str, Any] = {
+        "dcgm_url": [f"{url}?token=jelly", f"{url}?token=jelly-2"],
+        "kubelet_socket": str(simulated.socket),
+    }
+    exporter = await start(**settings)
+    for path in ("/-/ready", *PATHS):
+        assert "jelly" not in (await exporter.get(path))[1], path
+    bundle = tmp_path / "bundle.tar.gz"
+    (await checkup.examine(config_of(**settings))).write_bundle(bundle)
+    with tarfile.open(bundle) as archive:
+        for name in archive.getnames():
+            member = archive.extractfile(name)
+            assert member is not None
+            assert b"jelly" not in member.read(), name
+    assert "jelly" not in "".join(f"{vars(record)}" for record in caplog.records)
+    server.close()
+    await server.wait_closed()
 
 
 async def test_two_upstreams_with_the_same_families_become_one_page(start: Start, simulated: SimulatedNode) -> None:

@@ -1,6 +1,7 @@
 """The drop for node-exporter's textfile collector: a page without timestamps, renamed into place."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from exporter.exposition.lines import SampleLine, read_line, split_lines
@@ -38,10 +39,12 @@ def write(path: Path, body: bytes) -> None:
     Raises:
         OSError: nothing was replaced, the old file is whole.
     """
-    # not *.prom: node-exporter must not read it
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # not *.prom: node-exporter must not read it. A name that nobody can foresee, in a file that was not there: others
+    # may write to the folder, and would have a link to a file of root's wait here.
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    beside = Path(name)
     try:
-        with beside.open("wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(body)
             file.flush()

@@ -14,6 +14,8 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import ResolveResult
 
+from exporter.parsers import without_secrets
+
 # A peer that is gone without a word (a node that lost its power, a firewall that forgot the connection) is noticed
 # after 30 s: an idle connection is asked from the 15th second on whether it lives, and bytes that nobody acknowledged
 # are waited for no longer. Without the latter the kernel sends them again for a quarter of an hour (tcp(7)).
@@ -158,5 +160,5 @@ def _words(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text on one line; its kind where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """An error's text on one line, without the secrets of URLs, which aiohttp's name; its kind where it has none."""
+    return without_secrets(" ".join(str(error).split())) or type(error).__name__

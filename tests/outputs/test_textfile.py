@@ -28,6 +28,33 @@ def test_it_replaces_the_file_whole(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["gpu.prom"]
 
 
+# issue 7, line 33
+def test_a_link_that_waits_where_it_writes_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may write to the folder, and know what the program's files were called and its process id."""
+    secret = tmp_path / "shadow"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    path = folder / "gpu.prom"
+    for name in ("", f".{os.getpid()}"):
+        (folder / f".gpu.prom{name}.tmp").symlink_to(secret)
+    path.symlink_to(secret)
+    written: list[str] = []
+    real = Path.replace
+
+    def seen(one: Path, other: Path) -> Path:
+        written.append(one.name)
+        return real(one, other)
+
+    monkeypatch.setattr(Path, "replace", seen)
+    for _ in range(2):
+        write(path, b"new\n")
+    assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("root's", 0o600)
+    assert (path.is_symlink(), path.read_text()) == (False, "new\n")
+    assert len(set(written)) == 2  # no name comes twice
+
+
 def test_where_it_cannot_write_the_old_file_stays_and_nothing_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
