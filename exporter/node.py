@@ -22,6 +22,7 @@ from exporter.errors import SourceError
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
+from exporter.joins import Joins
 from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
@@ -83,14 +84,11 @@ class Node:
         self._slices = assemble.slices_source(config, self.sources)
         # what NVIDIA's own exporter of these label names served
         self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
-        self._joiner = Joiner(
-            read_subject=policy.read_subject,
-            is_owner_label=policy.is_owner_label,
-            wanted=assemble.family_filter(config.families_allow, config.families_deny),
+        wanted = assemble.family_filter(config.families_allow, config.families_deny)
+        self._joins = Joins(
+            lambda: Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=wanted)
         )
         self._joining = asyncio.Lock()  # a large page is joined in slices, and a joiner does one at a time
-        self._joined_from: tuple[object, ...] = ()
-        self._joined: JoinedPage | None = None
         self._facts: Facts | None = None
         self._facts_from: tuple[object, ...] = ()
         # an unchanged file is the same page again, every other read is another one
@@ -132,7 +130,7 @@ class Node:
             self._looking -= 1
             if not self._looking and not self._keeps_joined:
                 # what scrapes at one time share: of a large node it is 4 MB
-                self._joined, self._joined_from = None, ()
+                self._joins.let_go_of_pages()
             self._nobody_looks.set()
 
     async def _collect(self, wait_seconds: float | None) -> Snapshot:
@@ -169,9 +167,10 @@ class Node:
                 # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
                 pages.append(source.page or read.result())
         inventory = self._inventory.refresh() if self._inventory else _NO_INVENTORY
-        async with self._joining:
-            joined = await self._join(tuple(pages), inventory)
         names = tuple(source.name for source in page_sources)
+        everyone_answered = all(read.done() for read in reads)
+        async with self._joining:
+            joined = await self._join(tuple(pages), names, inventory)
         health |= self._other_health()
         if self._discovery and not page_sources:
             health[NOTHING_FOUND] = self._nothing_found(self._discovery, health.get(pods_api.NAME))
@@ -189,7 +188,7 @@ class Node:
             inventory=inventory,
             attribute=self.current.attribution,
         )
-        self._note(snapshot)
+        self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
 
     def _facts_now(self) -> Facts:
@@ -239,7 +238,8 @@ class Node:
     def _show_bounds(self) -> None:
         bound = self.telemetry.bound
         pages = len(self._pages) + (MOST_FOUND if self._discovery else 0)
-        bound("series", MOST_LINES * pages, lambda: self._joiner.series)
+        # of the pages of all, and of some for whoever got no more (joins.py)
+        bound("series", MOST_LINES * (2 * pages - 1), lambda: self._joins.series)
         bound("assignments", MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
         bound("divided_counters", MOST_SERIES, lambda: self.current.book.series)
         bound("resourceslices", MOST_SLICES, lambda: self._slices.count if self._slices else 0)
@@ -290,8 +290,16 @@ class Node:
             self.telemetry.note_health(pods_api.NAME, health[pods_api.NAME])
         return health
 
-    async def _join(self, pages: tuple[Page, ...], inventory: Inventory) -> JoinedPage | None:
-        """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once."""
+    async def _join(
+        self, pages: tuple[Page, ...], every_name: tuple[str, ...], inventory: Inventory
+    ) -> JoinedPage | None:
+        """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once.
+
+        `every_name` are the sources that there are, of which `pages` may be some.
+        """
+        names = tuple(page.source for page in pages)
+        join = self._joins.of(names, every_name, time.monotonic())
+        self.current.keep(self._joins.kept)
         assignments = self._kubelet.assignments
         listing = Listing(asked_at_seconds=self._kubelet.asked_at_seconds, unlisted=self._kubelet.unlisted)
 
@@ -304,24 +312,25 @@ class Node:
                 bearers=self._pods.bearers if self._pods else NO_BEARERS,
                 listing=listing,
                 pages=pages,
+                of=names,
             )
 
         if not pages:
             attribution_for(_NO_SUBJECTS)
-            self._joined, self._joined_from = None, ()
             return None
-        same_pages = _same(self._joined_from[1:], pages)
-        if self._joined and same_pages and attribution_for(self._joined.subjects) is self._joined_from[0]:
-            return self._joined
+        same_pages = _same(join.made_from[1:], pages)
+        if join.joined and same_pages and attribution_for(join.joined.subjects) is join.made_from[0]:
+            return join.joined
         bodies = [await in_slices(with_gpu_health(page.body)) if self._adds_gpu_health else page.body for page in pages]
-        self._joined = await in_slices(self._joiner.work_for(bodies, attribution_for))
-        self._joined_from = (self.current.attribution, *pages)
+        join.joined = await in_slices(join.joiner.work_for(bodies, attribution_for))
+        join.made_from = (self.current.attribution, *pages)
         if not same_pages:
-            self.telemetry.count_rejected(self._joined.rejected)
-        return self._joined
+            self.telemetry.count_rejected(join.joined.rejected)
+        return join.joined
 
-    def _note(self, snapshot: Snapshot) -> None:
-        if snapshot.owners is not self._noted:
+    def _note(self, snapshot: Snapshot, *, everyone_answered: bool) -> None:
+        # what the others' pages say is not known to a scrape that did not wait for them
+        if everyone_answered and snapshot.owners is not self._noted:
             self._noted = snapshot.owners
             lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
             self.telemetry.note_other_node(lost)

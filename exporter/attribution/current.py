@@ -4,8 +4,9 @@ Pure but for what it remembers. What comes in is compared by identity, so that a
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from exporter.attribution.bearers import Listing, PodName, PodsOfOwners
 from exporter.attribution.device_ids import RULES, Rule
@@ -30,6 +31,15 @@ OfPods = Mapping[PodName, AddedLabels]
 NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
 NO_BEARERS: Bearers = MappingProxyType({})
 _NOT_ASKED = Listing()
+
+
+class _WorkedOut(NamedTuple):
+    """What `CurrentOwners` holds of one set of pages, while another's turn is."""
+
+    made_from: tuple[object, ...]
+    owners: Owners
+    attributed_from: tuple[object, ...]
+    attribution: Attribution
 
 
 class CurrentOwners:
@@ -57,6 +67,8 @@ class CurrentOwners:
         self._labelled: Mapping[PodName, PodInfo] | None = None
         self._attributed_from: tuple[object, ...] = ()
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
+        self._of: Hashable = None
+        self._others: dict[Hashable, _WorkedOut] = {}
 
     @property
     def knowledge(self) -> Knowledge:
@@ -73,12 +85,15 @@ class CurrentOwners:
         bearers: Bearers = NO_BEARERS,
         listing: Listing = _NOT_ASKED,
         pages: Sequence[Page] = (),
+        of: Hashable = None,
     ) -> Attribution:
         """The attribution for pages of these subjects. The same object as long as nothing that it says has changed.
 
         `bearers` are the pods by their names, and `listing` is what tells which of several is meant. `pages` are the
-        reads that it will be used for, at once: what divided counters stand at depends on them.
+        reads that it will be used for, at once: what divided counters stand at depends on them. `of` tells pages of
+        some sources from those of others: what was worked out for each is kept until `keep` says otherwise.
         """
+        self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
@@ -97,6 +112,22 @@ class CurrentOwners:
             self._attributed_from = attributed_from
             self.attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self.book)
         return self.attribution
+
+    def keep(self, wanted: Collection[Hashable]) -> None:
+        """Forget what was worked out `of` any others."""
+        self._others = {of: kept for of, kept in self._others.items() if of in wanted}
+
+    def _turn_to(self, of: Hashable) -> None:
+        if of == self._of:
+            return
+        if self._made_from:
+            self._others[self._of] = _WorkedOut(self._made_from, self.owners, self._attributed_from, self.attribution)
+        self._of = of
+        known = self._others.pop(of, None)
+        if known is None:
+            self._made_from = ()
+        else:
+            self._made_from, self.owners, self._attributed_from, self.attribution = known
 
     def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
         found: dict[PodName, AddedLabels] = {}

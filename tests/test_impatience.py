@@ -1,0 +1,129 @@
+"""One scrape's patience: who does not wait gets less, and costs the others nothing of what all share."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from exporter.attribution import current
+from exporter.attribution.owners import build_owners
+from exporter.exposition.blocks import PageReader
+from exporter.exposition.join import Joiner
+from exporter.joins import KEPT_SECONDS, Joins
+from exporter.simulator.node import SimulatedNode
+from tests.conftest import Exporter, Start
+
+Upstream = Callable[[bytes, float], Awaitable[str]]
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    """Start a server that answers with a page after so many seconds; its URL."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(page: bytes, after_seconds: float) -> str:
+            async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await reader.readuntil(b"\r\n\r\n")
+                await asyncio.sleep(after_seconds)
+                writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(page) + page)
+                writer.close()
+
+            server = await stack.enter_async_context(await asyncio.start_server(answer, "127.0.0.1", 0))
+            return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
+
+        yield begin
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often owners were worked out and a page was read line by line."""
+    done: Counter[str] = Counter()
+
+    def counting(what: str, real: Callable[..., object]) -> Callable[..., object]:
+        def counted(*given: object) -> object:
+            done[what] += 1
+            return real(*given)
+
+        return counted
+
+    monkeypatch.setattr(current, "build_owners", counting("owners", build_owners))
+    monkeypatch.setattr(PageReader, "read", counting("lines", PageReader.read))
+    return done
+
+
+async def impatient(exporter: Exporter, path: str = "/gpu/metrics") -> tuple[int, str]:
+    return await exporter.get(path, **{"X-Prometheus-Scrape-Timeout-Seconds": "0.02"})
+
+
+# issue 7, line 26
+async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
+    start: Start, simulated: SimulatedNode, upstream: Upstream, work: Counter[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    page = simulated.dcgm.page().encode()
+    half = page.index(b"# HELP", len(page) // 2)
+    quick = b"\n".join(line for line in page[:half].splitlines() if b"nvidia1" not in line) + b"\n"
+    urls = [await upstream(quick, 0.0), await upstream(page[half:], 0.2)]
+    exporter = await start(dcgm_url=urls, kubelet_max_age="1h")
+    whole = await exporter.page()
+    for path in ("/gpu/metrics", "/metrics"):
+        await impatient(exporter, path)
+    await exporter.page()
+    work.clear()
+    logged = len(caplog.records)
+    for _ in range(3):
+        status, some = await impatient(exporter)
+        assert (status, some.count("DCGM_FI_") > 0) == (200, True)
+        assert len(some) < len(whole)
+        await impatient(exporter, "/metrics")
+        # one that goes on waiting while the other is answered
+        patient = asyncio.create_task(exporter.page())
+        await asyncio.sleep(0.05)
+        await impatient(exporter)
+        assert (await patient).count("\n") == whole.count("\n")
+    assert work == {}
+    assert "another node" not in "".join(record.message for record in caplog.records[logged:])
+
+
+# issue 7, line 26
+async def test_an_impatient_scrape_without_any_page_costs_the_others_nothing(
+    start: Start, simulated: SimulatedNode, upstream: Upstream, work: Counter[str]
+) -> None:
+    exporter = await start(dcgm_url=await upstream(simulated.dcgm.page().encode(), 0.2), kubelet_max_age="1h")
+    await exporter.page()
+    await impatient(exporter)
+    work.clear()
+    for _ in range(3):
+        assert (await impatient(exporter))[0] == 503
+        await exporter.page()
+    assert work == {}
+
+
+def joins() -> Joins:
+    return Joins(lambda: Joiner(read_subject=lambda _: None, is_owner_label=lambda _: False, wanted=lambda _: True))  # type: ignore[arg-type, return-value] # no page is read here
+
+
+# issue 7, line 26
+def test_what_is_kept_for_pages_of_some_sources_is_bounded() -> None:
+    made = joins()
+    every = ("a", "b", "c")
+    whole = made.of(every, every, 0.0)
+    nothing = made.of((), every, 0.0)
+    for number in range(50):
+        some = made.of(every[number % 3 :][:1], every, float(number))
+        assert len(made.kept) <= 3
+        assert made.of(every, every, float(number)) is whole
+        assert made.of((), every, float(number)) is nothing
+        assert made.of(every[number % 3 :][:1], every, float(number)) is some
+    # whoever does not come back is forgotten, be it the whole
+    made.of(("a",), every, KEPT_SECONDS + 50.0)
+    assert set(made.kept) == {("a",)}
+
+
+# issue 7, line 26
+def test_other_sources_go_on_with_what_is_known_of_the_lines() -> None:
+    made = joins()
+    before = made.of(("a", "b"), ("a", "b"), 0.0)
+    assert made.of(("a", "c"), ("a", "c"), 1.0) is before
+    assert set(made.kept) == {("a", "c")}
