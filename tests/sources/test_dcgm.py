@@ -100,6 +100,17 @@ async def test_the_connection_is_kept(upstream: Upstream, make: Make) -> None:
     assert (len(upstream.requests), upstream.connections) == (3, 1)
 
 
+# issue 7, line 41: cookies are ignored
+async def test_a_cookie_is_not_sent_back(upstream: Upstream, make: Make) -> None:
+    upstream.answer = ok(PAGE, "Set-Cookie: session=1; Path=/")
+    # by name: a cookie that an address sets is ignored by aiohttp anyway
+    source = make(url=upstream.url.replace("127.0.0.1", "localhost"))
+    for _ in range(2):
+        await source.begin()
+    assert len(upstream.requests) == 2
+    assert "cookie" not in "".join(upstream.requests).lower()
+
+
 async def test_a_connection_that_the_server_closed_meanwhile_is_opened_anew(upstream: Upstream, make: Make) -> None:
     source = make()
     upstream.answer = ok(PAGE, "Connection: close")
