@@ -167,12 +167,16 @@ async def test_tls(start: Start, upstream: Upstream, more: dict[str, object], wo
         ({"tls_config": {"cert_file": "client.pem"}}, "cert_file and key_file go together"),
         ({"tls_config": {"ca_file": "two-lines"}}, "holds no certificate authority"),
         ({"tls_config": {"ca_file": "no-such"}}, "No such file"),
+        # issue 7, line 25
+        ({"tls_config": {"ca_file": "fifo"}}, "it is a FIFO, not a file"),
+        ({"basic_auth": {"username": "a", "password_file": "fifo"}}, "it is a FIFO, not a file"),
         ({"tls_config": []}, "it must hold keys and values"),
     ],
     ids=str,
 )
 async def test_a_file_that_cannot_be_used(upstream: Upstream, content: dict[str, Any], says: str) -> None:
     (upstream.folder / "two-lines").write_text("a\nb\n")
+    os.mkfifo(upstream.folder / "fifo")
     with pytest.raises(ConfigError) as error:
         http_config(config_of(dcgm_http_config=upstream.write(**content)))
     assert says in str(error.value)

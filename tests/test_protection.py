@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -185,6 +186,36 @@ async def test_a_scraper_gets_its_turn_in_a_flood_of_wrong_passwords() -> None:
         over.set()
         await asyncio.gather(*floods)
     assert passwords.unchecked == 0
+
+
+# issue 7, line 26
+async def test_a_flood_from_another_address_does_not_keep_a_scraper_out(
+    start: Start, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.passwords.MOST_UNCHECKED_PASSWORDS", 8)
+    users = {"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(8)).decode()}
+    exporter = await start(web_config_file=files.write({"basic_auth_users": users}))
+    statuses: Counter[int] = Counter()
+    over = False
+
+    async def flood(number: int) -> None:
+        attempts = 0
+        while not over:
+            attempts += 1
+            status, _ = await exporter.get("/metrics", **basic("prometheus", f"wrong {number} {attempts}"))
+            statuses[status] += 1
+
+    floods = [asyncio.create_task(flood(number)) for number in range(40)]
+    while not statuses[503]:
+        await asyncio.sleep(0.01)
+    elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+    scraper = aiohttp.ClientSession(connector=elsewhere, headers=basic("prometheus", "right"))
+    async with scraper, scraper.get(f"{exporter.base}/metrics") as response:
+        first = response.status
+    over = True
+    await asyncio.gather(*floods)
+    assert first == 200
+    assert set(statuses) == {401, 503}
 
 
 # issue 7, line 26
