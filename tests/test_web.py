@@ -260,7 +260,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
     # more than a socket's buffers take
     rows = b"".join(b'a{UUID="GPU-1",row="%d",text="%b"} 1\n' % (row, b"x" * 1000) for row in range(12_000))
     simulated.dcgm.failure = lambda _: web.Response(body=rows)
-    exporter = await start()
+    exporter = await start(dcgm_max_bytes=str(len(rows)))
     host, port = exporter.base.removeprefix("http://").split(":")
     # the look that the first answer asked for finds a younger one, and comes back for it
     assert (await exporter.get("/-/healthy"))[0] == 200
