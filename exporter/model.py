@@ -273,11 +273,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the last attempt at a source went. Before the first attempt `up` is None."""
+    """How the last attempt at a source went. Before the first attempt `up` is None.
+
+    `remedy` is what to do, where the source knows it and `message` does not say it.
+    """
 
     up: bool | None = None
     reason: str = ""
     message: str = ""
+    remedy: str = ""
     duration_seconds: float | None = None
     last_success_at_seconds: float | None = None
 
@@ -323,6 +327,8 @@ class Facts:
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
     pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
     those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
+    `follows_claims` is off with `--dra off`; `slices_up` says whether the source of ResourceSlices answers, None where
+    there is none.
     """
 
     resources: tuple[str, ...] = ()
@@ -333,6 +339,8 @@ class Facts:
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     label_names: tuple[str, str, str] = ("pod", "namespace", "container")
     node_is_named: bool = True
+    follows_claims: bool = True
+    slices_up: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

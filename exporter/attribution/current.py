@@ -27,15 +27,20 @@ class CurrentOwners:
         pod_label_policy: PodLabelPolicy | None = None,
         rules: Sequence[Rule] = RULES,
         book: CounterBook | None = None,
+        node: str = "",
     ) -> None:
-        """`book` is what divided counters stand at, where there was something before this object."""
+        """`book` is what divided counters stand at, where there was something before this object.
+
+        `node` is this node's name.
+        """
         self.book = book or CounterBook()
         self.owners = Owners()
         self.label_problems: Mapping[str, int] = {}
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self._rules = rules
-        self._knowledge = Knowledge(rules=rules)
+        self._node = node
+        self._knowledge = Knowledge(rules=rules, node=node)
         self._made_from: tuple[object, ...] = ()
         self._of_pods: OfPods = {}
         self._pods: Mapping[tuple[str, str], PodInfo] | None = None
@@ -57,7 +62,7 @@ class CurrentOwners:
     ) -> Attribution:
         """The attribution for pages of these subjects. The same object as long as nothing that it says has changed."""
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
-            self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices)
+            self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices, node=self._node)
         made_from = (assignments, subjects, self._knowledge)
         resolved = len(self._made_from) == len(made_from) and all(
             one is other for one, other in zip(self._made_from, made_from, strict=True)

@@ -43,25 +43,35 @@ class Unmatched(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What assignments are looked up in: the rules for ids, the inventory, and the devices of ResourceSlices."""
+    """What assignments are looked up in: the rules for ids, the inventory, and the devices of ResourceSlices.
+
+    `node` is this node's name, as samples of its own exporter carry it in Hostname; "" where it is not known.
+    """
 
     rules: Sequence[Rule] = RULES
     inventory: Inventory = field(default_factory=Inventory)
     slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
+    node: str = ""
 
 
-def select(
-    assignments: Iterable[Assignment], resources: Sequence[str]
-) -> tuple[frozenset[Assignment], tuple[Assignment, ...]]:
-    """The assignments of resources that match one of the globs (`--resources`), and the others in stable order.
+def is_meant(assignment: Assignment, resources: Sequence[str]) -> bool:
+    """Whether an assignment's resource matches one of the globs (`--resources`).
 
     A claim's resource is its driver; NVIDIA's driver for GPUs is always meant.
     """
+    if assignment.claim is not None and assignment.resource in DRA_DRIVERS:
+        return True
+    return any(fnmatchcase(assignment.resource, glob) for glob in resources)
+
+
+def select(
+    assignments: Iterable[Assignment], resources: Sequence[str], *, claims: bool = True
+) -> tuple[frozenset[Assignment], tuple[Assignment, ...]]:
+    """The assignments of resources that are meant, and the others in stable order; no claim without `claims`."""
     wanted: set[Assignment] = set()
     outside: set[Assignment] = set()
     for found in assignments:
-        meant = found.claim is not None and found.resource in DRA_DRIVERS
-        meant = meant or any(fnmatchcase(found.resource, glob) for glob in resources)
+        meant = (claims or found.claim is None) and is_meant(found, resources)
         (wanted if meant else outside).add(found)
     return frozenset(wanted), tuple(sorted(outside, key=lambda found: found.order))
 
@@ -78,6 +88,14 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
         return ref
     # a compute instance is a part of a GPU instance, and samples are of the latter
     return replace(ref, profile=profile, shared=ref.shared or is_part_of_instance(profile))
+
+
+def needs_slices(assignment: Assignment) -> bool:
+    """Whether only ResourceSlices can say all of a claim's device: a CDI name tells a GPU's UUID at most."""
+    if assignment.claim is None:
+        return False
+    ref = read_claim(assignment.claim, {})
+    return ref is None or not ref.uuid
 
 
 def build_owners(
@@ -109,7 +127,7 @@ def build_owners(
                 claim=assignment.claim,
             )
     samples = _SamplesByKey(subjects, holders)
-    other_node = _is_of_another_node(refs, keys, seen)
+    other_node = not _is_named_here(subjects, knowledge.node) and _is_of_another_node(refs, keys, seen)
     matches = []
     for assignment, ref in refs.items():
         key = keys[assignment]
@@ -138,6 +156,11 @@ class _SamplesByKey:
 
     def of(self, key: DeviceKey | None) -> int:
         return self._of[key] if key is not None else 0
+
+
+def _is_named_here(subjects: Iterable[Subject], node: str) -> bool:
+    """Whether a page says itself that its GPUs are this node's: then it is, whatever ids the kubelet handed out."""
+    return any(subject.uuid and subject.host and subject.host == node for subject in subjects)
 
 
 def _is_of_another_node(

@@ -1,7 +1,18 @@
 """From assignments to owners, and the assignments without samples."""
 
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
-from exporter.model import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owner, Owners, Subject
+from exporter.model import (
+    Assignment,
+    Claim,
+    DeviceKey,
+    Holder,
+    Inventory,
+    InventoryGpu,
+    MigInstance,
+    Owner,
+    Owners,
+    Subject,
+)
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
@@ -163,6 +174,26 @@ def test_a_page_of_another_node() -> None:
     assert reasons(build_owners(assigned, {Subject(index="0"): 1}))["GPU-1"] == Unmatched.NO_SAMPLE
     # a MIG id that nothing resolves is no evidence of anything
     assert reasons(build_owners([given(A, "MIG-x")], elsewhere)) == {"MIG-x": Unmatched.MIG_UNRESOLVED}
+
+
+# issue 7, line 11
+def test_a_page_that_names_this_node_is_not_another_nodes() -> None:
+    def why(host: str, node: str, uuid: str = "GPU-10") -> str:
+        page = {Subject(uuid=uuid, host=host): 9, Subject(host="ti"): 1}
+        return reasons(build_owners([given(A, "GPU-1")], page, Knowledge(node=node)))["GPU-1"]
+
+    assert why("ti", "ti") == Unmatched.NO_SAMPLE
+    # the name of dcgm-exporter's pod, where it was started without NODE_NAME, says nothing
+    assert why("dcgm-exporter-x7k2p", "ti") == Unmatched.OTHER_NODE
+    assert why("", "") == Unmatched.OTHER_NODE
+
+
+# issue 7, line 12
+def test_claims_that_are_not_followed_are_kept_to_be_explained() -> None:
+    claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")
+    by_claim = Assignment(owner=A, resource=claim.driver, device_id=claim.device_id, claim=claim)
+    assert select([by_claim], ["nvidia.com/*"]) == (frozenset({by_claim}), ())
+    assert select([by_claim], ["nvidia.com/*"], claims=False) == (frozenset(), (by_claim,))
 
 
 def test_a_part_of_an_instance_is_a_share_of_it() -> None:
