@@ -33,7 +33,7 @@ from exporter.model import Assignment, Claim, DeviceRef, Health, Owner, PodResou
 from exporter.sources.attempt import health_after
 from exporter.sources.kubelet_socket import open_channel, translate
 from exporter.sources.single_flight import SingleFlight
-from exporter.telemetry import log
+from exporter.telemetry import debug, log
 
 NAME = "kubelet"
 # 16 GPUs in 48 shares each are 768
@@ -48,7 +48,7 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 
 
 def parse(body: bytes, version: str = "v1", *, claims: bool = False) -> PodResources:
-    """A serialised ListPodResourcesResponse as assignments; with `claims` (`--dra on`) those of DRA as well.
+    """A serialised ListPodResourcesResponse as assignments; with `claims` those of DRA as well.
 
     A container has several `devices` entries of one resource when they sit on several NUMA nodes; they add up.
 
@@ -112,7 +112,7 @@ class KubeletSource:
     ) -> None:
         """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        `claims` takes the devices of DRA claims as well.
+        With `claims`, the devices of DRA claims are among the assignments, without it they are left `outside`.
         """
         self.health = Health()
         self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
@@ -238,9 +238,11 @@ class KubeletSource:
                 serves="pod-resources v1 or v1alpha1",
                 timeout_seconds=self._timeout_seconds,
             ) from error
-        if self._last is None or self._last[:2] != (version, body):
-            answer = parse(body, version, claims=self._claims)
-            wanted, outside = select(answer.assignments, self._resources)
+        changed = self._last is None or self._last[:2] != (version, body)
+        debug("kubelet answered", version=version, bytes=len(body), changed=changed)
+        if self._last is None or changed:
+            answer = parse(body, version, claims=True)
+            wanted, outside = select(answer.assignments, self._resources, claims=self._claims)
             answer = PodResources(assignments=wanted, listed=answer.listed, outside=outside)
             self._last = (version, body, answer)
         return self._last[2]
