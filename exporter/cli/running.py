@@ -64,10 +64,13 @@ def find(address: Address) -> tuple[Running, Mapping[str, Any], bytes]:
             status, body = running.get("/debug/mapping")
         except ConnectionRefusedError as error:
             raise NotReadable(f"no exporter answers at {running}") from error
+        except TimeoutError as error:
+            raise NotReadable(f"{running} does not answer within {TIMEOUT_SECONDS:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             if not tls:
                 continue  # a TLS port does not speak plain HTTP
-            why = "it asks for a client certificate" if isinstance(error, ssl.SSLError) else "no HTTP, and no TLS"
+            # TLS 1.3 ends without a word for want of a client certificate
+            why = "it asks for a client certificate, or speaks neither HTTP nor TLS"
             raise NotReadable(f"what listens at {address} cannot be read: {why}") from error
         if status == HTTPStatus.BAD_REQUEST and not tls:
             continue  # Go's and this program's way to say that a port speaks TLS
