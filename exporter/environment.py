@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from exporter.parsers import MAX_PORT
@@ -77,6 +76,8 @@ def doubts(environ: Mapping[str, str], *, port_is_used: bool) -> Iterator[Doubt]
     for name in sorted(environ):
         rest = name.removeprefix(ENVIRONMENT_PREFIX)
         if rest != name and name not in known and not _SERVICE_LINK.fullmatch(rest):
+            from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
+
             close = get_close_matches(rest, [one.removeprefix(ENVIRONMENT_PREFIX) for one in sorted(known)], 1)
             yield Doubt(
                 f"{name} is no setting, and is ignored",
