@@ -35,6 +35,11 @@ def pytest_configure() -> None:
     os.environ.pop("KUBERNETES_SERVICE_HOST", None)
 
 
+def at_default_places() -> dict[str, str]:
+    """The environment without what leads elsewhere, for what looks at the defaults without reading them."""
+    return {name: text for name, text in os.environ.items() if NOWHERE not in text}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 

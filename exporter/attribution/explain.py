@@ -102,7 +102,9 @@ class Explainer:
 
 def is_unfollowed_claim(assignment: Assignment, facts: Facts) -> bool:
     """Whether an assignment is left out because of `--dra off` alone."""
-    return assignment.claim is not None and not facts.follows_claims and is_meant(assignment, facts.resources)
+    if assignment.claim is None or facts.follows_claims:
+        return False
+    return is_meant(assignment.resource, facts.resources, of_claim=True)
 
 
 _CLAIMS_ARE_OFF = Advice(

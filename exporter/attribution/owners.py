@@ -54,14 +54,12 @@ class Knowledge:
     node: str = ""
 
 
-def is_meant(assignment: Assignment, resources: Sequence[str]) -> bool:
-    """Whether an assignment's resource matches one of the globs (`--resources`).
+def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> bool:
+    """Whether a resource matches one of the globs (`--resources`).
 
     A claim's resource is its driver; NVIDIA's driver for GPUs is always meant.
     """
-    if assignment.claim is not None and assignment.resource in DRA_DRIVERS:
-        return True
-    return any(fnmatchcase(assignment.resource, glob) for glob in resources)
+    return (of_claim and resource in DRA_DRIVERS) or any(fnmatchcase(resource, glob) for glob in globs)
 
 
 def select(
@@ -71,7 +69,8 @@ def select(
     wanted: set[Assignment] = set()
     outside: set[Assignment] = set()
     for found in assignments:
-        meant = (claims or found.claim is None) and is_meant(found, resources)
+        of_claim = found.claim is not None
+        meant = (claims or not of_claim) and is_meant(found.resource, resources, of_claim=of_claim)
         (wanted if meant else outside).add(found)
     return frozenset(wanted), tuple(sorted(outside, key=lambda found: found.order))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import NOWHERE, ROOT, real
+from tests.conftest import ROOT, at_default_places, real
 from tests.test_deploy import config_from
 
 TEXTS = (ROOT / "README.md", ROOT / "docs" / "migration.md")
@@ -32,8 +32,7 @@ def test_a_command_as_written(command: str) -> None:
     if os.geteuid() != 0:
         real("root-to-make-namespaces-with")
     environment = {
-        # at the default places, which the namespaces have of their own
-        **{name: text for name, text in os.environ.items() if NOWHERE not in text},
+        **at_default_places(),  # the namespaces have such places of their own
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
     }
