@@ -50,10 +50,9 @@ class Report:
         lines = [f"{self.summary}.", ""]
         for finding in self.findings:
             lines.append(f"{finding.level.value:8} {finding.about}: {finding.says}")
-            if finding.devices:
-                named = ", ".join(finding.devices[:MOST_NAMED])
-                more = len(finding.devices) - MOST_NAMED
-                lines.append(f"{'':8}    {named}" + (f" and {more} more (/debug/mapping has all)" if more > 0 else ""))
+            lines += [f"{'':12}{device}" for device in finding.devices[:MOST_NAMED]]
+            if len(finding.devices) > MOST_NAMED:
+                lines.append(f"{'':12}and {len(finding.devices) - MOST_NAMED} more (/debug/mapping has all)")
             if finding.remedy:
                 lines.append(f"{'':8} -> {finding.remedy}")
         lines += ["", self._last_line()]
