@@ -293,9 +293,14 @@ def log(level: int, message: str, error: BaseException | None = None, /, **field
     LOG.log(level, message, exc_info=error, extra=_fields(**fields))
 
 
+def debugging() -> bool:
+    """Whether the level debug is on."""
+    return LOG.isEnabledFor(logging.DEBUG)
+
+
 def debug(message: str, /, **fields: object) -> None:
     """One event of the level debug. Cheap where it is off, as it is on every scrape's path."""
-    if LOG.isEnabledFor(logging.DEBUG):
+    if debugging():
         LOG.debug(message, extra=_fields(**fields))
 
 

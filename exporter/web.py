@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from exporter.model import Snapshot
 from exporter.outputs import containers, families, gpu_metrics, mapping, own_metrics, page
-from exporter.telemetry import Telemetry, debug
+from exporter.telemetry import Telemetry, debug, debugging
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 JSON_FORMAT = "application/json; charset=utf-8"
@@ -152,6 +152,8 @@ class Endpoints:
             refusal = _line("GET and HEAD only: nothing changes anything here", 405)
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
+        if not debugging():
+            return await handler(request)
         began = time.monotonic()
         answer = await handler(request)
         debug(
