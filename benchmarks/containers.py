@@ -61,6 +61,7 @@ def run(effort: float) -> list[Row]:
                 health={"kubelet": Health(up=True)},
                 assignments_age_seconds=0.0,
                 read_at_seconds=0.0,
+                attribute=attribution,
             ),
             {},
         )

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.owners import select
 from exporter.simulator.kubelet import list_response
 from exporter.simulator.world import Container, Pod, World
-from exporter.sources.kubelet import parse
+from exporter.sources.pod_resources import parse
 
 SCRAPES = 7000
 LONG_RUN = 10_000
@@ -223,7 +222,7 @@ def large_node(effort: float) -> list[Row]:
         for number in range(500)
     ]
     body = list_response([*World(gpus=8, seed=1).pods, *pods])
-    refresh = median_seconds(lambda: select(parse(body).assignments, ["nvidia.com/*"]), rounds=rounds(300, effort))
+    refresh = median_seconds(lambda: parse(body, resources=["nvidia.com/*"]), rounds=rounds(300, effort))
     return [
         Row("resident memory, 112 MIG instances, 60 families", f"{memory:.1f} MiB", "at most 75 MiB", memory),
         Row("event loop's time for a new List of 500 pods", f"{refresh * 1e3:.2f} ms", "at most 3 ms", refresh),

@@ -199,6 +199,7 @@ def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
         max_stale_seconds=config.kubelet_max_stale_seconds,
         resources=config.resources,
         claims=config.dra != "off",
+        node=config.node_name,
     )
 
 
@@ -262,7 +263,9 @@ def pods_source(config: Config, sources: Sources) -> PodsSource | None:
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
     auto = config.pods_source == "auto"
     if config.pods_source == "kubelet" or (auto and Path(config.kubelet_pods_socket).is_socket()):
-        return sources.get(PodsApi, socket=config.kubelet_pods_socket)
+        return sources.get(
+            PodsApi, socket=config.kubelet_pods_socket, max_stale_seconds=config.kubelet_max_stale_seconds
+        )
     if config.kubernetes_url is not None and (not auto or Path(config.kubernetes_token_file).exists()):
         return sources.get(_api_pods, **_api_settings(config))
     return None

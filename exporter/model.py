@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 AddedLabels = tuple[tuple[str, str], ...]
+NVIDIA_UUIDS = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -72,7 +73,11 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
-    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name."""
+    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
+
+    `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has what only
+    a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server for it.
+    """
 
     namespace: str
     name: str
@@ -82,6 +87,26 @@ class PodInfo:
     phase: str = ""
     ip: str = ""
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    is_acknowledged: bool = True
+    is_static: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """A pod that bears a name (namespace and name), and for how long it has: pods made anew share one name in turn.
+
+    `since` is when the source of pods knew that the kubelet knows the pod (infinity: not yet), `until` when the pod was
+    gone (infinity: it is there), both in seconds of `time.monotonic`. `is_first` says that no other bearer of the name
+    was known when this one came.
+    """
+
+    pod: PodInfo
+    since: float
+    until: float
+    is_first: bool
+
+
+Bearers = Mapping[tuple[str, str], tuple[Bearer, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +114,8 @@ class PodResources:
     """One answer of the kubelet's List.
 
     `listed` names every pod in the answer as (namespace, name), with or without devices: a pod that is listed holds
-    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are the
-    assignments of resources that are none of this program's business (`--resources`).
+    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are assignments of
+    resources that are none of this program's business (`--resources`): the first so many, in stable order.
     """
 
     assignments: frozenset[Assignment]
@@ -160,6 +185,10 @@ class SliceDevice:
     profile: str = ""
 
 
+# driver, pool and name of a device of a ResourceSlice
+SliceDeviceName = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSlice:
     """A ResourceSlice: spec.driver, spec.pool (name, generation, resourceSliceCount) and its devices by name."""
@@ -173,7 +202,7 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """An owner of a device. `shared` says that it holds a share (time slicing, MPS), not the device alone."""
+    """An owner of a device. `shared` says that it has a share of it (time slicing, MPS), or that others hold it too."""
 
     owner: Owner
     resource: str
@@ -224,7 +253,8 @@ class Subject:
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
     GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already named (dcgm-exporter
     with -k, virtual GPUs), `came_extra` what else it said of that owner (labels of the pod, a claim), `exported` the
-    owner that a Prometheus on the way moved to exported_pod, exported_namespace and exported_container.
+    owner that a Prometheus on the way moved to exported_pod, exported_namespace and exported_container. `has_gpu_label`
+    says that a `uuid` which is not in NVIDIA's form comes with a label that only samples of GPUs have.
     """
 
     uuid: str = ""
@@ -240,6 +270,12 @@ class Subject:
     came_shared: bool = False
     host: str = ""
     exported: Owner | None = None
+    has_gpu_label: bool = False
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a GPU or an instance by its own word: volumes and virtual machines have a label uuid, too."""
+        return self.uuid.startswith(NVIDIA_UUIDS) or self.has_gpu_label
 
     @property
     def key(self) -> DeviceKey:
@@ -255,27 +291,42 @@ class Rows:
     """What becomes of a sample: one outgoing row for each of `labels`, the labels it gains.
 
     `values`, where there is one, works out the rows' values (`--sharing split`): it is given the series' identity and
-    the sample's value, and answers with one text a row. Otherwise every row has the value that came.
+    the sample's value, and answers with one text a row. Otherwise every row has the value that came. Where that moves
+    something, `peek` is for whoever looks at a page that was written: it moves nothing.
     """
 
     labels: tuple[AddedLabels, ...]
     values: ShareValues | None = None
+    peek: ShareValues | None = None
+
+
+Attribute = Callable[[Sequence[tuple[bytes, Subject]]], Sequence[Rows]]
+
+
+def _nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
+    return [Rows(((),))] * len(samples)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Page:
-    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample."""
+    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample.
+
+    `moment` says which of two reads was first: seconds of a clock that never steps back. `read_at_seconds` is for
+    people, in seconds since 1970.
+    """
 
     source: str
     body: bytes
     read_at_seconds: float
+    moment: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """How the last attempt at a source went. Before the first attempt `up` is None.
 
-    `remedy` is what to do, where the source knows it and `message` does not say it.
+    `reason` (of a closed set) and `message` say why it failed, or what is odd about an answer that came: a kubelet that
+    lists no pod. `remedy` is what to do, where the source knows it and `message` does not say it.
     """
 
     up: bool | None = None
@@ -327,8 +378,9 @@ class Facts:
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
     pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
     those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
-    `follows_claims` is off with `--dra off`; `slices_up` says whether the source of ResourceSlices answers, None where
-    there is none.
+    `follows_claims` is off with `--dra off`.
+    `slice_devices` are the devices that are known from ResourceSlices; `slices_up` says whether the source of
+    ResourceSlices answers, None where there is none.
     """
 
     resources: tuple[str, ...] = ()
@@ -340,6 +392,7 @@ class Facts:
     label_names: tuple[str, str, str] = ("pod", "namespace", "container")
     node_is_named: bool = True
     follows_claims: bool = True
+    slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
     slices_up: bool | None = None
 
 
@@ -351,7 +404,8 @@ class Snapshot:
     the names of those of GPU samples.
     `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
     the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
-    asked for and are known.
+    asked for and are known. `attribute` says which labels the samples of a page gain, by family and subject: the very
+    one that `joined` was made with.
     """
 
     node: str
@@ -363,3 +417,5 @@ class Snapshot:
     facts: Facts = field(default_factory=Facts)
     read_at_seconds: float | None = None
     workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    inventory: Inventory = field(default_factory=Inventory)
+    attribute: Attribute = field(default=_nobodys, compare=False, repr=False)

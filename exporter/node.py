@@ -11,32 +11,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from exporter import assemble
-from exporter.attribution.current import CurrentOwners
+from exporter.attribution.bearers import Listing
+from exporter.attribution.current import NO_BEARERS, NO_SLICES, CurrentOwners
 from exporter.attribution.labels import Attribution
 from exporter.attribution.owners import Unmatched, needs_slices, read_assignment
 from exporter.attribution.sharing import MOST_SERIES
+from exporter.attribution.slice_retention import MOST_KEPT
 from exporter.config import Config
 from exporter.errors import SourceError
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
-from exporter.model import (
-    Assignment,
-    Facts,
-    Health,
-    Inventory,
-    JoinedPage,
-    Owners,
-    Page,
-    SliceDevice,
-    Snapshot,
-    Subject,
-)
+from exporter.model import Assignment, Facts, Health, Inventory, JoinedPage, Owners, Page, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
 from exporter.sources.discovery import MOST_FOUND, Discovery
 from exporter.sources.kubernetes import MOST_SLICES
-from exporter.sources.pod_table import MOST_PODS
+from exporter.sources.pod_resources import MOST_ASSIGNMENTS
+from exporter.sources.pod_table import MOST_GONE, MOST_PODS
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.slices import in_slices
 from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
@@ -48,7 +40,6 @@ NOTHING_FOUND = "dcgm:discovery"
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 _NO_INVENTORY = Inventory()
 _NO_SUBJECTS: Mapping[Subject, int] = {}
-_NO_SLICES: Mapping[tuple[str, str, str], SliceDevice] = {}
 
 
 class Node:
@@ -73,7 +64,8 @@ class Node:
         pod_labels = assemble.pod_label_policy(config)
         same_sharing = before is not None and before.config.sharing == config.sharing
         book = before.current.book if before and same_sharing else None
-        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, config.node_name)
+        known_pods = before.current.pods_of_owners if before else None
+        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, known_pods, config.node_name)
         self._kubelet = assemble.kubelet_source(config, self.sources)
         self._pages = assemble.page_sources(config, self.instance, self.sources)
         self._discovery = assemble.discovery(config, self.instance, self.sources)
@@ -207,14 +199,18 @@ class Node:
             page_sources=names,
             facts=self._facts_now(),
             read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+            inventory=inventory,
+            attribute=self.current.attribution,
         )
         self._note(snapshot)
         return snapshot
 
     def _facts_now(self) -> Facts:
         """They move with the kubelet's answers, not with the scrapes."""
+        slice_devices = self._slices.devices if self._slices else NO_SLICES
         slices_up = self._slices.health.up is not False if self._slices else None
-        made_from = (self._kubelet.outside, self._kubelet.version, self.current.label_problems, slices_up)
+        answered = (self._kubelet.outside, self._kubelet.version)
+        made_from = (*answered, self.current.label_problems, slice_devices, slices_up)
         if self._facts is None or not _same(made_from, self._facts_from):
             self._facts_from = made_from
             self._facts = Facts(
@@ -227,6 +223,7 @@ class Node:
                 label_names=self.config.label_names,
                 node_is_named=self.config.node_is_named,
                 follows_claims=self.config.dra != "off",
+                slice_devices=slice_devices,
                 slices_up=slices_up,
             )
         return self._facts
@@ -235,11 +232,12 @@ class Node:
         self, snapshot: Snapshot, wait_seconds: float | None, began: float
     ) -> Mapping[tuple[str, str], tuple[str, str]]:
         """Of the pods that the rows can name: those that hold devices, and those that a page came with."""
-        pods = self._pods.pods if self._pods else {}
-        named = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
+        pods, of_owners = (self._pods.pods if self._pods else {}), self.current.pods_of_owners.pods
+        holders = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
+        named = set[tuple[str, str]]()
         for subject in snapshot.joined.subjects if snapshot.joined else ():
             named |= {(owner.namespace, owner.pod) for owner in (subject.came_with, subject.exported) if owner}
-        known = [pods[key] for key in named if key in pods]
+        known = [*of_owners.values(), *(pods[key] for key in named - holders if key in pods)]
         waiting = self._workloads.begin(known)
         if waiting:
             await asyncio.wait(waiting, timeout=_left(KUBELET_PATIENCE_SECONDS, wait_seconds, began))
@@ -256,11 +254,13 @@ class Node:
         bound = self.telemetry.bound
         pages = len(self._pages) + (MOST_FOUND if self._discovery else 0)
         bound("series", MOST_LINES * pages, lambda: self._joiner.series)
-        bound("assignments", kubelet.MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
+        bound("assignments", MOST_ASSIGNMENTS, lambda: len(self._kubelet.assignments))
         bound("divided_counters", MOST_SERIES, lambda: self.current.book.series)
         bound("resourceslices", MOST_SLICES, lambda: self._slices.count if self._slices else 0)
+        bound("resourceslice_devices_kept", MOST_KEPT, lambda: self._slices.kept if self._slices else 0)
         bound("workloads", MOST_WORKLOADS, lambda: len(self._workloads))
         bound("pods", MOST_PODS, lambda: len(self._pods.pods) if self._pods else 0)
+        bound("pods_gone", MOST_GONE, lambda: self._pods.gone if self._pods else 0)
 
     def _begin_watches(self) -> tuple[asyncio.Task[None], ...]:
         """Keep the watches open; those whose first word is still awaited."""
@@ -310,14 +310,18 @@ class Node:
 
     async def _join(self, pages: tuple[Page, ...], inventory: Inventory) -> JoinedPage | None:
         """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once."""
+        assignments = self._kubelet.assignments
+        listing = Listing(asked_at_seconds=self._kubelet.asked_at_seconds, unlisted=self._kubelet.unlisted)
 
         def attribution_for(subjects: Mapping[Subject, int]) -> Attribution:
             return self.current.update(
-                self._kubelet.assignments,
+                assignments,
                 subjects,
                 inventory=inventory,
-                slices=self._slices.devices if self._slices else _NO_SLICES,
-                pods=self._pods.pods if self._pods else None,
+                slices=self._slices.devices_for(assignments) if self._slices else NO_SLICES,
+                bearers=self._pods.bearers if self._pods else NO_BEARERS,
+                listing=listing,
+                pages=pages,
             )
 
         if not pages:

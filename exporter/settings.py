@@ -107,8 +107,9 @@ SETTINGS = (
         name="kubelet.max-stale",
         parse=duration,
         allowed=_A_DURATION,
-        help="How long the last known owners stay in force when the kubelet fails. "
-        "Default: 10m while the connection is refused (the kubelet is down), 1m for any other failure.",
+        help="How long the last known owners stay in force when the kubelet fails, or lists no pod since it started. "
+        "Default: 10m while the connection is refused (the kubelet is down) or no pod is listed, 1m for any other "
+        "failure.",
         metavar="DURATION",
     ),
     Setting(

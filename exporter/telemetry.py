@@ -73,7 +73,7 @@ ASSIGNMENTS = Family(
 ASSIGNMENTS_AGE = Family(
     "pod_gpu_exporter_assignments_age_seconds",
     "gauge",
-    "How old the kubelet's last answer is; absent before the first.",
+    "How old the kubelet's word is that owners are taken from; absent before its first answer.",
 )
 UNMATCHED = Family(
     "pod_gpu_exporter_unmatched_devices",
@@ -258,7 +258,10 @@ class Telemetry:
                 LOG.info("the page comes from this node")
 
     def note_health(self, source: str, health: Health) -> None:
-        """Log a source's failure once, when it begins or changes its reason, and its end; at debug every read."""
+        """Log a source's failure, or what is odd about its answers, once: when it begins or changes, and its end.
+
+        At debug every read is logged.
+        """
         debug("read", source=source, up=health.up, reason=health.reason, seconds=_rounded(health.duration_seconds))
         state = (health.up, health.reason)
         before = self._logged.get(source)
@@ -267,6 +270,8 @@ class Telemetry:
             return
         if not health.up:
             LOG.warning("source failed", extra=_fields(source=source, reason=health.reason, error=health.message))
+        elif health.reason:
+            LOG.warning("source answers, but", extra=_fields(source=source, reason=health.reason, says=health.message))
         elif before is not None:
             LOG.info("source is back", extra=_fields(source=source))
         else:

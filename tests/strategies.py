@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.sharing import CounterBook
 from exporter.model import Assignment, Owner, Owners
 
 UUIDS = tuple(f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in range(4))
@@ -221,8 +222,8 @@ def owner_states(draw: st.DrawFn) -> Owners:
     return build_owners(draw(st.lists(assignments, max_size=6)))
 
 
-def attribution_of(owners: Owners, policy: LabelPolicy) -> Attribution:
-    return Attribution(owners, policy)
+def attribution_of(owners: Owners, policy: LabelPolicy, book: CounterBook | None = None) -> Attribution:
+    return Attribution(owners, policy, book=book)
 
 
 def with_other_values(body: bytes, seed: int) -> bytes:

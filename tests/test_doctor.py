@@ -99,6 +99,15 @@ async def test_3_the_socket_file_is_mounted_and_dead(node: SimulatedNode, monkey
     assert "look at its log" in the(await look(node), "nobody listens on").remedy
 
 
+# issue 7, line 3
+async def test_a_kubelet_that_lists_no_pod(node: SimulatedNode) -> None:
+    node.kubelet.api_away = True
+    await node.kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
+    found = the(await look(node), "the kubelet lists no pod")
+    assert found.level is Level.WARNING
+    assert "can the node reach the API server?" in found.remedy
+
+
 @pytest.mark.real
 async def test_3_in_a_real_mount_namespace(node: SimulatedNode, tmp_path: Path) -> None:
     """The socket file is bound to another place, and the kubelet makes a new one."""

@@ -2,10 +2,15 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
+from exporter.config import Config
+from exporter.model import Snapshot
+from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
 from tests.conftest import config_of, running
@@ -46,7 +51,7 @@ async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: Simulat
         config = config_of(kubelet_socket=str(node.socket), dcgm_url=node.url, sharing="split", kubelet_max_age="0s")
         async with running(config) as exporter:
             first = rows(await exporter.page())
-            assert first == {"a": 0, "b": 0, "": 1010}
+            assert first == {"a": 0, "b": 0, "": 0}
             # one scrape waits for the kubelet with its page in hand, while another comes and goes
             node.kubelet.stall()
             waiting = asyncio.create_task(exporter.page())
@@ -54,10 +59,10 @@ async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: Simulat
                 while node.dcgm.fetches < 2:
                     await asyncio.sleep(0.01)
             _, quick = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "0.2"})
-            assert rows(quick) == {"a": 10, "b": 10, "": 1010}
-            assert rows(await waiting) == {"a": 10, "b": 10, "": 1010}
+            assert rows(quick) == {"a": 10, "b": 10, "": 0}
+            assert rows(await waiting) == {"a": 10, "b": 10, "": 0}
             node.kubelet.resume()
-            assert rows(await exporter.page()) == {"a": 15, "b": 15, "": 1010}
+            assert rows(await exporter.page()) == {"a": 15, "b": 15, "": 0}
     finally:
         await node.stop()
 
@@ -70,6 +75,120 @@ async def test_scrapes_that_share_a_page_advance_it_once(node: SimulatedNode) ->
             pages = await asyncio.gather(*(exporter.page() for _ in range(20)))
             last = rows(max(pages, key=lambda page: rows(page)["a"]))
             assert last["a"] + last["b"] == 10 * (node.dcgm.fetches - 1)
-            assert last[""] == 1010
+            assert last[""] == 0
     finally:
         await node.stop()
+
+
+def config_for(*nodes: SimulatedNode) -> Config:
+    urls = [node.url for node in nodes]
+    return config_of(kubelet_socket=str(nodes[0].socket), dcgm_url=urls, sharing="split", kubelet_max_age="0s")
+
+
+@asynccontextmanager
+async def serving(node: SimulatedNode, *more: SimulatedNode) -> AsyncIterator[Service]:
+    """A service in front of the nodes' pages and the first one's kubelet, which reloads on request."""
+    nodes = (node, *more)
+    await asyncio.gather(*(found.start() for found in nodes))
+    config = config_for(*nodes)
+    service = Service(config, lambda: config)
+    try:
+        yield service
+    finally:
+        await service.close()
+        await asyncio.gather(*(found.stop() for found in nodes))
+
+
+def shown(snapshot: Snapshot) -> dict[str, int]:
+    assert snapshot.joined is not None
+    return rows(snapshot.joined.body.decode())
+
+
+async def a_scrape_with_its_page_in_hand(node: SimulatedNode, service: Service) -> "asyncio.Task[Snapshot]":
+    """It waits for a kubelet that has stopped to answer."""
+    before = node.dcgm.fetches
+    node.kubelet.stall()
+    waiting = asyncio.create_task(service.collect(None))
+    async with asyncio.timeout(5):
+        while node.dcgm.fetches == before:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    return waiting
+
+
+# issue 7, line 29
+async def test_a_stalled_kubelet_and_one_impatient_request_are_no_reset(node: SimulatedNode) -> None:
+    async with serving(node) as service:
+        assert shown(await service.collect(None)) == {"a": 0, "b": 0, "": 0}
+        waiting = await a_scrape_with_its_page_in_hand(node, service)
+        assert shown(await service.collect(0.2)) == {"a": 10, "b": 10, "": 0}
+        # one that waits for nobody has no page, and may not cost the others theirs
+        assert (await service.collect(0.000_001)).joined is None
+        assert shown(await waiting)["a"] <= 15
+        node.kubelet.resume()
+        grown = shown(await service.collect(None))
+        assert grown["a"] + grown["b"] == 10 * (node.dcgm.fetches - 1)
+        assert grown[""] == 0
+
+
+# issue 7, line 29
+async def test_a_reload_is_no_reset(node: SimulatedNode) -> None:
+    async with serving(node) as service:
+        await service.collect(None)
+        waiting = await a_scrape_with_its_page_in_hand(node, service)
+        await service.reload()
+        # the new node reads a newer page than the old one still holds
+        assert shown(await service.collect(0.2)) == {"a": 10, "b": 10, "": 0}
+        assert shown(await waiting) == {"a": 10, "b": 10, "": 0}
+        node.kubelet.resume()
+        assert shown(await service.collect(None)) == {"a": 15, "b": 15, "": 0}
+
+
+# issue 7, line 29
+async def test_two_upstreams_that_export_one_gpu_are_no_reset(node: SimulatedNode) -> None:
+    """The other one reads the GPU less often, and answers where the first does not."""
+    other = SimulatedNode(World(gpus=1, shared=1, seed=1))
+    uuid = node.world.gpus[0].uuid
+    energy = 1000
+
+    def answer(behind: int) -> web.Response:
+        nonlocal energy
+        energy += 5
+        return web.Response(text=f'{ENERGY}{{gpu="0",UUID="{uuid}"}} {energy - behind}\n')
+
+    node.dcgm.failure = lambda _: answer(0)
+    other.dcgm.failure = lambda _: answer(7)
+    async with serving(node, other) as service:
+        before = shown(await service.collect(None))
+        assert before == {"a": 0, "b": 0, "": 0}
+        for works in (True, False, True, False, False, True, True):
+            node.dcgm.failure = (lambda _: answer(0)) if works else (lambda _: web.Response(status=500))
+            now = shown(await service.collect(None))
+            assert all(now[pod] >= before[pod] for pod in now)
+            before = now
+        assert 0 < before["a"] + before["b"] <= energy - 1000
+
+
+# issue 7, line 29
+async def test_the_json_of_an_older_page_moves_nothing(node: SimulatedNode) -> None:
+    async with serving(node) as service:
+        await service.collect(None)
+        older = (await service.collect(None)).joined
+        assert shown(await service.collect(None)) == {"a": 10, "b": 10, "": 0}
+        assert older is not None
+        cells = {dict(cell.labels)["pod"]: cell.value for cell in older.cells({ENERGY.encode()})}
+        assert cells == {"a": b"10", "b": b"10", "": b"0"}
+        assert shown(await service.collect(None)) == {"a": 15, "b": 15, "": 0}
+
+
+# issue 7, line 30
+async def test_a_restart_of_the_exporter_begins_at_0(node: SimulatedNode) -> None:
+    async with serving(node) as service:
+        for _ in range(3):
+            last = shown(await service.collect(None))
+        assert last == {"a": 10, "b": 10, "": 0}
+        again = Service(config_for(node))
+        try:
+            assert shown(await again.collect(None)) == {"a": 0, "b": 0, "": 0}
+        finally:
+            await again.close()

@@ -67,6 +67,21 @@ def test_debug_shows_every_read(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+# issue 7, line 3
+def test_an_odd_answer_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    own = Telemetry()
+    odd = Health(up=True, reason="no_pods", message="the kubelet lists no pod")
+    with caplog.at_level(logging.INFO, telemetry.LOG.name):
+        for health in (UP, DOWN, odd, odd, UP):
+            own.note_health("kubelet", health)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source answers",
+        "source failed",
+        "source answers, but",
+        "source is back",
+    ]
+
+
 def test_rejected_lines_are_counted_and_the_first_of_a_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()
     own.count_rejected({"syntax": 2})

@@ -5,15 +5,15 @@ attributes, or the name of a CDI device, where it holds a UUID.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from exporter.model import Claim, DeviceRef, ResourceSlice, SliceDevice
+from exporter.model import Claim, DeviceRef, ResourceSlice, SliceDevice, SliceDeviceName
 
 # With its prefix only: a CDI name such as k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 holds the claim's own UUID.
 _UUID_IN_CDI_NAME = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def read_claim(claim: Claim, slices: Mapping[tuple[str, str, str], SliceDevice]) -> DeviceRef | None:
+def read_claim(claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice]) -> DeviceRef | None:
     """What a claim's device refers to; `slices` is by driver, pool and device. None where neither source says it."""
     form = "DRA driver/pool/device"
     shared = bool(claim.share)
@@ -32,8 +32,8 @@ def read_claim(claim: Claim, slices: Mapping[tuple[str, str, str], SliceDevice])
     return None
 
 
-def devices_of(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str, str], SliceDevice]:
-    """The devices of all pools, by driver, pool and device.
+def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Sequence[ResourceSlice]]:
+    """The slices that count, by driver and pool; a pool that is not told of whole is not there.
 
     A driver that renews a pool publishes slices of the next generation while the old ones are still there. Only the
     highest generation of which every slice is there (pool.resourceSliceCount) counts.
@@ -41,9 +41,19 @@ def devices_of(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str, str],
     by_generation: dict[tuple[str, str], dict[int, list[ResourceSlice]]] = {}
     for found in slices:
         by_generation.setdefault((found.driver, found.pool), {}).setdefault(found.generation, []).append(found)
-    devices: dict[tuple[str, str, str], SliceDevice] = {}
-    for (driver, pool), generations in by_generation.items():
+    pools: dict[tuple[str, str], Sequence[ResourceSlice]] = {}
+    for pool, generations in by_generation.items():
         complete = [number for number, of in generations.items() if len(of) >= of[0].slice_count]
-        for found in generations[max(complete)] if complete else ():
-            devices.update({(driver, pool, name): device for name, device in found.devices.items()})
-    return devices
+        if complete:
+            pools[pool] = generations[max(complete)]
+    return pools
+
+
+def devices_of(pools: Mapping[tuple[str, str], Sequence[ResourceSlice]]) -> Mapping[SliceDeviceName, SliceDevice]:
+    """The devices of complete pools, by driver, pool and device."""
+    return {
+        (driver, pool, name): device
+        for (driver, pool), slices in pools.items()
+        for found in slices
+        for name, device in found.devices.items()
+    }

@@ -7,15 +7,29 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from exporter.attribution.bearers import Listing, PodName, PodsOfOwners
 from exporter.attribution.device_ids import RULES, Rule
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import SPLIT, Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.sharing import CounterBook
-from exporter.model import AddedLabels, Assignment, Inventory, Owners, PodInfo, SliceDevice, Subject
+from exporter.model import (
+    AddedLabels,
+    Assignment,
+    Bearers,
+    Inventory,
+    Owners,
+    Page,
+    PodInfo,
+    SliceDevice,
+    SliceDeviceName,
+    Subject,
+)
 
-OfPods = Mapping[tuple[str, str], AddedLabels]
-_NOTHING: Mapping[tuple[str, str, str], SliceDevice] = MappingProxyType({})
+OfPods = Mapping[PodName, AddedLabels]
+NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
+NO_BEARERS: Bearers = MappingProxyType({})
+_NOT_ASKED = Listing()
 
 
 class CurrentOwners:
@@ -27,13 +41,15 @@ class CurrentOwners:
         pod_label_policy: PodLabelPolicy | None = None,
         rules: Sequence[Rule] = RULES,
         book: CounterBook | None = None,
+        pods_of_owners: PodsOfOwners | None = None,
         node: str = "",
     ) -> None:
-        """`book` is what divided counters stand at, where there was something before this object.
+        """What there was before: `book` is what divided counters stand at, `pods_of_owners` whom names mean.
 
         `node` is this node's name.
         """
         self.book = book or CounterBook()
+        self.pods_of_owners = pods_of_owners or PodsOfOwners()
         self.owners = Owners()
         self.label_problems: Mapping[str, int] = {}
         self._policy = policy
@@ -43,7 +59,8 @@ class CurrentOwners:
         self._knowledge = Knowledge(rules=rules, node=node)
         self._made_from: tuple[object, ...] = ()
         self._of_pods: OfPods = {}
-        self._pods: Mapping[tuple[str, str], PodInfo] | None = None
+        self._labelled: Mapping[PodName, PodInfo] | None = None
+        self._attributed_from: tuple[object, ...] = ()
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
 
     @property
@@ -57,37 +74,44 @@ class CurrentOwners:
         subjects: Mapping[Subject, int],
         *,
         inventory: Inventory,
-        slices: Mapping[tuple[str, str, str], SliceDevice] = _NOTHING,
-        pods: Mapping[tuple[str, str], PodInfo] | None = None,
+        slices: Mapping[SliceDeviceName, SliceDevice] = NO_SLICES,
+        bearers: Bearers = NO_BEARERS,
+        listing: Listing = _NOT_ASKED,
+        pages: Sequence[Page] = (),
     ) -> Attribution:
-        """The attribution for pages of these subjects. The same object as long as nothing that it says has changed."""
+        """The attribution for pages of these subjects. The same object as long as nothing that it says has changed.
+
+        `bearers` are the pods by their names, and `listing` is what tells which of several is meant. `pages` are the
+        reads that it will be used for, at once: what divided counters stand at depends on them.
+        """
+        if pages and self._policy.sharing == SPLIT:
+            self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
             self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices, node=self._node)
         made_from = (assignments, subjects, self._knowledge)
-        resolved = len(self._made_from) == len(made_from) and all(
-            one is other for one, other in zip(self._made_from, made_from, strict=True)
-        )
-        if not resolved:
+        if not _same(self._made_from, made_from):
             self.owners = build_owners(assignments, subjects, self._knowledge)
             self._made_from = made_from
-        changed = not resolved
-        if self._pod_label_policy is not None and (changed or pods is not self._pods):
-            self._pods = pods
-            of_pods = self._labels_of_pods(assignments, pods or {})
-            changed = changed or of_pods != self._of_pods
-            self._of_pods = of_pods
-        if changed:
+        pods = self.pods_of_owners.update(assignments, bearers, listing)
+        if self._pod_label_policy is not None and pods is not self._labelled:
+            self._labelled = pods
+            of_pods = self._labels_of(pods, self._pod_label_policy)
+            self._of_pods = self._of_pods if of_pods == self._of_pods else of_pods
+        attributed_from = (self.owners, self._of_pods)
+        if not _same(self._attributed_from, attributed_from):
+            self._attributed_from = attributed_from
             self.attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self.book)
         return self.attribution
 
-    def _labels_of_pods(self, assignments: frozenset[Assignment], pods: Mapping[tuple[str, str], PodInfo]) -> OfPods:
-        """Of the pods that hold devices alone."""
-        found: dict[tuple[str, str], AddedLabels] = {}
+    def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
+        found: dict[PodName, AddedLabels] = {}
         problems: Counter[str] = Counter()
-        for key in {(assignment.owner.namespace, assignment.owner.pod) for assignment in assignments}:
-            pod = pods.get(key)
-            if pod is not None and self._pod_label_policy is not None:
-                found[key], of_pod = self._pod_label_policy.labels_of(pod)
-                problems.update(of_pod)
+        for name, pod in pods.items():
+            found[name], of_pod = policy.labels_of(pod)
+            problems.update(of_pod)
         self.label_problems = dict(problems)
         return found
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))

@@ -36,7 +36,7 @@ class Explainer:
         if match.reason == Unmatched.MIG_UNRESOLVED:
             return _INVENTORY_LACKS_IT if self._facts.has_inventory else _NO_INVENTORY
         if match.reason == Unmatched.CLAIM_UNRESOLVED:
-            return self._unresolved_claim()
+            return _claim_unresolved(match.assignment, self._facts)
         if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
             return _NO_SAMPLE_OF_INSTANCE
         return _ADVICE[Unmatched(match.reason)]
@@ -75,7 +75,7 @@ class Explainer:
             return "not known: a DRA claim holds a device of this node, and nothing here says which"
         if self._reasons & {Unmatched.UNKNOWN_ID, Unmatched.AMBIGUOUS}:
             return "not known: the kubelet handed out devices by ids that are not understood"
-        return "the kubelet names no container that holds this device"
+        return "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
     @cached_property
     def _reasons(self) -> set[str]:
@@ -85,26 +85,33 @@ class Explainer:
     def _claims_are_off(self) -> bool:
         return any(is_unfollowed_claim(assignment, self._facts) for assignment in self._facts.outside)
 
-    def _unresolved_claim(self) -> Advice:
-        """It depends on whether ResourceSlices are read at all: `facts.slices_up` is None where they are not."""
-        says = "no ResourceSlice and no CDI name says which GPU this claim's device is"
-        if self._facts.slices_up is None:
-            remedy = "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)"
-        elif self._facts.slices_up:
-            remedy = (
-                "is the DRA driver's pod on this node running, and does it publish its devices with the attribute uuid"
-                " (kubectl get resourceslices -o yaml)? After a restart of the kubelet that takes half a minute"
-            )
-        else:
-            remedy = "the source of ResourceSlices fails: mend that first (source resourceslices)"
-        return Advice(says, remedy)
-
 
 def is_unfollowed_claim(assignment: Assignment, facts: Facts) -> bool:
     """Whether an assignment is left out because of `--dra off` alone."""
     if assignment.claim is None or facts.follows_claims:
         return False
     return is_meant(assignment.resource, facts.resources, of_claim=True)
+
+
+def _claim_unresolved(assignment: Assignment, facts: Facts) -> Advice:
+    claim = assignment.claim
+    if facts.slices_up is None or claim is None:
+        return _NO_SLICES
+    if (claim.driver, claim.pool, claim.device) in facts.slice_devices:
+        return Advice(
+            f"the ResourceSlice of {assignment.device_id} gives it no attribute uuid",
+            f"samples know a GPU by its UUID: is there a newer driver {claim.driver}, or CDI names that hold it?",
+        )
+    if not facts.slices_up:
+        return Advice(
+            f"no ResourceSlice that is known names {assignment.device_id}, and the Kubernetes API tells of none now",
+            "mend that first: see what is said of the source resourceslices",
+        )
+    return Advice(
+        f"no ResourceSlice names {assignment.device_id} now: a kubelet that starts deletes those of its node, and the"
+        " driver publishes them again within a minute",
+        f"wait a minute; if it stays so, look at the pod of the driver {claim.driver} on this node",
+    )
 
 
 _CLAIMS_ARE_OFF = Advice(
@@ -123,6 +130,10 @@ _NO_INVENTORY = Advice(
 _INVENTORY_LACKS_IT = Advice(
     "the inventory does not name this MIG instance",
     "was the GPU cut anew since it was written? Bring --inventory.file up to date",
+)
+_NO_SLICES = Advice(
+    "no ResourceSlice and no CDI name says which GPU this claim's device is",
+    "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
 )
 _ADVICE = {
     Unmatched.UNKNOWN_ID: Advice(

@@ -5,7 +5,8 @@
 - `additive`: whether it adds up over the owners of a device, which is what `--sharing split` divides. By name, never by
   TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, and it is a rate.
 
-A name that is not here is copied, and is in no field. Names with a small first letter are the shell version's (1.x).
+A name that is not here is copied, and is in no field. Names with a small first letter are the shell version's (1.x),
+which dcgm-exporter still writes with its 1.x-compatibility-metrics.csv.
 """
 
 from collections.abc import Mapping
@@ -62,12 +63,14 @@ _PROF = {
     "FP64_UTIL_RATIO": Field("fp64_pipe_active"),
 }
 _DEV = {
-    "FB_TOTAL": Field("framebuffer_total"),  # MiB
-    "FB_CAPACITY_BYTES": Field("framebuffer_total", per=_PER_MIB),
+    "FB_TOTAL": Field("framebuffer_total", additive=_GAUGE),  # MiB
+    "FB_CAPACITY_BYTES": Field("framebuffer_total", per=_PER_MIB, additive=_GAUGE),
     "FB_USED": Field("framebuffer_used", additive=_GAUGE),  # MiB
     "FB_USED_BYTES": Field("framebuffer_used", per=_PER_MIB, additive=_GAUGE),
-    "FB_FREE": Field("framebuffer_free"),  # MiB
-    "FB_FREE_BYTES": Field("framebuffer_free", per=_PER_MIB),
+    "FB_FREE": Field("framebuffer_free", additive=_GAUGE),  # MiB
+    "FB_FREE_BYTES": Field("framebuffer_free", per=_PER_MIB, additive=_GAUGE),
+    "FB_RESERVED": Field(additive=_GAUGE),  # MiB
+    "FB_RESERVED_BYTES": Field(additive=_GAUGE),
     "PCIE_LINK_GEN": Field("pcie_link_gen"),
     "PCIE_LINK_WIDTH": Field("pcie_link_width"),
     "GPU_TEMP": Field("temperature"),  # °C
@@ -104,10 +107,11 @@ _SHELL = {
     "dcgm_power_usage": Field("power_usage", additive=_GAUGE),
     "dcgm_gpu_utilization": Field("gpu_utilization"),
     "dcgm_xid_errors": Field("xid_errors"),
-    "dcgm_fb_free": Field("framebuffer_free"),
+    "dcgm_fb_free": Field("framebuffer_free", additive=_GAUGE),
     "dcgm_fb_used": Field("framebuffer_used", additive=_GAUGE),
     "dcgm_power_violation": Field("power_violation"),
     "dcgm_thermal_violation": Field("thermal_violation"),
+    "dcgm_nvlink_bandwidth_total": Field(additive=_GAUGE),
     "dcgm_total_energy_consumption": Field(additive=_COUNTER),
 }
 FIELDS: Mapping[str, Field] = MappingProxyType(
@@ -115,6 +119,8 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
         **{f"DCGM_FI_PROF_{name}": known for name, known in _PROF.items()},
         **{f"DCGM_FI_DEV_{name}": known for name, known in _DEV.items()},
         **_SHELL,
+        # of the names of DCGM 4.9 there never was a shell version
+        **{f"dcgm_fi_prof_{name.lower()}": known for name, known in _PROF.items() if not name.endswith("_RATIO")},
     }
 )
 ADDITIVE: Mapping[str, Additive] = MappingProxyType(

@@ -12,7 +12,18 @@ from types import MappingProxyType
 
 from exporter.attribution.fields import ADDITIVE, Additive
 from exporter.attribution.sharing import CounterBook, split_gauge
-from exporter.model import AddedLabels, Claim, DeviceKey, Holder, Owner, Owners, Rows, ShareValues, Subject
+from exporter.model import (
+    NVIDIA_UUIDS,
+    AddedLabels,
+    Claim,
+    DeviceKey,
+    Holder,
+    Owner,
+    Owners,
+    Rows,
+    ShareValues,
+    Subject,
+)
 
 SHARED_LABEL = "gpu_shared"
 UID_LABEL = "pod_uid"
@@ -23,6 +34,9 @@ STANDARD_NAMES = ("pod", "namespace", "container")
 LEGACY_NAMES = ("pod_name", "pod_namespace", "container_name")
 HOST_LABELS = ("Hostname", "hostname")  # the second since dcgm-exporter 4.8.3
 COPY, SPLIT, DEVICE = "copy", "split", "device"
+
+
+_ANYBODYS = ("uuid", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +54,11 @@ class SampleLabels:
     def all(self) -> frozenset[str]:
         """Every label that may say something of a device."""
         return frozenset((*self.uuid, *self.index, *self.device, *self.instance, *self.profile, *self.model))
+
+    @property
+    def of_gpus(self) -> tuple[str, ...]:
+        """Those that samples of other things do not have: disks and volumes have a uuid, a device, or both."""
+        return tuple(name for name in (*self.uuid, *self.index, *self.device, *self.model) if name not in _ANYBODYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +96,9 @@ class LabelPolicy:
         uid = labels.get(UID_LABEL, "")
         has_owner = pod or namespace or container or uid
         says = self.sample_labels
+        uuid = first(says.uuid)
         return Subject(
-            uuid=first(says.uuid),
+            uuid=uuid,
             instance=first(says.instance),
             profile=first(says.profile),
             index=first(says.index),
@@ -91,6 +111,7 @@ class LabelPolicy:
             came_shared=bool(labels.get(SHARED_LABEL)),
             host=first(HOST_LABELS),
             exported=_exported(labels),
+            has_gpu_label=bool(uuid) and not uuid.startswith(NVIDIA_UUIDS) and bool(first(says.of_gpus)),
         )
 
     def _is_extra(self, name: str) -> bool:
@@ -166,46 +187,49 @@ class Attribution:
     def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool) -> Rows:
         key = subject.key
         holders = self._owners.of(key) if key.uuid else ()
+        is_counter = kind is Additive.COUNTER and not per_owner and bool(key.uuid)
         if subject.came_with and (
             not holders or self._policy.incoming_wins or (per_owner and (len(holders) > 1 or not subject.vgpu))
         ):
-            return Rows((self._incoming(subject, subject.came_with, holders),))
+            incoming = self._incoming(subject, subject.came_with, holders)
+            return self._counter((incoming,), (subject.came_with,)) if is_counter else Rows((incoming,))
         nobody = Rows(((*self._idle, *subject.came_extra),)) if subject.came_extra else self._nobody
         if per_owner and (not subject.vgpu or len(holders) > 1):
             # The rows beside this one carry the owners; this one is what nobody of them holds.
             return nobody
-        if kind is Additive.COUNTER and not per_owner:
-            divided = self._counter(key, holders)
-            if divided is not None:
-                return divided
+        labels = tuple(self._holder(holder, subject) for holder in holders)
+        if is_counter:
+            return self._counter(labels, tuple(holder.owner for holder in holders))
         if not holders:
             return nobody
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return Rows((self._idle,))
         gauge = kind is Additive.GAUGE and len(holders) > 1
-        return Rows(tuple(map(self._holder, holders)), _gauge_values(len(holders)) if gauge else None)
+        return Rows(labels, _gauge_values(len(holders)) if gauge else None)
 
-    def _counter(self, key: DeviceKey, holders: Sequence[Holder]) -> Rows | None:
-        """A counter's rows where it is divided: the owners' and the one without owner."""
-        is_shared = len(holders) > 1 or any(holder.shared for holder in holders)
+    def _counter(self, labels: tuple[AddedLabels, ...], owners: tuple[Owner, ...]) -> Rows:
+        """A counter's rows: the owners' and the one without owner, or that alone where there is no second page."""
         if not self._policy.divides_counters:
-            return Rows((self._idle,)) if is_shared else None
-        if is_shared:
-            self._book.note_shared(key)
-        if not self._book.is_divided(key):
-            self._book.note_sole(key, holders[0].owner if holders else None)
-            return None
-        owners = tuple(holder.owner for holder in holders)
+            return Rows((self._idle,))
 
         def values(series: bytes, value: bytes) -> list[bytes]:
-            return self._book.advance(key, series, owners, value)
+            return self._book.advance(series, owners, value)
 
-        return Rows((*map(self._holder, holders), self._idle), values)
+        def peek(series: bytes, value: bytes) -> list[bytes]:
+            return self._book.peek(series, owners, value)
 
-    def _holder(self, holder: Holder) -> AddedLabels:
+        return Rows((*labels, self._idle), values, peek)
+
+    def _holder(self, holder: Holder, subject: Subject) -> AddedLabels:
+        """The kubelet's word. What the page said beside it of the same pod stays, where nothing here says it."""
+        own = self._of_pods.get((holder.owner.namespace, holder.owner.pod), ()) + _claim_labels(holder.claim)
         labels = self._owner(holder.owner, shared=holder.shared)
-        extra = self._of_pods.get((holder.owner.namespace, holder.owner.pod), ())
-        return (*labels, *extra, *_claim_labels(holder.claim))
+        came_with = subject.came_with
+        if came_with is None or (came_with.namespace, came_with.pod) != (holder.owner.namespace, holder.owner.pod):
+            return (*labels, *own)
+        uid = ((UID_LABEL, subject.came_with_uid),) if subject.came_with_uid else ()
+        said = {name for name, _ in own}
+        return (*labels, *(label for label in (*uid, *subject.came_extra) if label[0] not in said), *own)
 
     def _owner(self, owner: Owner, *, shared: bool, uid: str = "") -> AddedLabels:
         values = (owner.pod, owner.namespace, owner.container)
@@ -236,11 +260,22 @@ def _claim_labels(claim: Claim | None) -> AddedLabels:
 
 
 def _already_per_owner(samples: Sequence[tuple[bytes, Subject]]) -> set[tuple[bytes, DeviceKey]]:
-    """The (family, device) pairs that come as several rows with different owners: each row is one owner's part."""
+    """The (family, device) pairs that come as several rows with different owners: each row is one owner's part.
+
+    A row without owner beside one with an owner is another upstream's word on the same GPU, unless the one is a virtual
+    GPU: then it is the device's own.
+    """
     if not any(subject.came_with for _, subject in samples):
         return set()
-    owners: dict[tuple[bytes, DeviceKey], set[tuple[Owner | None, str]]] = {}
+    first: dict[tuple[bytes, DeviceKey], Subject] = {}
+    per_owner: set[tuple[bytes, DeviceKey]] = set()
     for name, subject in samples:
-        if subject.key.uuid:
-            owners.setdefault((name, subject.key), set()).add((subject.came_with, subject.came_with_uid))
-    return {family_and_device for family_and_device, found in owners.items() if len(found) > 1}
+        if subject.came_with and subject.key.uuid:
+            one = first.setdefault((name, subject.key), subject)
+            if subject.vgpu or subject.came_with != one.came_with or _differ(subject.came_with_uid, one.came_with_uid):
+                per_owner.add((name, subject.key))
+    return per_owner
+
+
+def _differ(uid: str, other: str) -> bool:
+    return bool(uid and other) and uid != other

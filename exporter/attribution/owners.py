@@ -62,19 +62,6 @@ def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> 
     return (of_claim and resource in DRA_DRIVERS) or any(fnmatchcase(resource, glob) for glob in globs)
 
 
-def select(
-    assignments: Iterable[Assignment], resources: Sequence[str], *, claims: bool = True
-) -> tuple[frozenset[Assignment], tuple[Assignment, ...]]:
-    """The assignments of resources that are meant, and the others in stable order; no claim without `claims`."""
-    wanted: set[Assignment] = set()
-    outside: set[Assignment] = set()
-    for found in assignments:
-        of_claim = found.claim is not None
-        meant = (claims or not of_claim) and is_meant(found.resource, resources, of_claim=of_claim)
-        (wanted if meant else outside).add(found)
-    return frozenset(wanted), tuple(sorted(outside, key=lambda found: found.order))
-
-
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
     """What an assignment refers to, as far as its own words say."""
     if assignment.claim is not None:
@@ -102,7 +89,7 @@ def build_owners(
     subjects: Mapping[Subject, int] = MappingProxyType({}),
     knowledge: Knowledge | None = None,
 ) -> Owners:
-    """Who holds which device. Several shares of one device in one container are one holder.
+    """Who holds which device. Several shares of one device in one container are one holder; several holders share it.
 
     Args:
         assignments: what the kubelet handed out.
@@ -112,27 +99,31 @@ def build_owners(
     knowledge = knowledge or Knowledge()
     refs = {found: read_assignment(found, knowledge) for found in sorted(assignments, key=lambda found: found.order)}
     seen = SeenDevices(subjects, knowledge.inventory, [ref for ref in refs.values() if ref])
-    keys = {found: seen.key_of(ref) if ref else None for found, ref in refs.items()}
+    placed = {
+        found: (ref, key) for found, ref in refs.items() if ref is not None and (key := seen.key_of(ref)) is not None
+    }
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
-    for assignment, key in keys.items():
-        ref = refs[assignment]
-        if key is not None and ref is not None:
-            of_key = holders.setdefault(key, {})
-            before = of_key.get(assignment.owner)
-            of_key[assignment.owner] = Holder(
-                owner=assignment.owner,
-                resource=assignment.resource,
-                shared=ref.shared or (before is not None and before.shared),
-                claim=assignment.claim,
-            )
+    for assignment, (ref, key) in placed.items():
+        of_key = holders.setdefault(key, {})
+        before = of_key.get(assignment.owner)
+        of_key[assignment.owner] = Holder(
+            owner=assignment.owner,
+            resource=assignment.resource,
+            shared=ref.shared or (before is not None and before.shared),
+            claim=assignment.claim,
+        )
+    for key, of_key in holders.items():
+        if len(of_key) > 1:
+            # two pods on one claim were given no shares, and share the device all the same
+            holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
     samples = _SamplesByKey(subjects, holders)
-    other_node = not _is_named_here(subjects, knowledge.node) and _is_of_another_node(refs, keys, seen)
+    other_node = not _is_named_here(subjects, knowledge.node) and _is_of_another_node(placed.values(), seen)
     matches = []
-    for assignment, ref in refs.items():
-        key = keys[assignment]
-        count = samples.of(key)
-        reason = "" if count else _why(assignment, ref, key, other_node=other_node)
-        matches.append(Match(assignment=assignment, ref=ref, key=key, samples=count, reason=reason))
+    for assignment, found_ref in refs.items():
+        found_key = placed[assignment][1] if assignment in placed else None
+        count = samples.of(found_key)
+        reason = "" if count else _why(assignment, found_ref, found_key, other_node=other_node)
+        matches.append(Match(assignment=assignment, ref=found_ref, key=found_key, samples=count, reason=reason))
     return Owners(
         holders=MappingProxyType(
             {key: tuple(sorted(found.values(), key=lambda holder: holder.owner)) for key, found in holders.items()}
@@ -162,16 +153,14 @@ def _is_named_here(subjects: Iterable[Subject], node: str) -> bool:
     return any(subject.uuid and subject.host and subject.host == node for subject in subjects)
 
 
-def _is_of_another_node(
-    refs: Mapping[Assignment, DeviceRef | None], keys: Mapping[Assignment, DeviceKey | None], seen: SeenDevices
-) -> bool:
+def _is_of_another_node(placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: SeenDevices) -> bool:
     """Whether the pages' GPUs are surely not this kubelet's: both name some by UUID, and none is in both."""
     if not seen.uuids:
         return False
     handed_out = False
-    for assignment, ref in refs.items():
-        key = keys[assignment]
-        if ref is None or key is None or not (ref.uuid or ref.mig):
+    for ref, key in placed:
+        # every node has a GPU 0
+        if not (ref.uuid or ref.mig):
             continue
         if key.uuid in seen.uuids:
             return False

@@ -35,6 +35,8 @@ class SeenDevices:
         self._names = {subject.device for subject in subjects if subject.device}
         self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
         self._by_index = _index((subject.index, subject.uuid) for subject in subjects)
+        # of pages whose samples have no UUID: a GPU goes by its name, or else by its number
+        self._names_by_index = _index((subject.index, subject.key.uuid) for subject in subjects if not subject.uuid)
         self._by_inventory = _index((gpu.index, gpu.uuid) for gpu in inventory.gpus)
         self._mig = {
             mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig
@@ -88,7 +90,10 @@ class SeenDevices:
         # by its name where samples carry names: the number of a name is not always the index
         if ref.device and self._names:
             return self._by_device.get(ref.device, set())
-        return self._by_index.get(ref.index) or self._by_inventory.get(ref.index) or set()
+        for known in (self._by_index, self._names_by_index, self._by_inventory):
+            if ref.index in known:
+                return known[ref.index]
+        return set()
 
 
 def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

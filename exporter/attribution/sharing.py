@@ -2,23 +2,23 @@
 
 A gauge is divided as it stands. A counter is divided by its increases, since owners come and go while it only grows:
 
-- an owner's row starts at 0 when it first holds the device, and takes its part of every increase after that;
-- a row without owner is always there; it starts at the device's value and takes what nobody held the device for;
+- every row starts at 0: an owner's when it first holds the device, and the row without owner, which is always there;
+- each takes its part of every increase after that, the row without owner what nobody held the device for;
 - no row ever falls, and what the rows grew by is what the device grew by.
 
-An increase belongs to those who held the device at both ends of it: a row that was not there before cannot show that
-it grew. A row that comes back goes on where it was. Values that are no amounts (not-supported values, NaN, Inf) are
-copied.
+So a restart of the exporter is to increase() what any counter's restart is: nothing was consumed by it. An increase
+belongs to those who held the device at both ends of it: a row that was not there before cannot show that it grew. A row
+that comes back goes on where it was. Values that are no amounts (not-supported values, NaN, Inf) are copied.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_DOWN, Context, Decimal
 from math import isfinite
 from typing import Any
 
-from exporter.model import DeviceKey, Owner
+from exporter.model import Owner, Page
 
 # Exact, whatever the number of digits: nothing here may be rounded.
 _EXACT = Context(prec=min(MAX_PREC, 20_000), rounding=ROUND_DOWN, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -32,12 +32,18 @@ _BLANK_INT64_AS_DOUBLE = 2.0**63
 _MOST_ROWS = 16
 # 16 GPUs of 7 instances with 10 such fields are 1,120. A device that is gone is forgotten after this many others.
 MOST_SERIES = 2_048
+# Sources whose last read is remembered: a node has one or two, --dcgm.selector finds at most 64.
+_MOST_SOURCES = 256
 
 
 def is_amount(text: bytes) -> bool:
     """Whether a sample's value is a number that can be divided."""
     number = float(text)
     if not isfinite(number) or number == _BLANK_INT64_AS_DOUBLE or len(text) > _LONGEST:
+        return False
+    # float() makes 0 of 1e-99999: a number that nobody means, and whose parts would take as many digits to write
+    _, e, exponent = text.lower().partition(b"e")
+    if e and abs(int(exponent)) > _LONGEST:
         return False
     return not any(low <= number <= high for low, high in _BLANK_RANGES)
 
@@ -54,9 +60,8 @@ def _decimal(text: bytes) -> Decimal:
 
 
 def _exponent(number: Decimal) -> int:
-    exponent = number.as_tuple().exponent
     # 4.3e+09 is a whole number that Go printed shortly: its unit is 1
-    return min(exponent, 0) if isinstance(exponent, int) else 0
+    return min(int(number.as_tuple().exponent), 0)
 
 
 def _divide(number: Decimal, parts: int) -> list[Decimal]:
@@ -71,72 +76,89 @@ def _divide(number: Decimal, parts: int) -> list[Decimal]:
 
 
 def _text(number: Decimal) -> bytes:
-    if abs(number.adjusted()) > _LONGEST:
-        return str(number).encode()
     return f"{number:f}".encode()
 
 
 @dataclass(slots=True)
 class _Rows:
-    """One counter of one device: its last value and its rows'. The key None is the row without owner."""
+    """One counter of one device: what it stands at, whose reads that is of, and its rows.
+
+    The row without owner is None's. `read` is the number of the read that it was last moved by.
+    """
 
     device: Decimal
-    rows: "OrderedDict[Owner | None, Decimal]" = field(default_factory=OrderedDict)
+    sources: frozenset[str]
+    rows: "OrderedDict[Owner | None, Decimal]"
     present: frozenset[Owner] = frozenset()
+    read: int = 0
+
+    def grow_to(self, now: Decimal, sources: frozenset[str]) -> Decimal:
+        """What the counter grew by, now that it stands at another value by the word of these sources."""
+        if now < self.device:
+            # Of two upstreams that export one GPU, one reads it a little later than the other: what another one says
+            # counts once it is past what was known. A fall by half is more than that.
+            if sources != self.sources and 2 * now >= self.device:
+                return Decimal(0)
+            # the device has started again from 0, as increase() sees it too
+            grown = max(now, Decimal(0))
+        else:
+            grown = _EXACT.subtract(now, self.device)
+        self.device, self.sources = now, sources
+        return grown
 
 
 class CounterBook:
     """What every divided counter and its rows stand at.
 
-    It advances with every page that is read, whoever asked for it: the same page again changes nothing. `note_sole`
-    and `is_divided` say which devices' counters are divided: those that were ever shared.
+    It advances with what upstreams are read for the first time, whoever asked for it. The same page again changes
+    nothing, nor does one that was read before another that is already in the book: a scrape that waited long joins such
+    a page.
     """
 
     def __init__(self) -> None:
         self._series: OrderedDict[bytes, _Rows] = OrderedDict()
-        self._divided: OrderedDict[DeviceKey, None] = OrderedDict()
-        self._sole: OrderedDict[DeviceKey, Owner] = OrderedDict()
+        self._read_at: OrderedDict[str, float] = OrderedDict()
+        self._sources: frozenset[str] = frozenset()
+        self._read = 0
+        self._is_older = False
 
     @property
     def series(self) -> int:
         """How many divided counters are remembered; at most MOST_SERIES."""
         return len(self._series)
 
-    def is_divided(self, device: DeviceKey) -> bool:
-        """Whether a device's counters go by increments: from its first share on, for good."""
-        return device in self._divided
+    def turn_to(self, pages: Sequence[Page]) -> None:
+        """The values that come from here on are those of these pages, joined."""
+        self._is_older = any(page.moment < self._read_at.get(page.source, page.moment) for page in pages)
+        sources = frozenset(page.source for page in pages)
+        if self._is_older or (
+            sources == self._sources and all(page.moment == self._read_at.get(page.source) for page in pages)
+        ):
+            return
+        for page in pages:
+            self._read_at[page.source] = page.moment
+            self._read_at.move_to_end(page.source)
+        _limit(self._read_at, _MOST_SOURCES)
+        self._sources = sources
+        self._read += 1
 
-    def note_shared(self, device: DeviceKey) -> None:
-        """A device has a share's owner, or several owners."""
-        self._divided[device] = None
-        self._divided.move_to_end(device)
-        _limit(self._divided, MOST_SERIES)
-
-    def note_sole(self, device: DeviceKey, owner: Owner | None) -> None:
-        """Whose row shows a device's whole counter while it is not divided: it must not fall if that begins."""
-        self._sole.pop(device, None)
-        if owner is not None:
-            self._sole[device] = owner
-            _limit(self._sole, MOST_SERIES)
-
-    def advance(self, device: DeviceKey, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
+    def advance(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
         """The rows' values at a read: one for each of `owners`, in that order, then the one without owner.
 
         `series` is the identity of the counter's series, the owners aside.
         """
-        if not is_amount(value):
-            return [value] * (len(owners) + 1)
-        now = _decimal(value)
+        if self._is_older or not is_amount(value):
+            return self.peek(series, owners, value)
         state = self._series.get(series)
+        now = _decimal(value)
         if state is None:
-            state = self._series[series] = _Rows(device=now, rows=OrderedDict({None: now}))
-            sole = self._sole.get(device)
-            if sole is not None:
-                state.rows[sole] = now
+            rows = OrderedDict[Owner | None, Decimal]({None: Decimal(0)})
+            state = self._series[series] = _Rows(device=now, sources=self._sources, rows=rows, read=self._read)
             _limit(self._series, MOST_SERIES)
         self._series.move_to_end(series)
-        # a device whose counter fell has started again from 0, as increase() sees it too
-        grown = _EXACT.subtract(now, state.device) if now >= state.device else max(now, Decimal(0))
+        # of several upstreams' rows of one series the first counts
+        grown = state.grow_to(now, self._sources) if state.read != self._read else Decimal(0)
+        state.read = self._read
         if grown:  # not even 0.000 is added otherwise: the same page again has the same text again
             stayed: list[Owner | None] = [owner for owner in owners if owner in state.present] or [None]
             for owner, part in zip(stayed, _divide(grown, len(stayed)), strict=True):
@@ -146,8 +168,16 @@ class CounterBook:
             state.rows.move_to_end(owner)
         state.rows.move_to_end(None)
         _limit(state.rows, max(_MOST_ROWS, len(owners) + 1))
-        state.device, state.present = now, frozenset(owners)
+        state.present = frozenset(owners)
         return [_text(state.rows[owner]) for owner in (*owners, None)]
+
+    def peek(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
+        """What the rows stand at, in the same order; nothing moves, and what is no amount is copied here, too."""
+        if not is_amount(value):
+            return [value] * (len(owners) + 1)
+        state = self._series.get(series)
+        known = state.rows if state is not None else {}
+        return [_text(known.get(owner, Decimal(0))) for owner in (*owners, None)]
 
 
 def _limit(entries: "OrderedDict[Any, Any]", most: int) -> None:

@@ -132,8 +132,8 @@ class Layout:
                 for labels in rows.labels:
                     yield Cell(series.name, series.subject, labels, value)
             else:
-                # the same page again, so divided counters stay where they are
-                for labels, text in zip(rows.labels, rows.values(series.identity, value), strict=True):
+                share = rows.peek or rows.values
+                for labels, text in zip(rows.labels, share(series.identity, value), strict=True):
                     yield Cell(series.name, series.subject, labels, text)
 
 

@@ -4,7 +4,7 @@ Such a block is not taken apart. It is cut at its braces (cuts.py), and what goe
 `,pod="…",namespace="…",container="…"}` where the braces were. Of a series no text is kept but its tail.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -21,12 +21,13 @@ _LABELS_END = b'"} '
 class Owned:
     """The rows of one state of owners: for each sample, and as the text that closes its labels.
 
-    `added_size` is by how many bytes all of them are longer than braces.
+    `rows` are listed when they are asked for: a page of text needs the texts alone. `added_size` is by how many bytes
+    all of these are longer than braces.
     """
 
     cuts: Cuts
     series: Sequence[Series]
-    rows: Sequence[Rows]
+    rows: Callable[[], Iterable[Rows]]
     closings: Sequence[bytes]
     added_size: int
     apart: dict[int, Sequence[tuple[int, Series, AddedLabels]]]
@@ -40,7 +41,7 @@ class Owned:
         if entries is None:
             entries = self.apart[id(families)] = [
                 (slot, series, rows.labels[0])
-                for slot, (series, rows) in enumerate(zip(self.series, self.rows, strict=True))
+                for slot, (series, rows) in enumerate(zip(self.series, self.rows(), strict=True))
                 if series.name in families
             ]
         values = (self.cuts.values(body) or ()) if entries else ()
@@ -108,12 +109,15 @@ class PlainBlock:
 
     def own(self, rows: Sequence[Rows], closings: Sequence[bytes]) -> Owned:
         """The block for these rows, one a sample, and the texts that close them."""
-        return Owned(self.cuts, self.series, rows, closings, sum(map(len, closings)) - len(closings), {})
+        added_size = sum(map(len, closings)) - len(closings)
+        return Owned(self.cuts, self.series, lambda: rows, closings, added_size, {})
 
     def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
         """The same where rows and texts follow from the samples' subjects, by their own ids."""
         ids = self._subject_ids
-        return self.own(tuple(map(rows_of.__getitem__, ids)), tuple(map(closing_of.__getitem__, ids)))
+        added_size = sum(count * (len(closing_of[id(subject)]) - 1) for subject, count in self.subjects)
+        closings = tuple(map(closing_of.__getitem__, ids))
+        return Owned(self.cuts, self.series, lambda: map(rows_of.__getitem__, ids), closings, added_size, {})
 
 
 def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:

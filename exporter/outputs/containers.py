@@ -1,21 +1,24 @@
 """/container/metrics: JSON, one object for each device (a GPU or a MIG instance) and container that holds it.
 
-Made from the rows of the joined page, so that both say the same: `--sharing` decides how many rows a shared device has,
-and with what values. A value becomes a number here and nowhere else.
+Its rows are the node's devices and their owners, by the kubelet, the inventory and the samples, whatever the families;
+their fields are filled with the rows of the joined page. So both say the same: `--sharing` decides how many rows a
+shared device has, and with what values. A value becomes a number here and nowhere else.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 from exporter.attribution.fields import FIELDS, Field
-from exporter.attribution.labels import SHARED_LABEL
+from exporter.attribution.labels import POD_LABEL_PREFIX, SHARED_LABEL, UID_LABEL
 from exporter.attribution.sharing import is_amount
-from exporter.model import AddedLabels, DeviceKey, Owner, Snapshot, Subject
-from exporter.outputs.devices import seen_devices
+from exporter.model import NVIDIA_UUIDS, AddedLabels, Cell, DeviceKey, Owner, Snapshot, Subject
+from exporter.outputs.devices import known_devices
 from exporter.outputs.families import why_not
 
 # Query parameter → the field that it is compared with.
@@ -58,6 +61,8 @@ METRICS = (
 )
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FAMILIES = {name.encode(): known for name, known in FIELDS.items() if known.json}
+_MIG = NVIDIA_UUIDS[1]
+_OWNER = itemgetter(0)
 _NOBODY = Owner(namespace="", pod="", container="")
 # JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
 _EXACT = 2**53
@@ -69,6 +74,8 @@ Row = dict[str, Any]
 def number(text: bytes, field: Field) -> int | float | None:
     """A sample's value in its field's unit; None for NaN, infinities and DCGM's values for "not supported"."""
     value = float(text)
+    if not value:
+        return 0  # also what is too small for a double, or 0e99999999999999999999, which decimals cannot hold
     # DCGM's "not supported" are larger than this; NaN is not in between either
     if not -_USUAL < value < _USUAL and not is_amount(text):
         return None
@@ -80,44 +87,101 @@ def number(text: bytes, field: Field) -> int | float | None:
     return int(value) if value.is_integer() and -_EXACT < value < _EXACT else value
 
 
+@dataclass(slots=True)
+class _Held:
+    """A device in one container: its metrics, and what is known of the pod beside its names."""
+
+    shared: bool = False
+    of_pod: Row = field(default_factory=dict)
+    metrics: dict[str, int | float | None] = field(default_factory=dict)
+
+
+_Holders = dict[Owner, _Held]
+
+
 def rows(snapshot: Snapshot) -> list[Row]:
     """The objects, in stable order: by GPU, MIG instance, namespace, pod and container."""
     if snapshot.joined is None:
         return []
-    devices = {device.key: device for device in seen_devices(snapshot)}
+    devices = {device.key: device for device in known_devices(snapshot)}
     parents = {key.uuid for key in devices if key.instance}
-    values: dict[DeviceKey, dict[tuple[Owner, bool], dict[str, int | float | None]]] = {key: {} for key in devices}
-    # by the objects themselves: all rows of a device and owner share them
-    rows_of: dict[tuple[int, int], dict[str, int | float | None]] = {}
-    for family, subject, labels, value in snapshot.joined.cells(_FAMILIES):
-        metrics = rows_of.get((id(subject), id(labels)))
-        if metrics is None:
-            held_by = _owner(labels, subject, snapshot.facts.label_names)
-            # what is no device has a row too, and nobody looks at it
-            metrics = values.get(subject.key, {}).setdefault(held_by, {})
-            rows_of[id(subject), id(labels)] = metrics
-        field = _FAMILIES[family]
-        # of two names of one measurement, and of two rows that are alike, the first that says something
-        if metrics.get(field.json) is None:
-            metrics[field.json] = number(value, field)
+    held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
+    filled = _fill(held, snapshot.joined.cells(_FAMILIES), snapshot.facts.label_names)
+    _hold_the_rest(held, filled, devices, snapshot)
     read_at = _rfc3339(snapshot.read_at_seconds)
     found = []
     for key, device in devices.items():
-        of_device = values[key]
-        held = {held_by: metrics for held_by, metrics in of_device.items() if held_by[0] != _NOBODY}
-        # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
-        for (owner, shared), metrics in sorted((held or of_device or {(_NOBODY, False): {}}).items()):
+        identity = _identity(snapshot, device, parents)
+        of_device = held[key]
+        if len(of_device) > 1:
+            # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
+            of_device.pop(_NOBODY, None)
+        for owner, row in sorted(of_device.items(), key=_OWNER):
             found.append(
                 {
-                    **_identity(snapshot, device, parents),
+                    **identity,
                     **_of(owner, snapshot),
-                    "gpu_shared": shared,
+                    **row.of_pod,
+                    "gpu_shared": row.shared,
                     **_UNKNOWN,
-                    **metrics,
+                    **row.metrics,
                     "timestamp": read_at,
                 }
             )
     return found
+
+
+def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell], names: Sequence[str]) -> set[int]:
+    """Put the rows of the joined page and their values into place; the subjects that there were, by their own ids."""
+    # by the objects themselves: all rows of a device and owner share them
+    metrics_of: dict[tuple[int, int], dict[str, int | float | None]] = {}
+    for family, subject, labels, value in cells:
+        metrics = metrics_of.get((id(subject), id(labels)))
+        if metrics is None:
+            # what is no device has a row too, and nobody looks at it
+            metrics = _hold(held.get(subject.key, {}), labels, subject, names).metrics
+            metrics_of[id(subject), id(labels)] = metrics
+        known = _FAMILIES[family]
+        # of two names of one measurement, and of two rows that are alike, the first that says something
+        if metrics.get(known.json) is None:
+            metrics[known.json] = number(value, known)
+    return {subject for subject, _ in metrics_of}
+
+
+def _hold_the_rest(
+    held: Mapping[DeviceKey, _Holders], filled: Container[int], devices: Mapping[DeviceKey, Subject], snapshot: Snapshot
+) -> None:
+    """The owners of devices without a sample of these families, or without any: those that their samples would gain."""
+    seen = snapshot.joined.subjects if snapshot.joined else {}
+    rest = [subject for subject in seen if id(subject) not in filled and subject.key in devices]
+    sampled = {subject.key for subject in seen}
+    rest += [device for key, device in devices.items() if key not in sampled]
+    attributed = snapshot.attribute([(b"", subject) for subject in rest]) if rest else ()
+    for subject, found in zip(rest, attributed, strict=True):
+        for labels in found.labels:
+            _hold(held[subject.key], labels, subject, snapshot.facts.label_names)
+
+
+def _hold(holders: _Holders, labels: AddedLabels, subject: Subject, names: Sequence[str]) -> _Held:
+    """The row of these labels, which is made if there is none yet."""
+    gained = dict(labels)
+    pod, namespace, container = (gained.get(name, "") for name in names)
+    owner = Owner(namespace=namespace, pod=pod, container=container)
+    if owner == _NOBODY and subject.exported:
+        owner = subject.exported
+    row = holders.get(owner)
+    if row is None:
+        row = holders[owner] = _Held()
+    if len(labels) > len(names):
+        row.shared = row.shared or SHARED_LABEL in gained
+        row.of_pod = row.of_pod or _of_pod(gained)
+    return row
+
+
+def _of_pod(gained: Mapping[str, str]) -> Row:
+    found: Row = {"pod_uid": gained[UID_LABEL]} if UID_LABEL in gained else {}
+    labels = {name: value for name, value in gained.items() if name.startswith(POD_LABEL_PREFIX)}
+    return {**found, "pod_labels": labels} if labels else found
 
 
 def render(snapshot: Snapshot, filters: Mapping[str, str]) -> bytes | None:
@@ -150,16 +214,6 @@ def wrong_query(given: Iterable[tuple[str, str]]) -> str:
     return ""
 
 
-def _owner(labels: AddedLabels, subject: Subject, names: Sequence[str]) -> tuple[Owner, bool]:
-    """Whose row it is, and whether it is of a share."""
-    gained = dict(labels)
-    pod, namespace, container = (gained.get(name, "") for name in names)
-    owner = Owner(namespace=namespace, pod=pod, container=container)
-    if owner == _NOBODY and subject.exported:
-        owner = subject.exported
-    return owner, bool(gained.get(SHARED_LABEL))
-
-
 def _identity(snapshot: Snapshot, device: Subject, parents: set[str]) -> Row:
     named = snapshot.facts.node_is_named or not device.host
     found = {
@@ -169,10 +223,13 @@ def _identity(snapshot: Snapshot, device: Subject, parents: set[str]) -> Row:
         "device_id": device.index,
         "device_uuid": device.uuid,
     }
-    if device.instance:
+    if device.instance or device.uuid.startswith(_MIG):
         if device.profile:
             found["mig_profile"] = device.profile
-        return {**found, "mig_instance_id": device.instance, "entity": "mig"}
+        # an instance whose id nothing resolves has no number
+        if device.instance:
+            found["mig_instance_id"] = device.instance
+        return {**found, "entity": "mig"}
     return {**found, "entity": "mig-parent" if device.key.uuid in parents else "gpu"}
 
 

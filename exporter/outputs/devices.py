@@ -3,40 +3,78 @@
 from dataclasses import replace
 
 from exporter.attribution.explain import Explainer
-from exporter.model import DeviceKey, DeviceRef, Snapshot, Subject
+from exporter.model import DeviceKey, DeviceRef, Inventory, Snapshot, Subject
 
 _MAX_INDEX_DIGITS = 9
 
 
 def seen_devices(snapshot: Snapshot) -> list[Subject]:
     """Every device that samples speak of, by GPU index, then by MIG instance."""
-    found: dict[DeviceKey, Subject] = {}
-    for subject in snapshot.joined.subjects if snapshot.joined else ():
-        # what has no UUID is a device only if a container holds it: other things have names and numbers too
-        if subject.uuid or subject.key in snapshot.owners.holders:
-            known = found.setdefault(subject.key, subject)
-            # NvLink rows know less of their GPU than others do
-            found[subject.key] = replace(
-                known,
-                index=known.index or subject.index,
-                device=known.device or subject.device,
-                model=known.model or subject.model,
-                profile=known.profile or subject.profile,
-                host=known.host or subject.host,
-            )
-    return sorted(found.values(), key=_order)
+    return sorted(_seen(snapshot).values(), key=_order)
 
 
 def all_devices(snapshot: Snapshot) -> list[Subject]:
     """The same, and those that only the kubelet names, with what it alone knows."""
-    seen = seen_devices(snapshot)
-    known = {subject.key for subject in seen}
-    unseen = {
-        match.key: _from_id(match.key, match.ref)
-        for match in snapshot.owners.matches
-        if match.key is not None and match.ref is not None and match.key not in known
-    }
-    return sorted((*seen, *unseen.values()), key=_order)
+    return sorted(_seen_or_held(snapshot).values(), key=_order)
+
+
+def known_devices(snapshot: Snapshot) -> list[Subject]:
+    """The same, and those that only the inventory names."""
+    found = _seen_or_held(snapshot)
+    if snapshot.inventory.gpus:
+        _add_inventory(found, snapshot.inventory)
+    return sorted(found.values(), key=_order)
+
+
+def _seen(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
+    found: dict[DeviceKey, Subject] = {}
+    for subject in snapshot.joined.subjects if snapshot.joined else ():
+        key = subject.key
+        # other things have names, numbers and UUIDs too: what does not say that it is a GPU is one if somebody holds it
+        if subject.is_device or key in snapshot.owners.holders:
+            # NvLink rows know less of their GPU than others do
+            found[key] = _merged(found.get(key), subject)
+    return found
+
+
+def _seen_or_held(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
+    found = _seen(snapshot)
+    for match in snapshot.owners.matches:
+        if match.key is not None and match.ref is not None and match.key not in found:
+            found[match.key] = _from_id(match.key, match.ref)
+    return found
+
+
+def _add_inventory(found: dict[DeviceKey, Subject], inventory: Inventory) -> None:
+    uuids = {subject.uuid for subject in found.values()}
+    # a GPU whose samples have no UUID goes by its name
+    numbers = {subject.index for subject in found.values() if subject.index and not subject.uuid}
+    for gpu in inventory.gpus:
+        if gpu.index in numbers:
+            continue
+        bare = gpu.uuid.removeprefix("GPU-")
+        uuid = bare if bare in uuids else gpu.uuid
+        # an instance whose samples carry its own UUID goes by that
+        instances = (mig for mig in gpu.mig if mig.uuid not in uuids)
+        for subject in (
+            Subject(uuid=uuid, index=gpu.index),
+            *(Subject(uuid=uuid, index=gpu.index, instance=mig.instance_id, profile=mig.profile) for mig in instances),
+        ):
+            found[subject.key] = _merged(found.get(subject.key), subject)
+
+
+def _merged(known: Subject | None, other: Subject) -> Subject:
+    """What both say of one device."""
+    if known is None:
+        return other
+    return replace(
+        known,
+        index=known.index or other.index,
+        device=known.device or other.device,
+        model=known.model or other.model,
+        profile=known.profile or other.profile,
+        host=known.host or other.host,
+    )
 
 
 def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:

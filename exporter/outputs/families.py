@@ -49,12 +49,13 @@ def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool
 
 
 def complaints(snapshot: Snapshot) -> bytes:
-    """Comments that say why a source is down: its reason is for people, and no label could hold it."""
-    return b"".join(
-        f"# {name} failed ({state.reason}): {' '.join(state.message.split())}\n".encode("utf-8", "replace")
+    """Comments that say why a source is down, or what is odd about its answers: for people; no label could hold it."""
+    lines = (
+        f"# {name} {'answers, but' if state.up else 'failed'} ({state.reason}): {' '.join(state.message.split())}\n"
         for name, state in snapshot.health.items()
-        if state.up is False
+        if state.up is False or state.message
     )
+    return "".join(lines).encode("utf-8", "replace")
 
 
 def why_not(snapshot: Snapshot) -> str:

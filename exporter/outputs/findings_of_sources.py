@@ -38,6 +38,13 @@ def of_kubelet(snapshot: Snapshot, place: SocketPlace) -> Iterator[Finding]:
     version = snapshot.facts.kubelet_version
     handed_out = len(snapshot.owners.matches)
     yield Finding(level=Level.OK, about=KUBELET, says=f"answers ({version}); {handed_out} device ids are handed out")
+    if health.message:
+        yield Finding(
+            level=Level.WARNING,
+            about=KUBELET,
+            says=health.message,
+            remedy="can the node reach the API server? The kubelet's log on the node says so; it asks again by itself",
+        )
     if version == "v1alpha1":
         yield Finding(
             level=Level.WARNING,

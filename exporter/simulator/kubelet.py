@@ -1,4 +1,4 @@
-"""A kubelet on a real unix socket that can restart, stall and lie, as the recorded one did.
+"""A kubelet on a real unix socket that can restart, stall and lie, as the recorded ones did (1.20.2 and 1.36.2).
 
 The socket is bound beside its path and renamed into place: grpc.aio's `stop` removes the file it bound, a real kubelet
 leaves its socket behind, and so does this one.
@@ -21,9 +21,14 @@ from exporter.simulator.world import Container, Pod
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
-    """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology."""
+def list_response(pods: Sequence[Pod], version: str = "v1", order: random.Random | None = None) -> bytes:
+    """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology.
+
+    Regular init containers are left out; the containers after them are listed with their devices before they start.
+    `order` puts pods and the devices of each container in an order of this answer's own.
+    """
     messages = v1 if version == "v1" else v1alpha1
+    shuffled = order.sample if order else lambda found, _: list(found)
     body: bytes = messages.ListPodResourcesResponse(
         pod_resources=[
             messages.PodResources(
@@ -34,14 +39,14 @@ def list_response(pods: Sequence[Pod], version: str = "v1") -> bytes:
                         name=container.name,
                         devices=[
                             messages.ContainerDevices(resource_name=resource, device_ids=[device_id])
-                            for resource, device_id in container.devices
+                            for resource, device_id in shuffled(container.devices, len(container.devices))
                         ],
                         **({"dynamic_resources": _dynamic(container)} if version == "v1" else {}),
                     )
                     for container in pod.containers
                 ],
             )
-            for pod in pods
+            for pod in shuffled(pods, len(pods))
         ]
     ).SerializeToString()
     return body
@@ -66,13 +71,24 @@ def _dynamic(container: Container) -> list[v1.DynamicResource]:
     ]
 
 
+# how long List of a starting kubelet was empty, and how long it then named a part, in 2 of 12 starts
+_EMPTY_SECONDS = (0.4, 2.0)
+_PARTIAL_SECONDS = (0.03, 0.06)
+_PARTIAL_STARTS = 2 / 12
+
+
 class SimulatedKubelet:
-    """Answers List of v1 and v1alpha1. `calls` counts what came in."""
+    """Answers List of v1 and v1alpha1. `calls` counts what came in.
+
+    `api_away` says that the API server cannot be reached: a kubelet that starts meanwhile lists no pod until it can,
+    static ones aside (which belong to the node).
+    """
 
     def __init__(
         self, socket: Path, pods: Callable[[], Sequence[Pod]], *, versions: Sequence[str] = ("v1", "v1alpha1")
     ) -> None:
         self.calls = 0
+        self.api_away = False
         self.failure: tuple[grpc.StatusCode, str] | None = None
         self.raw_answer: bytes | None = None
         self.gone: frozenset[str] = frozenset()  # versions that are no longer served
@@ -83,12 +99,21 @@ class SimulatedKubelet:
         self._answering = asyncio.Event()
         self._answering.set()
         self._random = random.Random(1)
+        self._heard_of_pods = False
+        self._rejected: frozenset[str] = frozenset()
         self._empty_until = self._partial_until = 0.0
 
-    async def start(self, *, empty_seconds: float = 0.0, partial_seconds: float = 0.0) -> None:
-        """Serve. For `empty_seconds` List names no pod, then for `partial_seconds` three quarters of them."""
+    async def start(self, *, empty_seconds: float = 0.0, partial_seconds: float = 0.0, plugin: bool = True) -> None:
+        """Serve. For `empty_seconds` List names no pod, then for `partial_seconds` three quarters of them.
+
+        Without the device `plugin`, pods that still need a device of it (an init container has one, or a container that
+        has one does not run) are rejected, and listed no more, also by later incarnations.
+        """
+        self._heard_of_pods = False
         self._empty_until = time.monotonic() + empty_seconds
         self._partial_until = self._empty_until + partial_seconds
+        if not plugin:
+            self._rejected |= {pod.uid for pod in self._pods() if _needs_plugin(pod)}
         # without SO_REUSEPORT games and without an HTTP proxy: a socket file, as the kubelet has it
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         handlers = {
@@ -111,11 +136,23 @@ class SimulatedKubelet:
             await self._server.stop(grace=None)
             self._server = None
 
-    async def restart(self, *, down_seconds: float, empty_seconds: float, partial_seconds: float) -> None:
-        """Down, then up again with a List that is empty first, then partial."""
+    async def restart(
+        self,
+        *,
+        down_seconds: float,
+        empty_seconds: float | None = None,
+        partial_seconds: float | None = None,
+        plugin: bool = True,
+    ) -> None:
+        """Down, then up again with a List that is empty first, then partial; None: for as long as was measured."""
+        if empty_seconds is None:
+            empty_seconds = self._random.uniform(*_EMPTY_SECONDS)
+        if partial_seconds is None:
+            partial = self._random.random() < _PARTIAL_STARTS
+            partial_seconds = self._random.uniform(*_PARTIAL_SECONDS) if partial else 0.0
         await self.stop()
         await asyncio.sleep(down_seconds)
-        await self.start(empty_seconds=empty_seconds, partial_seconds=partial_seconds)
+        await self.start(empty_seconds=empty_seconds, partial_seconds=partial_seconds, plugin=plugin)
 
     def stall(self) -> None:
         """Take calls and never answer, like a stopped process."""
@@ -136,16 +173,22 @@ class SimulatedKubelet:
                 await context.abort(*self.failure)
             if self.raw_answer is not None:
                 return self.raw_answer
-            return list_response(self._listed(pods), version)
+            return list_response(self._listed(pods), version, self._random)
 
         return answer
 
     def _listed(self, now_running: Sequence[Pod]) -> list[Pod]:
-        pods = list(now_running)
         now = time.monotonic()
         if now < self._empty_until:
             return []
-        if now < self._partial_until:
-            return pods[: len(pods) * 3 // 4]
-        self._random.shuffle(pods)  # a real kubelet's order changes from call to call
-        return pods
+        if self.api_away and not self._heard_of_pods:
+            return [pod for pod in now_running if pod.owner[0] == "Node"]
+        self._heard_of_pods = True
+        pods = [pod for pod in now_running if not pod.uid or pod.uid not in self._rejected]
+        return pods[: len(pods) * 3 // 4] if now < self._partial_until else pods
+
+
+def _needs_plugin(pod: Pod) -> bool:
+    return any(container.devices for container in pod.init_containers) or any(
+        container.devices and not container.running for container in pod.containers
+    )

@@ -3,7 +3,8 @@
     python -m exporter.simulator.kubelet_process SOCKET CONTROL [--empty SECONDS] [--partial SECONDS]
 
 CONTROL is a JSON file that is read for every call: {"pods": …, "failure": [code, text], "raw_megabytes": 65, "gone":
-["v1"]}. How many calls came is written to the file `calls` beside it. SIGTERM ends it in an orderly way.
+["v1"], "api_away": true}. How many calls came is written to the file `calls` beside it. SIGTERM ends it in an orderly
+way.
 """
 
 import argparse
@@ -56,6 +57,7 @@ async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seco
         told = json.loads(control.read_text())
         code = told.get("failure")
         kubelet.failure = (grpc.StatusCode[code[0]], code[1]) if code else None
+        kubelet.api_away = bool(told.get("api_away"))
         kubelet.gone = frozenset(told.get("gone", ()))
         (control.parent / "calls").write_text(str(kubelet.calls))
         megabytes = told.get("raw_megabytes")

@@ -11,6 +11,7 @@ from exporter.simulator.world import DRA_DRIVER, DRA_POOL, Pod, World
 
 LOOK_SECONDS = 0.02
 BOOKMARK_SECONDS = 0.2
+REPUBLISHED_SECONDS = 30.0
 Object = dict[str, Any]
 
 
@@ -20,7 +21,8 @@ class SimulatedApi:
     `objects` are what else there is, by path (discovery documents too); a ReplicaSet that is not among them is
     controlled by a Deployment of its name. `gets` are the paths asked for.
 
-    `compact` forgets what a watch could be taken up from: the next one is answered with 410 Gone.
+    `compact` forgets what a watch could be taken up from: the next one is answered with 410 Gone. `wipe_slices` is what
+    a starting kubelet does.
     """
 
     def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
@@ -33,6 +35,8 @@ class SimulatedApi:
         self._world = world
         self._node_name = node_name
         self._slice_version = slice_version
+        self._slices_back_at = 0.0
+        self._publications = 1
         self._oldest = 1
         self._now = 1
         self._known: dict[str, tuple[Object, int]] = {}
@@ -71,10 +75,20 @@ class SimulatedApi:
         self._gone = []
         self.break_watches()
 
+    def forget(self) -> None:
+        """Start over with what there is now: nothing that is missing was ever deleted, and watches begin anew."""
+        self._known = {}
+        self.compact()
+
+    def wipe_slices(self, *, away_seconds: float = REPUBLISHED_SECONDS) -> None:
+        """Delete the ResourceSlices; the driver publishes them again under other names and uids."""
+        self._slices_back_at = asyncio.get_running_loop().time() + away_seconds
+        self._publications += 1
+
     def _look(self) -> None:
         """Notice what has changed in the world, and give it versions."""
         objects = {f"/api/v1/pods {pod.uid}": _pod(pod, self._node_name) for pod in self._world.pods}
-        for found in self.slices if self.slices is not None else [self._slice()]:
+        for found in self._slices_now():
             objects[f"/resourceslices {found['metadata']['name']}"] = found
         for key, found in objects.items():
             if key not in self._known or self._known[key][0] != found:
@@ -84,7 +98,12 @@ class SimulatedApi:
             self._now += 1
             self._gone.append((key, self._known.pop(key)[0], self._now))
 
-    def _slice(self) -> Object:
+    def _slices_now(self) -> list[Object]:
+        """One pool of two slices, as drivers publish GPUs and their MIG devices."""
+        if asyncio.get_running_loop().time() < self._slices_back_at:
+            return []
+        if self.slices is not None:
+            return self.slices
         devices = []
         for gpu in self._world.gpus:
             if gpu.claimed:
@@ -92,11 +111,18 @@ class SimulatedApi:
                 inner = {"attributes": attributes}
                 is_old = self._slice_version == "v1beta1"
                 devices.append({"name": gpu.claim_device, **({"basic": inner} if is_old else inner)})
-        pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 1}
-        return {
-            "metadata": {"name": f"{self._node_name}-gpus"},
-            "spec": {"driver": DRA_DRIVER, "nodeName": self._node_name, "pool": pool, "devices": devices},
-        }
+        pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": DRA_DRIVER, "nodeName": self._node_name, "pool": pool}
+        return [
+            {
+                "metadata": {
+                    "name": f"{self._node_name}-{DRA_DRIVER}-{self._publications}-{number}",
+                    "uid": f"uid-{self._publications}-{number}",
+                },
+                "spec": {**spec, "devices": devices[number::2]},
+            }
+            for number in range(2)
+        ]
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.seen_tokens.add(request.headers.get("Authorization", ""))
@@ -178,14 +204,19 @@ def _pod(pod: Pod, node_name: str) -> Object:
             "ownerReferences": [owner] if kind else None,
         },
         "spec": {"nodeName": node_name},
-        "status": {
-            "phase": pod.phase,
-            "podIP": pod.ip,
-            "containerStatuses": [
-                {"name": container.name, "containerID": container_id(pod, container.name)}
-                for container in pod.containers
-            ],
-        },
+        "status": _status(pod) if pod.is_acknowledged else {"phase": "Pending", "qosClass": "BestEffort"},
+    }
+
+
+def _status(pod: Pod) -> Object:
+    """What the kubelet writes."""
+    return {
+        "phase": pod.phase,
+        "podIP": pod.ip,
+        "startTime": "2026-11-21T23:08:28Z",
+        "containerStatuses": [
+            {"name": container.name, "containerID": container_id(pod, container.name)} for container in pod.containers
+        ],
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.kubernetes import SimulatedApi
+from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import World
 
@@ -25,8 +25,8 @@ class SimulatedNode:
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
         self.socket = Path(self._folder.name) / "kubelet.sock"
         self.pods_socket = Path(self._folder.name) / "pods-api.sock"
-        self.kubelet = SimulatedKubelet(self.socket, lambda: world.pods)
-        self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.pods)
+        self.kubelet = SimulatedKubelet(self.socket, lambda: world.listed)
+        self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
         self.api_url = ""
         self.inventory_file = Path(self._folder.name) / "inventory.json"
@@ -51,6 +51,20 @@ class SimulatedNode:
         await self.api.stop()
         await self.dcgm.stop()
         self._folder.cleanup()
+
+    async def restart_kubelet(
+        self,
+        *,
+        down_seconds: float = 0.2,
+        empty_seconds: float = 0.7,
+        slices_away_seconds: float = REPUBLISHED_SECONDS,
+    ) -> None:
+        """The kubelet ends and starts, on both its sockets, and deletes the ResourceSlices of its node."""
+        await asyncio.gather(self.kubelet.stop(), self.pods_api.stop())
+        await asyncio.sleep(down_seconds)
+        self.api.wipe_slices(away_seconds=slices_away_seconds)
+        await self.kubelet.start(empty_seconds=empty_seconds)
+        await self.pods_api.start(empty_seconds=empty_seconds)
 
     async def _live(self, step_seconds: float) -> None:
         while True:

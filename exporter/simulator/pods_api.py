@@ -1,9 +1,19 @@
-"""The kubelet's Pods API on a unix socket: every pod, INITIAL_SYNC_COMPLETE, then what changes in the world."""
+"""The kubelet's Pods API on a unix socket: every pod, INITIAL_SYNC_COMPLETE, then what changes in the world.
+
+It behaves as the recorded one did (1.36.2): pods come in random order. A kubelet that has just started says
+INITIAL_SYNC_COMPLETE first and tells of its pods later, and right after of each that has ended that it is DELETED. A
+pod that ends is DELETED a while after its end; a stream that begins later has it as ADDED. DELETED carries name,
+namespace and uid alone. A pod made anew under its name is ADDED 69 ms after the old one is DELETED. (What a starting
+kubelet tells of static pods was not recorded: they come from files, so it knows them at once.)
+"""
 
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 
 import grpc
@@ -14,6 +24,8 @@ from exporter.simulator.world import Pod
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 LOOK_SECONDS = 0.02
+REMADE_SECONDS = 0.069
+DELETED_AFTER_SECONDS = 1.5
 
 
 def pod_message(pod: Pod) -> bytes:
@@ -28,6 +40,7 @@ def pod_message(pod: Pod) -> bytes:
             namespace=pod.namespace,
             uid=pod.uid,
             labels=dict(pod.labels),
+            annotations={"kubernetes.io/config.source": "file" if pod.is_static else "api"},
             ownerReferences=owners if kind else [],
         ),
         status=messages.PodStatus(
@@ -48,21 +61,35 @@ def container_id(pod: Pod, container: str) -> str:
 
 
 class SimulatedPodsApi:
-    """Serves WatchPods, ListPods and GetPod. `streams` counts the watches that came in."""
+    """Serves WatchPods, ListPods and GetPod. `streams` counts the watches that came in.
 
-    def __init__(self, socket: Path, pods: Callable[[], Sequence[Pod]], *, version: str = "v1alpha1") -> None:
+    `api_away` says that the API server cannot be reached: a kubelet that starts meanwhile knows no pod until it can.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        pods: Callable[[], Sequence[Pod]],
+        *,
+        version: str = "v1alpha1",
+        deleted_after_seconds: float = DELETED_AFTER_SECONDS,
+    ) -> None:
         self.streams = 0
-        # what a kubelet that has just started has not heard of yet: told after INITIAL_SYNC_COMPLETE is held back
-        self.synced = asyncio.Event()
-        self.synced.set()
+        self.api_away = False
         self._socket = socket
-        self._pods = pods
+        self._all_pods = pods
         self._version = version
+        self._deleted_after_seconds = deleted_after_seconds
         self._server: grpc.aio.Server | None = None
         self._broken = asyncio.Event()
+        self._random = random.Random(1)
+        self._heard_of_pods = False
+        self._empty_until = 0.0
 
-    async def start(self) -> None:
-        """Serve."""
+    async def start(self, *, empty_seconds: float = 0.0) -> None:
+        """Serve. For `empty_seconds` it is a kubelet that has just started."""
+        self._heard_of_pods = False
+        self._empty_until = time.monotonic() + empty_seconds
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "WatchPods": grpc.unary_stream_rpc_method_handler(self._watch),
@@ -89,24 +116,27 @@ class SimulatedPodsApi:
         self._broken.set()
         self._broken = asyncio.Event()
 
+    def _is_starting(self) -> bool:
+        if time.monotonic() < self._empty_until or (self.api_away and not self._heard_of_pods):
+            return True
+        self._heard_of_pods = True
+        return False
+
+    def _pods(self) -> Sequence[Pod]:
+        known = [pod for pod in self._all_pods() if pod.is_static or not self._is_starting()]
+        return self._random.sample(known, len(known))
+
     async def _watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
         self.streams += 1
         broken = self._broken
-        told: dict[str, Pod] = {}
+        stream = _Stream(self._deleted_after_seconds, ends_are_news=self._is_starting())
         is_first = True
         while not broken.is_set():
-            pods = {pod.uid: pod for pod in self._pods()}
-            for uid, pod in pods.items():
-                if uid not in told:
-                    yield _event(messages.ADDED, pod)
-                elif told[uid] != pod:
-                    yield _event(messages.MODIFIED, pod)
-            for uid in told.keys() - pods.keys():
-                yield _event(messages.DELETED, told[uid])
-            told = pods
+            for pause_seconds, event in stream.events(self._pods()):
+                await asyncio.sleep(pause_seconds)
+                yield event
             if is_first:
                 is_first = False
-                await self.synced.wait()
                 yield messages.WatchPodsEvent(type=messages.INITIAL_SYNC_COMPLETE).SerializeToString()
             await asyncio.sleep(LOOK_SECONDS)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the watch was broken")
@@ -123,6 +153,50 @@ class SimulatedPodsApi:
                 return body
         await context.abort(grpc.StatusCode.NOT_FOUND, f"no pod {uid}")
         raise AssertionError
+
+
+class _Stream:
+    """What one watch has told of, and what it tells next."""
+
+    def __init__(self, deleted_after_seconds: float, *, ends_are_news: bool) -> None:
+        """`ends_are_news`: the kubelet has just started, and finds out of each pod that has ended that it has."""
+        self._deleted_after_seconds = deleted_after_seconds
+        self._ends_are_news = ends_are_news
+        self._told: dict[str, Pod] = {}
+        self._delete_at: dict[str, float] = {}
+        self._deleted = set[str]()
+
+    def events(self, now_known: Sequence[Pod]) -> Iterator[tuple[float, bytes]]:
+        """What has changed, each with the pause before it."""
+        now = time.monotonic()
+        pods = {pod.uid: pod for pod in now_known}
+        gone = self._told.keys() - pods.keys()
+        names = {(self._told[uid].namespace, self._told[uid].name) for uid in gone}
+        for uid in gone:
+            yield from self._delete(self._told[uid])
+        for uid, pod in pods.items():
+            before = self._told.get(uid)
+            if before is None:
+                yield REMADE_SECONDS * ((pod.namespace, pod.name) in names), _event(messages.ADDED, pod)
+            elif before != pod:
+                yield 0.0, _event(messages.MODIFIED, pod)
+            if pod.has_ended and (self._ends_are_news if before is None else not before.has_ended):
+                self._delete_at[uid] = now + (0.0 if before is None else self._deleted_after_seconds)
+            if now >= self._delete_at.get(uid, inf):
+                yield from self._delete(pod)
+        self._told = pods
+
+    def _delete(self, pod: Pod) -> Iterator[tuple[float, bytes]]:
+        if pod.uid not in self._deleted:
+            self._deleted.add(pod.uid)
+            yield 0.0, _deleted(pod)
+
+
+def _deleted(pod: Pod) -> bytes:
+    identity = messages.ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+    told = messages.Pod(metadata=identity).SerializeToString()
+    body: bytes = messages.WatchPodsEvent(type=messages.DELETED, pod=told).SerializeToString()
+    return body
 
 
 def _event(kind: "messages.EventType.ValueType", pod: Pod) -> bytes:

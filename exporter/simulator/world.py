@@ -71,25 +71,41 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container and what it was given: devices (resource and device id), and devices of DRA claims."""
+    """A container and what it was given: devices (resource and device id), and devices of DRA claims.
+
+    `running` is off while it waits for its next start, as in a crash loop.
+    """
 
     name: str
     devices: tuple[tuple[str, str], ...] = ()
     claims: tuple[Claim, ...] = ()
+    running: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to."""
+    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to.
+
+    `init_containers` end before the `containers` start. A device that both ask for is the same one.
+    `is_acknowledged` is off as long as only the API server knows it; `is_static` says that it comes from a file.
+    """
 
     namespace: str
     name: str
     containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
     uid: str = ""
     ip: str = ""
     phase: str = "Running"
     labels: tuple[tuple[str, str], ...] = ()
     owner: tuple[str, str] = ("", "")
+    is_acknowledged: bool = True
+    is_static: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all its containers have, for good."""
+        return self.phase in ("Succeeded", "Failed")
 
 
 class World:
@@ -125,6 +141,16 @@ class World:
             self._add_pod()
 
     @property
+    def of_kubelet(self) -> tuple[Pod, ...]:
+        """The pods that the kubelet knows, those that have ended as long as they are not removed."""
+        return tuple(pod for pod in self.pods if pod.is_acknowledged)
+
+    @property
+    def listed(self) -> tuple[Pod, ...]:
+        """The pods that the kubelet's List names."""
+        return tuple(pod for pod in self.of_kubelet if not pod.has_ended)
+
+    @property
     def used_share(self) -> float:
         """The share of the node's slots that pods hold, 0 to 1."""
         slots = sum(len(gpu.slots) for gpu in self.gpus)
@@ -148,17 +174,30 @@ class World:
             self._pod(pod.namespace, pod.name.rpartition("-")[0], self._suffix(), pod.containers) for pod in self.pods
         )
 
-    def recreate(self, old: Pod) -> Pod:
-        """A pod is made anew under its old name, as a StatefulSet does; the new one."""
+    def recreate(self, old: Pod, *, is_acknowledged: bool = True) -> Pod:
+        """A pod is made anew under its old name, as a StatefulSet does; the new one.
+
+        One that is not acknowledged was deleted by force, and the kubelet has heard of neither.
+        """
         self._pods_made += 1
-        new = replace(old, uid=self._uid(old.namespace, old.name))
+        uid = self._uid(old.namespace, old.name)
+        return self._change(old, replace(old, uid=uid, phase="Running", is_acknowledged=is_acknowledged))
+
+    def acknowledge(self, pod: Pod) -> Pod:
+        """The kubelet hears of a pod."""
+        return self._change(pod, replace(pod, is_acknowledged=True))
+
+    def end(self, pod: Pod, phase: str = "Succeeded") -> Pod:
+        """A pod ends; it stays until it is removed, and gives its devices back."""
+        return self._change(pod, replace(pod, phase=phase))
+
+    def _change(self, old: Pod, new: Pod) -> Pod:
         self.pods = tuple(new if pod is old else pod for pod in self.pods)
         return new
 
     def relabel(self, pod: Pod, **labels: str) -> None:
         """Somebody changes a pod's labels."""
-        changed = replace(pod, labels=tuple({**dict(pod.labels), **labels}.items()))
-        self.pods = tuple(changed if found is pod else found for found in self.pods)
+        self._change(pod, replace(pod, labels=tuple({**dict(pod.labels), **labels}.items())))
 
     def inventory(self) -> dict[str, object]:
         """The GPUs and their MIG instances, as --inventory.file takes them."""
@@ -183,7 +222,7 @@ class World:
     def _held(self) -> Iterator[str]:
         names = {gpu.claim_device: gpu.uuid for gpu in self.gpus}
         for pod in self.pods:
-            for container in pod.containers:
+            for container in () if pod.has_ended else pod.containers:
                 for _, device_id in container.devices:
                     yield device_id
                 for claim in container.claims:

@@ -113,7 +113,7 @@ class DcgmSource:
             raise
         now = time.time()
         self._note(started, None, now)
-        page = Page(source=self.name, body=body, read_at_seconds=now)
+        page = Page(source=self.name, body=body, read_at_seconds=now, moment=time.monotonic())
         self._newest = weakref.ref(page)
         return page
 

@@ -1,25 +1,22 @@
 """The kubelet's pod-resources socket: which container holds which device.
 
 One grpc channel for the life of the program, set up for a peer that restarts (kubelet_socket.py). v1 is asked first,
-v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are parsed only when they differ from the last.
+v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are read (pod_resources.py) only when they differ from the last.
 
 What the kubelet last said outlives its failures: the rules are in attribution/retention.py. Whether a new answer comes
 from another kubelet is seen on the socket file (device, inode and change time: inode numbers recur) and on a
-connection that was lost since.
+connection that was lost since. A kubelet makes the file anew when it starts, so its change time says when that was.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
-from exporter._gen import podresources_v1_pb2 as v1
-from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
-from exporter.attribution.owners import select
 from exporter.attribution.retention import (
     STALE_OTHERWISE_SECONDS,
     STALE_WHILE_REFUSED_SECONDS,
@@ -28,71 +25,22 @@ from exporter.attribution.retention import (
     failed,
     read_by_built_in_rules,
 )
-from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.model import Assignment, Claim, DeviceRef, Health, Owner, PodResources
+from exporter.errors import SourceError, Unavailable, Unsupported
+from exporter.model import Assignment, DeviceRef, Health, PodResources
 from exporter.sources.attempt import health_after
 from exporter.sources.kubelet_socket import open_channel, translate
+from exporter.sources.pod_resources import parse
 from exporter.sources.single_flight import SingleFlight
 from exporter.telemetry import debug, log
 
 NAME = "kubelet"
-# 16 GPUs in 48 shares each are 768
-MOST_ASSIGNMENTS = 50_000
+NO_PODS = "no_pods"
+_NO_PODS = "the kubelet lists no pod: it has just started, or cannot reach the API server, or the node has none"
+_OWNERS_ARE_KEPT = (
+    "the kubelet lists no pod, static ones aside: it has just started, or cannot reach the API server; the last known"
+    " owners are kept"
+)
 LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
-
-ListResponse = v1.ListPodResourcesResponse | v1alpha1.ListPodResourcesResponse
-RESPONSE_TYPES: dict[str, type[ListResponse]] = {
-    "v1": v1.ListPodResourcesResponse,
-    "v1alpha1": v1alpha1.ListPodResourcesResponse,
-}
-
-
-def parse(body: bytes, version: str = "v1", *, claims: bool = False) -> PodResources:
-    """A serialised ListPodResourcesResponse as assignments; with `claims` those of DRA as well.
-
-    A container has several `devices` entries of one resource when they sit on several NUMA nodes; they add up.
-
-    Raises:
-        Malformed: the bytes are no such message, or name too many devices.
-    """
-    response = RESPONSE_TYPES[version]()
-    try:
-        response.ParseFromString(body)
-    except DecodeError as error:
-        raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
-    found: set[Assignment] = set()
-    for pod in response.pod_resources:
-        for container in pod.containers:
-            owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
-            for devices in container.devices:
-                for device_id in devices.device_ids:
-                    found.add(Assignment(owner=owner, resource=devices.resource_name, device_id=device_id))
-            if claims and isinstance(container, v1.ContainerResources):
-                found.update(
-                    Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim)
-                    for claim in _claims(container)
-                )
-    if len(found) > MOST_ASSIGNMENTS:
-        raise Malformed("oversize", f"the kubelet names {len(found)} devices, and at most {MOST_ASSIGNMENTS} are read")
-    return PodResources(
-        assignments=frozenset(found),
-        listed=frozenset((pod.namespace, pod.name) for pod in response.pod_resources),
-    )
-
-
-def _claims(container: v1.ContainerResources) -> Iterator[Claim]:
-    """ContainerResources.dynamic_resources: each device of each claim."""
-    for dynamic in container.dynamic_resources:
-        for device in dynamic.claim_resources:
-            yield Claim(
-                namespace=dynamic.claim_namespace,
-                name=dynamic.claim_name,
-                driver=device.driver_name,
-                pool=device.pool_name,
-                device=device.device_name,
-                cdi_names=tuple(cdi.name for cdi in device.cdi_devices),
-                share=device.share_id,
-            )
 
 
 class KubeletSource:
@@ -108,13 +56,17 @@ class KubeletSource:
         resources: Sequence[str],
         on_health: Callable[[str, Health], None],
         claims: bool = False,
+        node: str = "",
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        With `claims`, the devices of DRA claims are among the assignments, without it they are left `outside`.
+        without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
+        `wall_clock` is the one that files are dated by.
         """
         self.health = Health()
+        self.asked_at_seconds: float | None = None  # when the call of the last answer began, by `clock`
         self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
         self._socket = socket
         self._timeout_seconds = timeout_seconds
@@ -123,7 +75,9 @@ class KubeletSource:
         self._resources = tuple(resources)
         self._on_health = on_health
         self._claims = claims
+        self._node = node
         self._clock = clock
+        self._wall_clock = wall_clock
         self._flight = SingleFlight(self._refresh)
         self._retained = Retained()
         self._version = "v1"
@@ -145,6 +99,16 @@ class KubeletSource:
         return self._retained.assignments
 
     @property
+    def unlisted(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of the pods whose owners are in force only because they were.
+
+        The kubelet has not listed them since it was lost, or does not answer now. Another pod may have taken a name
+        meanwhile, so what a pod's name leads to elsewhere need not be of these.
+        """
+        held = self.assignments if self.health.up is False else self._retained.unlisted
+        return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
+
+    @property
     def outside(self) -> tuple[Assignment, ...]:
         """What the last answer handed out of resources that are left out."""
         return self._last[2].outside if self._last else ()
@@ -156,9 +120,9 @@ class KubeletSource:
 
     @property
     def age_seconds(self) -> float | None:
-        """How old the kubelet's last answer is; None before the first."""
-        answered_at = self._retained.answered_at
-        return None if answered_at is None else max(0.0, self._clock() - answered_at)
+        """How old the kubelet's word is that is in force; None before its first answer."""
+        known_at = self._retained.known_at
+        return None if known_at is None else max(0.0, self._clock() - known_at)
 
     def begin(self) -> asyncio.Task[Health] | None:
         """The call in flight, or a new one; None while the last answer is younger than `max_age_seconds`.
@@ -178,16 +142,31 @@ class KubeletSource:
         except SourceError as error:
             self._note_failure(error, started)
         else:
-            reconnected = self._connection_lost or self._socket_identity() != self._answered_on
-            self._retained = answered(
-                self._retained, answer, now=self._clock(), reconnected=reconnected, read=self.read
-            )
+            self._note_answer(answer, self._socket_identity())
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
             self._answered_on = identity
             self._connection_lost = False
+            self.asked_at_seconds = started
             self._set_health(started, None)
         self._attempted_at = self._clock()
         return self.health
+
+    def _note_answer(self, answer: PodResources, identity: tuple[int, int, int] | None) -> None:
+        before = self._retained
+        max_stale = self._max_unlisted_seconds
+        self._retained = answered(
+            before,
+            answer,
+            now=self._clock(),
+            reconnected=self._connection_lost or identity != self._answered_on,
+            up_for_seconds=self._wall_clock() - identity[2] / 1e9 if identity else 0.0,
+            max_stale_seconds=max_stale,
+            node=self._node,
+            read=self.read,
+        )
+        held = len(before.assignments)
+        if held and not self._retained.assignments and not self._retained.lists_pods:
+            log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
 
     def _note_failure(self, error: SourceError, started: float) -> None:
         if isinstance(error, Unavailable) and error.reason != "rate_limited":
@@ -197,13 +176,27 @@ class KubeletSource:
         if max_stale is None:
             max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
         held = len(self._retained.assignments)
-        self._retained = failed(self._retained, now=self._clock(), max_stale_seconds=max_stale)
+        self._retained = failed(
+            self._retained,
+            now=self._clock(),
+            max_stale_seconds=max_stale,
+            max_unlisted_seconds=self._max_unlisted_seconds,
+        )
         if held and not self._retained.assignments:
             log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
         self._set_health(started, error)
 
+    @property
+    def _max_unlisted_seconds(self) -> float:
+        """How long the last word of a kubelet holds that lists no pod since: as long as that of one that is down."""
+        return STALE_WHILE_REFUSED_SECONDS if self._max_stale_seconds is None else self._max_stale_seconds
+
     def _set_health(self, started: float, error: SourceError | None) -> None:
-        self.health = health_after(self.health, error, took_seconds=self._clock() - started, now_seconds=time.time())
+        health = health_after(self.health, error, took_seconds=self._clock() - started, now_seconds=time.time())
+        if error is None and not self._retained.lists_pods:
+            kept = self._retained.unlisted
+            health = replace(health, reason=NO_PODS, message=_OWNERS_ARE_KEPT if kept else _NO_PODS)
+        self.health = health
         self._on_health(NAME, self.health)
 
     def _socket_identity(self) -> tuple[int, int, int] | None:
@@ -241,8 +234,8 @@ class KubeletSource:
         changed = self._last is None or self._last[:2] != (version, body)
         debug("kubelet answered", version=version, bytes=len(body), changed=changed)
         if self._last is None or changed:
-            answer = parse(body, version, claims=True)
-            wanted, outside = select(answer.assignments, self._resources, claims=self._claims)
-            answer = PodResources(assignments=wanted, listed=answer.listed, outside=outside)
+            answer = parse(body, version, resources=self._resources, claims=self._claims)
+            if self._last is not None and answer == self._last[2]:
+                answer = self._last[2]  # the same in another order: nothing is worked out anew for it
             self._last = (version, body, answer)
         return self._last[2]

@@ -8,17 +8,18 @@ has forgotten that place (410 Gone).
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from exporter.attribution.claims import devices_of
+from exporter.attribution.slice_retention import KnownDevices, named, told
 from exporter.attribution.workloads import read_owners
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.model import Health, PodInfo, ResourceSlice, SliceDevice
+from exporter.model import Assignment, Bearers, Health, PodInfo, ResourceSlice, SliceDevice, SliceDeviceName
 from exporter.sources.pod_table import PodTable
 from exporter.sources.watch import Watch
 
@@ -263,13 +264,14 @@ def _object(body: bytes, path: str) -> Object:
 def read_pod(pod: Object) -> PodInfo:
     """A Pod of core/v1 as JSON, as far as this program reads it."""
     metadata, status = pod.get("metadata", {}), pod.get("status", {})
+    phase = status.get("phase", "")
     return PodInfo(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         labels=dict(metadata.get("labels") or {}),
         owners=read_owners(metadata.get("ownerReferences")),
-        phase=status.get("phase", ""),
+        phase=phase,
         ip=status.get("podIP", ""),
         container_ids={
             container["name"]: container["containerID"]
@@ -277,6 +279,9 @@ def read_pod(pod: Object) -> PodInfo:
             for container in status.get(statuses) or ()
             if container.get("containerID")
         },
+        # startTime is when the kubelet acknowledged the pod; the scheduler leaves it and the statuses empty
+        is_acknowledged=bool(status.get("startTime") or status.get("containerStatuses"))
+        or phase not in ("", "Pending"),
     )
 
 
@@ -306,20 +311,32 @@ def read_slice(found: Object) -> ResourceSlice:
 
 
 class ApiPods:
-    """The pods of this node, by the Kubernetes API."""
+    """The pods of this node, kept up to date by the API server.
 
-    def __init__(self, *, api: KubernetesApi, node_name: str, on_health: Callable[[str, Health], None]) -> None:
+    A list that could forget something is asked for without a resourceVersion, which means the newest state there is:
+    what it lacks is gone. Only an empty one is not believed at once (see PodTable.replace).
+    """
+
+    def __init__(
+        self,
+        *,
+        api: KubernetesApi,
+        node_name: str,
+        on_health: Callable[[str, Health], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.name = PODS
         self._table = PodTable()
+        self._clock = clock
         self._api = api
         self._listed = ListWatch(
             PODS,
             api,
             paths=("/api/v1/pods",),
             selector=f"spec.nodeName={node_name}",
-            replace=lambda pods: self._table.replace(map(read_pod, pods)),
-            put=lambda pod: self._table.put(read_pod(pod)),
-            remove=lambda pod: self._table.remove(read_pod(pod).uid),
+            replace=lambda pods: self._table.replace(map(read_pod, pods), now=clock()),
+            put=lambda pod: self._table.put(read_pod(pod), now=clock()),
+            remove=lambda pod: self._table.remove(read_pod(pod).uid, now=clock()),
             on_health=on_health,
         )
         self.begin = self._listed.watch.begin
@@ -332,7 +349,17 @@ class ApiPods:
     @property
     def pods(self) -> Mapping[tuple[str, str], PodInfo]:
         """By namespace and name; the same object as long as nothing changed."""
-        return self._table.by_name
+        return self._table.by_name(now=self._clock())
+
+    @property
+    def bearers(self) -> Bearers:
+        """Who bears a name, and who did; the same object as long as nothing changed."""
+        return self._table.bearers(now=self._clock())
+
+    @property
+    def gone(self) -> int:
+        """How many pods that are gone are remembered."""
+        return self._table.gone
 
     async def close(self) -> None:
         """End the watch and the connections."""
@@ -341,13 +368,13 @@ class ApiPods:
 
 
 class ApiSlices:
-    """The devices of this node's ResourceSlices."""
+    """The devices of this node's ResourceSlices; those that pods hold outlive their slices (slice_retention.py)."""
 
     def __init__(self, *, api: KubernetesApi, node_name: str, on_health: Callable[[str, Health], None]) -> None:
         self.name = SLICES
         self._api = api
         self._slices: dict[str, ResourceSlice] = {}
-        self._devices: Mapping[tuple[str, str, str], SliceDevice] = {}
+        self._known = KnownDevices()
         self._listed = ListWatch(
             SLICES,
             api,
@@ -371,9 +398,22 @@ class ApiSlices:
         return len(self._slices)
 
     @property
-    def devices(self) -> Mapping[tuple[str, str, str], SliceDevice]:
-        """By driver, pool and device; the same object as long as nothing changed."""
-        return self._devices
+    def kept(self) -> int:
+        """How many devices are known that no slice names now."""
+        return len(self._known.kept)
+
+    @property
+    def devices(self) -> Mapping[SliceDeviceName, SliceDevice]:
+        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+        return self._known.devices
+
+    def devices_for(self, assignments: Iterable[Assignment]) -> Mapping[SliceDeviceName, SliceDevice]:
+        """By driver, pool and device: those of the slices, and those of slices that are gone which are assigned.
+
+        `assignments` are the ones in force. The answer is the same object as long as nothing changed.
+        """
+        self._known = named(self._known, assignments)
+        return self._known.devices
 
     async def close(self) -> None:
         """End the watch and the connections."""
@@ -384,17 +424,17 @@ class ApiSlices:
         if len(slices) > MOST_SLICES:
             raise Malformed("oversize", f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read")
         self._slices = {_name(found): read_slice(found) for found in slices}
-        self._devices = devices_of(self._slices.values())
+        self._known = told(self._known, self._slices.values())
 
     def _put(self, found: Object) -> None:
         if len(self._slices) >= MOST_SLICES and _name(found) not in self._slices:
             raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node")
         self._slices[_name(found)] = read_slice(found)
-        self._devices = devices_of(self._slices.values())
+        self._known = told(self._known, self._slices.values())
 
     def _remove(self, found: Object) -> None:
         self._slices.pop(_name(found), None)
-        self._devices = devices_of(self._slices.values())
+        self._known = told(self._known, self._slices.values())
 
 
 def _name(found: Object) -> str:

@@ -2,16 +2,21 @@
 
 One stream (WatchPods) tells every pod, says INITIAL_SYNC_COMPLETE, and then tells what changes. It needs no API server
 and no token. The package is v1alpha1 today; newer ones are tried first.
+
+A kubelet that has just started says INITIAL_SYNC_COMPLETE before it tells of any pod, and a pod that has ended is told
+of as DELETED (name, namespace and uid alone) although the API server keeps it: what that means is in pod_table.py.
 """
 
+import time
 from collections.abc import Callable, Mapping
 
 import grpc.aio
 from google.protobuf.message import DecodeError
 
 from exporter._gen import pods_pb2 as messages
+from exporter.attribution.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.model import Health, OwnerReference, PodInfo
+from exporter.model import Bearers, Health, OwnerReference, PodInfo
 from exporter.sources.kubelet_socket import open_channel, translate
 from exporter.sources.pod_table import PodTable
 from exporter.sources.watch import Watch
@@ -19,6 +24,8 @@ from exporter.sources.watch import Watch
 NAME = "pods"
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
 LONGEST_PAUSE_SECONDS = 1.0
+# the kubelet's own note of where it has a pod from: "api", or for a static pod "file" or "http"
+CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
 def parse_pod(body: bytes) -> PodInfo:
@@ -54,17 +61,29 @@ def parse_pod(body: bytes) -> PodInfo:
             for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
             if container.containerID
         },
+        is_static=pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api",
     )
 
 
 class PodsApi:
     """The pods of this node, kept up to date by the kubelet."""
 
-    def __init__(self, *, socket: str, on_health: Callable[[str, Health], None]) -> None:
+    def __init__(
+        self,
+        *,
+        socket: str,
+        on_health: Callable[[str, Health], None],
+        max_stale_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_stale_seconds` is how long pods outlive a kubelet that tells of none; None: 10 minutes, as owners do."""
         self.name = NAME
         self._socket = socket
+        self._clock = clock
         self._watch = Watch(NAME, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
-        self._table = PodTable()
+        self._table = PodTable(
+            max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
+        )
         self._channel: grpc.aio.Channel | None = None
         # the last one is not asked for before the others said that they do not know it
         self._version = VERSIONS[0]
@@ -78,7 +97,17 @@ class PodsApi:
     @property
     def pods(self) -> Mapping[tuple[str, str], PodInfo]:
         """By namespace and name; the same object as long as nothing changed."""
-        return self._table.by_name
+        return self._table.by_name(now=self._clock())
+
+    @property
+    def bearers(self) -> Bearers:
+        """Who bears a name, and who did; the same object as long as nothing changed."""
+        return self._table.bearers(now=self._clock())
+
+    @property
+    def gone(self) -> int:
+        """How many pods that are gone are remembered."""
+        return self._table.gone
 
     async def close(self) -> None:
         """End the stream and the channel."""
@@ -104,7 +133,7 @@ class PodsApi:
         call = self._channel.unary_stream(
             f"/{version}.Pods/WatchPods", request_serializer=lambda body: body, response_deserializer=lambda body: body
         )(b"")
-        self._table.begin_sync()
+        self._table.open_stream()
         try:
             async for body in call:
                 self._version = version
@@ -127,10 +156,10 @@ class PodsApi:
         except DecodeError as error:
             raise Malformed("garbage", f"{self._socket} sends no WatchPodsEvent: {error}") from error
         if event.type in (messages.ADDED, messages.MODIFIED):
-            self._table.put(parse_pod(event.pod))
+            self._table.put(parse_pod(event.pod), now=self._clock())
         elif event.type == messages.DELETED:
-            self._table.remove(parse_pod(event.pod).uid)
+            self._table.remove(parse_pod(event.pod).uid, now=self._clock())
         elif event.type == messages.INITIAL_SYNC_COMPLETE:
-            self._table.end_sync()
+            self._table.end_sync(now=self._clock())
             self._watch.in_sync()
         self._watch.heard()

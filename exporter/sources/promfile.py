@@ -117,7 +117,7 @@ class PromFileSource:
             raise Malformed("oversize", f"{self._path} has {too_large}")
         if not await in_slices(has_sample(body)):
             raise Malformed("no_samples", f"{self._path} has not one valid sample")
-        self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime)
+        self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime, moment=time.monotonic())
         self._read_as = before
         self._age_when_read, self._read_at = age, time.monotonic()
         return self.page

@@ -2,11 +2,12 @@
 
 import pytest
 
-from exporter.attribution.claims import devices_of, read_claim
+from exporter.attribution.claims import complete_pools, devices_of, read_claim
+from exporter.attribution.explain import Explainer
 from exporter.attribution.labels import Attribution, LabelPolicy
-from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
+from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.retention import Retained, answered
-from exporter.model import Assignment, Claim, DeviceKey, Owner, PodResources, ResourceSlice, SliceDevice, Subject
+from exporter.model import Assignment, Claim, DeviceKey, Facts, Owner, PodResources, ResourceSlice, SliceDevice, Subject
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 CLAIM_UID = "11111111-2222-4333-8444-555555555555"
@@ -50,6 +51,31 @@ def test_a_claim_that_says_nothing(cdi: tuple[str, ...]) -> None:
     assert match.reason == Unmatched.CLAIM_UNRESOLVED
 
 
+SLICES = {("gpu.nvidia.com", "node-1", "gpu-0"): SliceDevice(kind="gpu")}
+
+
+# issue 7, line 1
+@pytest.mark.parametrize(
+    ("facts", "says", "remedy"),
+    [
+        (Facts(), "no ResourceSlice and no CDI name", "deploy/rbac.yaml"),
+        (
+            Facts(slices_up=True),
+            "a kubelet that starts deletes those",
+            "wait a minute; if it stays so",
+        ),
+        (Facts(slices_up=False), "the Kubernetes API tells of none now", "the source resourceslices"),
+        (Facts(slice_devices=SLICES, slices_up=True), "gives it no attribute uuid", "newer driver gpu.nvidia.com"),
+    ],
+)
+def test_why_a_claim_is_not_resolved(facts: Facts, says: str, remedy: str) -> None:
+    owners = build_owners([given(A, claim())], {}, Knowledge(slices=facts.slice_devices))
+    advice = Explainer(owners, (), facts, kubelet_answered=True).assigned(owners.matches[0])
+    assert advice is not None
+    assert says in advice.says
+    assert remedy in advice.remedy
+
+
 def slice_of(generation: int, count: int, *devices: str, pool: str = "node-1") -> ResourceSlice:
     return ResourceSlice(
         driver="gpu.nvidia.com",
@@ -68,9 +94,13 @@ def test_only_the_highest_generation_that_is_complete_counts() -> None:
         slice_of(3, 2, "a"),  # its second slice is still missing
         slice_of(9, 2, "x", pool="never-complete"),
     ]
-    assert {key[2]: device.uuid for key, device in devices_of(slices).items()} == {"a": "a@2", "b": "b@2"}
+    assert {key[2]: device.uuid for key, device in devices_of(complete_pools(slices)).items()} == {
+        "a": "a@2",
+        "b": "b@2",
+    }
 
 
+# issue 7, line 7
 def test_the_labels_of_a_claim_and_a_claim_that_two_pods_hold() -> None:
     knowledge = Knowledge(slices={("gpu.nvidia.com", "node-1", "gpu-0"): GPU})
     policy = LabelPolicy(has_claims=True)
@@ -82,7 +112,7 @@ def test_the_labels_of_a_claim_and_a_claim_that_two_pods_hold() -> None:
         "dra_pool_name": "node-1", "dra_device_name": "gpu-0",
     }  # fmt: skip
     assert [dict(labels) for labels in rows.labels] == [
-        {"pod": owner.pod, "namespace": "ml", "container": "main", **of_claim} for owner in (A, B)
+        {"pod": owner.pod, "namespace": "ml", "container": "main", "gpu_shared": "true", **of_claim} for owner in (A, B)
     ]
     (kept,) = Attribution(owners, LabelPolicy(has_claims=True, incoming_wins=True))([(b"x", subject)])
     assert dict(kept.labels[0]) == {"pod": "came", "namespace": "", "container": "", "dra_claim_name": "theirs"}
@@ -101,10 +131,11 @@ def test_a_mig_device_of_a_claim_is_looked_up_on_its_parent() -> None:
 
 
 def test_nvidias_driver_is_meant_and_others_by_resources_alone() -> None:
-    nic = Claim(namespace="ml", name="nic", driver="dra.net", pool="p", device="eth1")
-    wanted, outside = select([given(A, claim()), given(A, nic)], ["nvidia.com/*"])
-    assert ({found.claim for found in wanted}, {found.claim for found in outside}) == ({claim()}, {nic})
-    assert select([given(A, nic)], ["dra.net"])[0]
+    assert is_meant(claim().driver, ["nvidia.com/*"], of_claim=True)
+    assert not is_meant("dra.net", ["nvidia.com/*"], of_claim=True)
+    assert is_meant("dra.net", ["dra.net"], of_claim=True)
+    # a device plugin's resource of that name is another thing
+    assert not is_meant(claim().driver, ["nvidia.com/*"])
 
 
 def test_after_a_reconnect_a_shared_claim_displaces_nobody() -> None:

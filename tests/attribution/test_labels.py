@@ -6,7 +6,8 @@ import pytest
 
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
-from exporter.model import AddedLabels, Assignment, Owner
+from exporter.exposition.join import Joiner
+from exporter.model import AddedLabels, Assignment, DeviceKey, Holder, Owner, Owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")
@@ -99,6 +100,107 @@ def test_rows_of_one_family_and_device_with_different_owners_are_left_as_they_ar
         [dict(added)["pod"] for added in found] for found in rows(samples, {"GPU-1::0": A, "GPU-1::1": B, "GPU-2": A})
     ]
     assert owner_of == [["x"], ["y"], [""], ["train-0", "serve-1"], ["train-0"]]
+
+
+# issue 7, line 31
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        # two upstreams with one GPU, one of which names owners: the kubelet's word holds for both
+        ([{"pod": "x"}, {}], [["train-0"], ["train-0"]]),
+        ([{}, {"pod": "x"}], [["train-0"], ["train-0"]]),
+        ([{"pod": "x"}, {"pod": ""}], [["train-0"], ["train-0"]]),
+        # both name one owner, and one of them its uid as well
+        ([{"pod": "x"}, {"pod": "x", "pod_uid": "7"}], [["train-0"], ["train-0"]]),
+        # several owners, with or without a row that has none
+        ([{"pod": "x"}, {"pod": "y"}], [["x"], ["y"]]),
+        ([{"pod": "x", "pod_uid": "7"}, {"pod": "x", "pod_uid": "8"}], [["x"], ["x"]]),
+        ([{"pod": "x"}, {}, {"pod": "y"}], [["x"], [""], ["y"]]),
+        # the device's own row beside one of a virtual GPU is nobody's: its owners have rows of their own
+        ([{}, {"pod": "x", "vgpu": "0"}], [[""], ["train-0"]]),
+    ],
+)
+def test_rows_of_one_family_and_device(came: list[dict[str, str]], expected: list[list[str]]) -> None:
+    samples = [{"__name__": "power", "UUID": "GPU-1", **labels} for labels in came]
+    assert [[dict(added)["pod"] for added in found] for found in rows(samples, {"GPU-1": A})] == expected
+
+
+# issue 7, line 31
+def test_the_row_of_an_upstream_that_names_no_owner_is_no_second_series() -> None:
+    policy = LabelPolicy()
+    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    owners = build_owners([Assignment(owner=A, resource="nvidia.com/gpu", device_id="GPU-1")])
+    pages = [b'power{UUID="GPU-1"} 1\n', b'power{UUID="GPU-1",pod="x",namespace="y",container="z"} 2\n']
+    for bodies in (pages, pages[::-1]):
+        joined = joiner.join(bodies, Attribution(owners, policy))
+        assert joined.body.count(b"\n") == 1
+        assert b'pod="train-0",namespace="ml",container="main"' in joined.body
+        assert joined.rejected == {"duplicate": 1}
+
+
+# issue 7, line 38
+@pytest.mark.parametrize(
+    ("came", "of_pods", "expected"),
+    [
+        # the kubelet names the same pod: what the page knows beside it stays
+        ({"pod": "train-0", "namespace": "ml", "container": "main", "pod_uid": "7"}, {}, (("pod_uid", "7"),)),
+        ({"pod": "train-0", "namespace": "ml", "pod_uid": "7", "label_team": "red"}, {},
+         (("pod_uid", "7"), ("label_team", "red"))),
+        # what is known here of the pod goes first
+        ({"pod": "train-0", "namespace": "ml", "pod_uid": "7", "label_team": "red", "label_x": "y"},
+         {"pod_uid": "8", "label_team": "blue"}, (("label_x", "y"), ("pod_uid", "8"), ("label_team", "blue"))),
+        # another pod's stays with it
+        ({"pod": "train-0", "namespace": "other", "pod_uid": "7", "label_team": "red"}, {}, ()),
+        ({"pod": "train-1", "namespace": "ml", "pod_uid": "7", "label_team": "red"}, {}, ()),
+        ({"pod_uid": "7"}, {}, ()),
+        # a claim is the owner's as well
+        ({"pod": "train-0", "namespace": "ml", "dra_claim_name": "c"}, {}, (("dra_claim_name", "c"),)),
+        ({"pod": "train-1", "namespace": "ml", "dra_claim_name": "c"}, {}, ()),
+    ],
+)  # fmt: skip
+def test_what_a_page_says_of_the_pod_that_the_kubelet_names(
+    came: dict[str, str], of_pods: dict[str, str], expected: AddedLabels
+) -> None:
+    policy = LabelPolicy(has_pod_labels=True, has_claims=True)
+    owners = build_owners(
+        Assignment(owner=owner, resource="nvidia.com/gpu", device_id=f"GPU-1::{owner.pod}") for owner in (A, B)
+    )
+    attribution = Attribution(owners, policy, of_pods={("ml", "train-0"): tuple(of_pods.items())})
+    (found,) = attribution([(b"power", policy.read_subject({"UUID": "GPU-1", **came}))])
+    assert found.labels == (IS_A + SHARED + expected, IS_B + SHARED)
+
+
+# issue 7, line 41
+def test_a_sample_that_speaks_of_no_device_is_nobodys_even_if_an_id_came_out_empty() -> None:
+    policy = LabelPolicy()
+    holder = Holder(owner=A, resource="nvidia.com/gpu", shared=False)
+    owners = Owners(holders={DeviceKey(uuid=""): (holder,)})
+    (found,) = Attribution(owners, policy)([(b"family", policy.read_subject({"cpu": "0"}))])
+    assert found.labels == (IDLE,)
+
+
+# issue 7, line 41
+@pytest.mark.parametrize(
+    ("labels", "came_with"),
+    [
+        ({"UUID": "GPU-1"}, None),
+        ({"pod": "", "namespace": "", "container": "", "pod_uid": ""}, None),
+        ({"pod": "p"}, Owner(namespace="", pod="p", container="")),
+        ({"namespace": "n"}, Owner(namespace="n", pod="", container="")),
+        ({"container_name": "c"}, Owner(namespace="", pod="", container="c")),
+        ({"pod_uid": "7"}, Owner(namespace="", pod="", container="")),
+    ],
+)
+def test_any_word_of_an_owner_makes_one(labels: dict[str, str], came_with: Owner | None) -> None:
+    assert LabelPolicy().read_subject(labels).came_with == came_with
+
+
+def test_what_a_prometheus_on_the_way_has_moved_is_an_owner_only_with_a_pod() -> None:
+    policy = LabelPolicy()
+    moved = {"exported_pod": "p", "exported_namespace": "n", "exported_container": "c"}
+    assert policy.read_subject(moved).exported == Owner(namespace="n", pod="p", container="c")
+    assert policy.read_subject({"exported_namespace": "n"}).exported is None
+    assert policy.read_subject({"UUID": "GPU-1"}).exported is None
 
 
 def test_names() -> None:

@@ -1,6 +1,8 @@
 """From assignments to owners, and the assignments without samples."""
 
-from exporter.attribution.owners import Knowledge, Unmatched, build_owners, select
+import pytest
+
+from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.model import (
     Assignment,
     Claim,
@@ -11,6 +13,7 @@ from exporter.model import (
     MigInstance,
     Owner,
     Owners,
+    SliceDevice,
     Subject,
 )
 
@@ -62,13 +65,10 @@ def test_whoever_holds_a_gpu_holds_its_instances_and_not_the_other_way_round() -
     assert owners_of(owners, "GPU-2") == []
 
 
-def test_resources_are_selected_by_globs_and_the_rest_is_kept_to_be_explained() -> None:
-    wanted, shared, other = given(A, "a"), given(A, "b", "nvidia.com/gpu.shared"), given(A, "c", "intel.com/nic")
-    assert [set(found) for found in select([wanted, shared, other], ["nvidia.com/*"])] == [{wanted, shared}, {other}]
-    assert [set(found) for found in select([wanted, shared, other], ["*/gpu", "intel.*"])] == [
-        {wanted, other},
-        {shared},
-    ]
+def test_resources_are_selected_by_globs() -> None:
+    resources = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "intel.com/nic")
+    assert [is_meant(resource, ["nvidia.com/*"]) for resource in resources] == [True, True, False]
+    assert [is_meant(resource, ["*/gpu", "intel.*"]) for resource in resources] == [True, False, True]
 
 
 def test_an_assignment_without_samples_says_why() -> None:
@@ -155,6 +155,28 @@ def test_ids_by_number_are_looked_up_in_the_samples() -> None:
     assert owners_of(by_inventory, "GPU-1") == [A]
 
 
+# issue 7, line 34
+@pytest.mark.parametrize(
+    ("device_id", "seen"),
+    [
+        ("0/vgpu", Subject(index="0", device="nvidia0")),
+        ("0/vgpu", Subject(index="0", device="card7")),
+        ("0/vgpu", Subject(index="0")),
+        ("nvidia0", Subject(index="0", device="nvidia0")),
+        ("nvidia0/vgpu1", Subject(index="0", device="nvidia0")),
+        ("nvidia0/vgpu1", Subject(index="0")),
+    ],
+)
+@pytest.mark.parametrize("with_inventory", [False, True])
+def test_an_id_by_number_and_samples_without_uuid(device_id: str, seen: Subject, with_inventory: bool) -> None:
+    known = Inventory(gpus=(InventoryGpu(uuid="GPU-x", index="0"),)) if with_inventory else Inventory()
+    owners = build_owners([given(A, device_id)], {seen: 3}, Knowledge(inventory=known))
+    assert [holder.owner for holder in owners.of(seen.key)] == [A]
+    # beside samples that have one, theirs is the device
+    both = build_owners([given(A, "0/vgpu")], {seen: 3, Subject(uuid="GPU-x", index="0"): 5}, Knowledge())
+    assert [holder.owner for holder in both.of(DeviceKey(uuid="GPU-x"))] == [A]
+
+
 def test_a_bare_uuid_is_found_as_it_is_too() -> None:
     bare = "72ff740f-0000-1000-804c-3b58bf67050e"
     assert owners_of(build_owners([given(A, bare)], {Subject(uuid=bare): 1}), bare) == [A]
@@ -188,12 +210,52 @@ def test_a_page_that_names_this_node_is_not_another_nodes() -> None:
     assert why("", "") == Unmatched.OTHER_NODE
 
 
-# issue 7, line 12
-def test_claims_that_are_not_followed_are_kept_to_be_explained() -> None:
-    claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")
-    by_claim = Assignment(owner=A, resource=claim.driver, device_id=claim.device_id, claim=claim)
-    assert select([by_claim], ["nvidia.com/*"]) == (frozenset({by_claim}), ())
-    assert select([by_claim], ["nvidia.com/*"], claims=False) == (frozenset(), (by_claim,))
+# issue 7, line 41
+def test_an_id_by_number_says_nothing_of_the_node() -> None:
+    elsewhere = {Subject(uuid="GPU-10", index="0", device="nvidia0"): 9}
+    # another node's nvidia0 does not make its page this node's, nor does a number that the page lacks another node's
+    assert reasons(build_owners([given(A, "GPU-1"), given(B, "nvidia0")], elsewhere)) == {
+        "GPU-1": Unmatched.OTHER_NODE,
+        "nvidia0": "",
+    }
+    assert reasons(build_owners([given(B, "nvidia7")], elsewhere)) == {"nvidia7": Unmatched.NO_SAMPLE}
+
+
+# issue 7, line 41
+def test_an_instance_shows_whose_the_page_is_as_a_gpu_does() -> None:
+    both = [given(A, "GPU-7"), given(B, "MIG-a", SMALL)]
+    # in samples by its own id, or by its GPU's through the inventory
+    assert reasons(build_owners(both, {Subject(uuid="MIG-a"): 1}))["GPU-7"] == Unmatched.NO_SAMPLE
+    knowledge = Knowledge(inventory=INVENTORY)
+    assert reasons(build_owners(both, {instance("7"): 1}, knowledge))["GPU-7"] == Unmatched.NO_SAMPLE
+    assert reasons(build_owners(both[1:], {Subject(uuid="GPU-9"): 1}, knowledge)) == {"MIG-a": Unmatched.OTHER_NODE}
+
+
+# issue 7, line 41
+def test_an_id_that_several_devices_could_be_says_nothing_of_the_node() -> None:
+    two = {Subject(uuid="GPU-10", index="0"): 9, Subject(uuid="amd", index="0"): 9}
+    assert reasons(build_owners([given(A, "0/vgpu"), given(B, "GPU-1")], two)) == {
+        "0/vgpu": Unmatched.AMBIGUOUS,
+        "GPU-1": Unmatched.OTHER_NODE,
+    }
+
+
+# issue 7, line 7
+def test_whatever_way_several_containers_came_to_a_device_they_share_it() -> None:
+    claim = Claim(namespace="ml", name="c", driver="gpu.nvidia.com", pool="n", device="gpu-0")
+    knowledge = Knowledge(slices={("gpu.nvidia.com", "n", "gpu-0"): SliceDevice(uuid="GPU-1")})
+
+    def held(*found: Assignment) -> list[tuple[Owner, bool]]:
+        holders = build_owners(found, {}, knowledge).of(DeviceKey(uuid="GPU-1"))
+        return [(holder.owner, holder.shared) for holder in holders]
+
+    by_claim = [
+        Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim) for owner in (A, B)
+    ]
+    assert held(by_claim[0]) == [(A, False)]
+    assert held(*by_claim) == [(A, True), (B, True)]
+    assert held(by_claim[0], given(B, "GPU-1")) == [(A, True), (B, True)]
+    assert held(by_claim[0], given(A, "GPU-1")) == [(A, False)]
 
 
 def test_a_part_of_an_instance_is_a_share_of_it() -> None:

@@ -1,12 +1,14 @@
 """A kubelet that restarts, lists nothing, then a part: what a scraper sees meanwhile."""
 
 import asyncio
+import json
 import time
 
 import pytest
 
+from exporter.attribution.retention import GRACE_SECONDS
 from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from exporter.simulator.world import Container, Pod, World
 from tests.conftest import Exporter, config_of, running
 
 
@@ -39,7 +41,7 @@ async def test_no_running_pod_loses_its_labels_in_any_scrape(max_age: str, down_
         stop = asyncio.Event()
         scraping = asyncio.create_task(scrape_until(exporter, stop))
         calls = simulated.kubelet.calls
-        await simulated.kubelet.restart(down_seconds=down_seconds, empty_seconds=0.1, partial_seconds=0.3)
+        await simulated.kubelet.restart(down_seconds=down_seconds, partial_seconds=0.3)
         await asyncio.sleep(3.0)
         stop.set()
         seen = await scraping
@@ -57,6 +59,71 @@ async def test_no_running_pod_loses_its_labels_in_any_scrape(max_age: str, down_
             assert time.monotonic() - began < 3.0
             await asyncio.sleep(0.02)
     await simulated.stop()
+
+
+# issue 7, line 3
+async def test_a_kubelet_that_starts_without_its_api_server_keeps_its_owners_and_says_so_everywhere(
+    simulated: SimulatedNode,
+) -> None:
+    static = Pod(namespace="kube-system", name="kube-proxy-gpu-node-1", containers=(), owner=("Node", "gpu-node-1"))
+    simulated.world.pods += (static,)
+    config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age="0s")
+    async with running(config) as exporter:
+        before = owners_in(await exporter.page())
+        simulated.kubelet.api_away = True
+        await simulated.kubelet.restart(down_seconds=0.2, empty_seconds=0.0, partial_seconds=0.0)
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            page = await exporter.page()
+            assert owners_in(page) == before
+        assert 'source_up{source="kubelet"} 1\n' in page
+        assert float(page.rpartition("assignments_age_seconds ")[2]) > 0.9
+        says = "the kubelet lists no pod, static ones aside"
+        assert says in (await exporter.get("/"))[1]
+        assert f"# kubelet answers, but (no_pods): {says}" in (await exporter.get("/metrics"))[1]
+        mapping = json.loads((await exporter.get("/debug/mapping"))[1])
+        assert mapping["sources"]["kubelet"]["up"] is True
+        assert mapping["sources"]["kubelet"]["reason"] == "no_pods"
+        assert says in mapping["sources"]["kubelet"]["message"]
+        assert (await exporter.get("/-/ready"))[0] == 200
+
+        simulated.kubelet.api_away = False
+        page = await exporter.page()
+        assert owners_in(page) == before
+        assert "no_pods" not in (await exporter.get("/metrics"))[1]
+
+
+# issue 7, line 42
+async def test_a_kubelet_without_its_device_plugin_takes_devices_from_nobody_who_keeps_them(
+    simulated: SimulatedNode,
+) -> None:
+    simulated.world.pods = tuple(pod for pod in simulated.world.pods if pod.namespace != "serving")
+    uuid = next(
+        gpu.uuid
+        for gpu in simulated.world.gpus
+        if not gpu.shared and not gpu.instances and not simulated.world.holds(gpu.uuid)
+    )
+    device = (("nvidia.com/gpu", uuid),)
+    handed_over = Pod(
+        namespace="ml",
+        name="handed-over",
+        uid="handed-over",
+        containers=(Container(name="main", devices=device),),
+        init_containers=(Container(name="warm", devices=device),),
+    )
+    simulated.world.pods += (handed_over,)
+    config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age="0s")
+    async with running(config) as exporter:
+        before = owners_in(await exporter.page())
+        # its init container may still run: the one after it is listed with its device all the same
+        assert (uuid, "handed-over") in before
+        await simulated.kubelet.restart(down_seconds=0.1, empty_seconds=0.3, partial_seconds=0.0, plugin=False)
+        stays = before - {(uuid, "handed-over")}
+        deadline = time.monotonic() + GRACE_SECONDS + 3.0
+        while (now := owners_in(await exporter.page())) != stays:
+            assert now == before
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
 
 
 async def test_a_kubelet_that_is_down_keeps_its_owners_and_says_how_old_they_are() -> None:

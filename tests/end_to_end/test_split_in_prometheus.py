@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,54 +67,108 @@ async def query(base: str, text: str) -> list[dict[str, Any]]:
         return rows
 
 
+@asynccontextmanager
+async def prometheus_before(target: str, folder: Path) -> AsyncIterator[str]:
+    """A Prometheus that scrapes the target; its own address."""
+    port = free_port()
+    job = {
+        "job_name": "gpu",
+        "metrics_path": "/gpu/metrics",
+        "honor_labels": True,
+        "static_configs": [{"targets": [target]}],
+    }
+    interval = f"{round(SCRAPES_APART_SECONDS * 1000)}ms"
+    settings = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": [job]}
+    (folder / "prometheus.yml").write_text(json.dumps(settings))
+    with (folder / "log").open("w") as log:
+        prometheus = await asyncio.create_subprocess_exec(
+            real("prometheus"),
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        prometheus.terminate()
+        await prometheus.wait()
+
+
+async def reads(machine: Machine, more: int) -> None:
+    """Until the machine was read so many times more."""
+    enough = machine.node.dcgm.fetches + more
+    async with asyncio.timeout(60):
+        while machine.node.dcgm.fetches < enough:
+            await asyncio.sleep(0.05)
+
+
+def increase_of(values: Sequence[str]) -> Decimal:
+    """What increase() counts between a series' samples: one that is lower than the last begins at 0."""
+    numbers = [Decimal(value) for value in values]
+    return sum((now - last if now >= last else now for last, now in pairwise(numbers)), Decimal(0))
+
+
 async def test_the_rows_of_a_shared_gpu_grow_by_what_it_grew(machine: Machine, tmp_path: Path) -> None:
     config = config_of(
         kubelet_socket=str(machine.node.socket), dcgm_url=machine.node.url, sharing="split", kubelet_max_age="0s"
     )
-    port = free_port()
-    base = f"http://127.0.0.1:{port}"
-    async with running(config) as exporter:
-        job = {
-            "job_name": "gpu",
-            "metrics_path": "/gpu/metrics",
-            "honor_labels": True,
-            "static_configs": [{"targets": [exporter.base[7:]]}],
-        }
-        interval = f"{round(SCRAPES_APART_SECONDS * 1000)}ms"
-        settings = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": [job]}
-        (tmp_path / "prometheus.yml").write_text(json.dumps(settings))
-        with (tmp_path / "log").open("w") as log:
-            prometheus = await asyncio.create_subprocess_exec(
-                real("prometheus"),
-                f"--config.file={tmp_path}/prometheus.yml",
-                f"--storage.tsdb.path={tmp_path}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            async with asyncio.timeout(60):
-                while machine.node.dcgm.fetches < 10:
-                    await asyncio.sleep(0.1)
-            before = machine.energy
-            machine.watts = 101  # a read; not divisible by two or three
-            for holders in ((), ("a",), ("a", "b"), ("b", "c", "a"), ("c",), (), ("d", "a"), ("d",)):
-                machine.hold(*holders)
-                await asyncio.sleep(12 * SCRAPES_APART_SECONDS)
-            machine.watts = 0
-            grown = machine.energy - before
-            await asyncio.sleep(5 * SCRAPES_APART_SECONDS)
-            series = await query(base, f"{ENERGY}[5m]")
-            increase = await query(base, f"sum(increase({ENERGY}[5m]))")
-        finally:
-            prometheus.terminate()
-            await prometheus.wait()
+    async with running(config) as exporter, prometheus_before(exporter.base[7:], tmp_path) as base:
+        await reads(machine, 10)
+        before = machine.energy
+        machine.watts = 101  # a read; not divisible by two or three
+        for holders in ((), ("a",), ("a", "b"), ("b", "c", "a"), ("c",), (), ("d", "a"), ("d",)):
+            machine.hold(*holders)
+            await asyncio.sleep(12 * SCRAPES_APART_SECONDS)
+        machine.watts = 0
+        grown = machine.energy - before
+        await asyncio.sleep(5 * SCRAPES_APART_SECONDS)
+        series = await query(base, f"{ENERGY}[5m]")
+        increase = await query(base, f"sum(increase({ENERGY}[5m]))")
     assert {row["metric"]["pod"] for row in series if "pod" in row["metric"]} == {"a", "b", "c", "d"}
     total = Decimal(0)
     for row in series:
         values = [Decimal(value) for _, value in row["values"]]
+        assert values[0] == 0
         assert values == sorted(values)
-        total += values[-1] - values[0]
+        total += values[-1]
     assert total == grown
     # increase() guesses what lies between a series' ends and the samples beside them: half a scrape a series
     assert float(increase[0]["value"][1]) == pytest.approx(grown, rel=0.05)
+
+
+# issue 7, line 30
+async def test_a_restart_of_the_exporter_is_no_consumption(machine: Machine, tmp_path: Path) -> None:
+    target = f"127.0.0.1:{free_port()}"
+    config = config_of(
+        kubelet_socket=str(machine.node.socket),
+        dcgm_url=machine.node.url,
+        sharing="split",
+        kubelet_max_age="0s",
+        web_listen_address=target,
+    )
+    observed = 0
+    async with prometheus_before(target, tmp_path) as base:
+        for holders in (("a", "b"), ("b",), ("b", "a")):
+            machine.hold(*holders)
+            async with running(config):
+                await reads(machine, 5)
+                before = machine.energy
+                machine.watts = 101
+                await reads(machine, 10)
+                # nobody else reads it: what it grew by is what was scraped
+                machine.watts = 0
+                observed += machine.energy - before
+                await reads(machine, 5)
+            # nobody looks meanwhile
+            machine.energy += 1_000_000
+        series = await query(base, f"{ENERGY}[5m]")
+        increase = await query(base, f"sum(increase({ENERGY}[5m]))")
+    assert {row["metric"].get("pod", "") for row in series} == {"a", "b", ""}
+    by_pod = {row["metric"].get("pod", ""): increase_of([value for _, value in row["values"]]) for row in series}
+    assert sum(by_pod.values()) == observed
+    # whoever held it all the time has the most, and nobody has gained what it consumed while nobody looked
+    assert by_pod[""] == 0
+    assert by_pod["a"] < by_pod["b"] < observed
+    assert float(increase[0]["value"][1]) == pytest.approx(observed, rel=0.3)

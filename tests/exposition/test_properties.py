@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.sharing import CounterBook
 from exporter.exposition import blocks
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
-from exporter.model import DeviceKey, Owners
+from exporter.model import DeviceKey, Owners, Page
 from tests.reference_join import reference_join
 from tests.strategies import (
     Row,
@@ -62,23 +63,28 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
 ) -> None:
     joiner = joiner_of(policy, all_families=all_families)
     moved = [with_other_values(body, seed) for body in bodies]
-    first, second = (attribution_of(state, policy) for state in owners)
+    book = CounterBook()
+    first, second = (attribution_of(state, policy, book) for state in owners)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
         # the same joiner over its life: cold, unchanged, new values, new owners, a page gone, back again
-        for pages_now, attribution in (
-            (bodies, first),
-            (bodies, first),
-            (moved, first),
-            (moved, second),
-            (moved[1:], second),
-            (bodies, second),
+        for moment, pages_now, attribution in (
+            (0, bodies, first),
+            (0, bodies, first),
+            (1, moved, first),
+            (1, moved, second),
+            (2, moved[1:], second),
+            (3, bodies, second),
+            # one that waited long
+            (1, moved, second),
         ):
+            book.turn_to([Page(source="dcgm", body=b"", read_at_seconds=0.0, moment=moment)])
             joined = joiner.join(pages_now, attribution)
             expected, rejected = reference_join(
                 pages_now, policy, attribution, everything if all_families else no_power
             )
             assert joined.body == expected
+            assert joined.size == len(expected)
             assert Counter(joined.rejected) == rejected
 
 

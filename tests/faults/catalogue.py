@@ -57,6 +57,17 @@ def kubelet_restart(number: signal.Signals, down: float, *, unlink: bool = False
     return run
 
 
+async def kubelet_without_api_server(lab: Lab) -> None:
+    """It starts, answers, and lists no pod."""
+    await lab.end_kubelet(signal.SIGKILL)
+    lab.tell(api_away=True)
+    await lab.hurt(1.0)
+    await lab.start_kubelet()
+    await asyncio.sleep(62)
+    lab.tell()
+    lab.healed()
+
+
 def reuse(lab: Lab, inode: int) -> None:
     """Leave the inode number free as the last thing, so that the file system gives it out again where it does that."""
     for number in range(50):
@@ -129,6 +140,19 @@ async def pods_gone(lab: Lab) -> None:
     await lab.expect(pods=tuple(pod for pod in lab.world.pods if pod is not owners[0]))
     lab.tell()
     await lab.hurt(0)
+    lab.healed()
+
+
+async def pod_gone_while_down(lab: Lab) -> None:
+    """A pod ends while the kubelet is down: it keeps its labels for 10 s, the others keep theirs."""
+    await lab.end_kubelet(signal.SIGKILL)
+    await lab.hurt(1.0)
+    assert lab.expected
+    named = {(namespace, name) for _, name, namespace, _ in lab.expected.owned}
+    gone = next(pod for pod in lab.world.pods if (pod.namespace, pod.name) in named)
+    await lab.expect(pods=tuple(pod for pod in lab.world.pods if pod is not gone))
+    lab.tell()
+    await lab.start_kubelet(empty_seconds=0.5)
     lab.healed()
 
 
@@ -268,6 +292,7 @@ FAULTS = (
     Fault(
         name="kubelet lists nothing for 5 s, then a part", run=kubelet_restart(signal.SIGKILL, 1, empty=5, partial=3)
     ),
+    Fault(name="kubelet restarts, its API server 60 s away", run=kubelet_without_api_server),
     Fault(name="kubelet stopped (SIGSTOP)", run=kubelet_stopped),
     Fault(name="kubelet's rate limit", run=kubelet_says(failure=["RESOURCE_EXHAUSTED", "rejected by rate limit"])),
     Fault(name="kubelet's List of 65 MiB, past the receive limit", run=kubelet_says(raw_megabytes=65)),
@@ -286,6 +311,7 @@ FAULTS = (
     ),
     Fault(name="a pod ends", run=pods_gone, at_once=True),
     Fault(name="a pod ends just after a kubelet restart", run=pod_gone_during_a_restart, at_once=True),
+    Fault(name="a pod ends while the kubelet is down", run=pod_gone_while_down, recovers_within=14.0),
     # dcgm-exporter
     Fault(name="dcgm-exporter down", run=dcgm_down, promise=REFUSED, why="is dcgm-exporter running"),
     Fault(name="dcgm-exporter restarts", run=dcgm_restarts, promise=REFUSED),

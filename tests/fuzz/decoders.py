@@ -10,12 +10,12 @@ from exporter.attribution.inventory import read_inventory
 from exporter.attribution.rule_file import read_rules
 from exporter.errors import ConfigError, Malformed, Unavailable
 from exporter.http_config import read_http_config
-from exporter.sources import kubelet, kubernetes, pods_api
+from exporter.sources import kubernetes, pod_resources, pods_api
 from exporter.web_config import read_web_config
 
 
 def read_list(version: str) -> Callable[[bytes], object]:
-    return lambda body: kubelet.parse(body, version, claims=True)
+    return lambda body: pod_resources.parse(body, version, claims=True)
 
 
 def read_event(kind: type[kubernetes.ApiPods] | type[kubernetes.ApiSlices]) -> Callable[[bytes], object]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,18 @@ async def rows_of(exporter: Exporter, query: str = "", status: int = 200) -> Any
 
 
 def serve(simulated: SimulatedNode, text: str) -> None:
+    """A page of other GPUs than those that the simulated pods hold: these hold none."""
+    simulated.world.pods = ()
     simulated.dcgm.failure = lambda _: web.Response(text=text)
 
 
-def hold(simulated: SimulatedNode, **held: str) -> None:
+def hold(simulated: SimulatedNode, resource: str = GPU_RESOURCE, /, **held: str) -> None:
     """Pods by name, and the GPU that each holds; namespace and container are made of the name."""
     simulated.world.pods = tuple(
         Pod(
             namespace=f"ns-{name}",
             name=name,
-            containers=(Container(name=f"c-{name}", devices=((GPU_RESOURCE, device),)),),
+            containers=(Container(name=f"c-{name}", devices=((resource, device),)),),
         )
         for name, device in held.items()
     )
@@ -279,12 +282,72 @@ async def test_every_generation_says_the_same(generation: str) -> None:
         (b"0.25", FIELDS["DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL"], 250_000_000),
         (b"1e308", FIELDS["DCGM_FI_DEV_GPU_UTIL_RATIO"], None),
         (b"9007199254740993", Field("a"), 9007199254740992.0),
+        (b"-0.0", Field("a"), 0),
+        # issue 7, line 34
+        (b"0e99999999999999999999", FIELDS["DCGM_FI_DEV_FB_USED_BYTES"], 0),
+        (b"0e99999999999999999999", Field("a"), 0),
+        (b"1e-99999999999999999999", FIELDS["DCGM_FI_DEV_GPU_UTIL_RATIO"], 0),
+        (b"1e-99999999999999999999", Field("a"), 0),
     ],
 )
 def test_numbers(text: bytes, field: Field, found: float | None) -> None:
     value = number(text, field)
     assert value == found
     assert type(value) is type(found)
+
+
+# issue 7, line 34
+@pytest.mark.parametrize("sharing", ["copy", "split"])
+@pytest.mark.parametrize("value", ["0e99999999999999999999", "-0e-99999999999999999999", "1e-99999999999999999999"])
+async def test_a_number_that_no_decimal_can_hold(
+    start: Start, simulated: SimulatedNode, value: str, sharing: str
+) -> None:
+    families = ("FB_USED_BYTES", "POWER_USAGE", "TOTAL_ENERGY_CONSUMPTION")
+    serve(
+        simulated,
+        "".join(f'DCGM_FI_DEV_{name}{{gpu="0",UUID="{GPU.format(0)}"}} {value}\n' for name in families),
+    )
+    hold(simulated, a=f"{GPU.format(0)}::0", b=f"{GPU.format(0)}::1")
+    exporter = await start(sharing=sharing)
+    assert [(row["framebuffer_used"], row["power_usage"]) for row in await rows_of(exporter)] == [(0, 0), (0, 0)]
+    assert value in await exporter.page()
+
+
+# issue 7, line 37
+async def test_the_counters_of_1x_compatibility(start: Start, simulated: SimulatedNode) -> None:
+    names = (
+        "gr_engine_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "dram_active", "pcie_tx_bytes",
+        "pcie_rx_bytes",
+    )  # fmt: skip
+    shell = {f"dcgm_fi_prof_{name}": f"0.{number}" for number, name in enumerate(names, start=1)}
+    values = {**shell, "dcgm_nvlink_bandwidth_total": "7", "dcgm_fb_free": "9", "dcgm_gpu_temp": "40"}
+    serve(
+        simulated,
+        "".join(f'{name}{{gpu="0",uuid="{GPU.format(0)}"}} {value}\n' for name, value in values.items()),
+    )
+    hold(simulated, a=f"{GPU.format(0)}::0", b=f"{GPU.format(0)}::1")
+    exporter = await start(sharing="split")
+    found = {
+        name: [row[name] for row in await rows_of(exporter)]
+        for name in (
+            "graphics_engine_active", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "pcie_tx_bytes",
+            "pcie_rx_bytes", "framebuffer_free", "temperature",
+        )
+    }  # fmt: skip
+    assert found == {
+        "graphics_engine_active": [0.1, 0.1],
+        "sm_active": [0.2, 0.2],
+        "sm_occupancy": [0.3, 0.3],
+        "tensor_active": [0.4, 0.4],
+        "dram_active": [0.5, 0.5],
+        "pcie_tx_bytes": [0.3, 0.3],
+        "pcie_rx_bytes": [0.4, 0.3],
+        "framebuffer_free": [5, 4],
+        "temperature": [40, 40],
+    }
+    page = await exporter.page()
+    links = [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith("dcgm_nvlink_bandwidth_total{")]
+    assert links == ["4", "3"]
 
 
 def test_every_field_is_in_the_table() -> None:
@@ -307,13 +370,15 @@ def validate(body: bytes) -> list[dict[str, Any]]:
 def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) -> None:
     policy = LabelPolicy(sharing=sharing)
     joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    attribution = attribution_of(owners, policy)
     snapshot = Snapshot(
         node="n",
         owners=owners,
-        joined=joiner.join([body], attribution_of(owners, policy)),
+        joined=joiner.join([body], attribution),
         health={"kubelet": Health(up=True)},
         assignments_age_seconds=0.0,
         read_at_seconds=1.5,
+        attribute=attribution,
     )
     made = containers.render(snapshot, {})
     assert made is not None
@@ -321,11 +386,18 @@ def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) ->
     keys = [
         (
             row["device_uuid"] or row["device"] or row["device_id"],
-            *(row.get(name) for name in ("mig_instance_id", "namespace", "pod", "container", "gpu_shared")),
+            *(row.get(name) for name in ("mig_instance_id", "namespace", "pod", "container")),
         )
         for row in found
     ]
     assert len(set(keys)) == len(keys), "an object is there twice"
+    # issue 7, line 35
+    assert snapshot.joined is not None
+    says_itself = {subject.key for subject in snapshot.joined.subjects if subject.came_with or subject.vgpu}
+    known = {match.key for match in owners.matches if match.key} - says_itself
+    held = {astuple(holder.owner) for key in known for holder in owners.of(key)}
+    shown = {(row["namespace"], row["pod"], row["container"]) for row in found}
+    assert sharing == "device" or held <= shown
     again = containers.render(snapshot, {})
     assert again == made
 
@@ -350,3 +422,156 @@ async def test_gzip_and_the_head_of_the_answer(start: Start) -> None:
         assert response.headers["Content-Encoding"] == "gzip"
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
         assert validate(await response.read())
+
+
+AMD = f"""\
+gpu_power_usage{{gpu_id="0",gpu_uuid="{GPU[4:].format(1)}",card_model="MI300X",pcie_bus_id="0000:0c:00.0"}} 300
+gpu_power_usage{{gpu_id="1",gpu_uuid="{GPU[4:].format(2)}",card_model="MI300X",pcie_bus_id="0000:0d:00.0"}} 90
+"""
+HAMI = f"""\
+HostGPUMemoryUsage{{deviceidx="0",deviceuuid="{GPU.format(0)}",zone="vGPU"}} 5
+vGPU_device_memory_usage_in_bytes{{deviceuuid="{GPU.format(0)}",podname="p",vdeviceid="0"}} 3
+"""
+XID = f"""\
+DCGM_FI_DEV_XID_ERRORS_COUNT{{gpu="0",UUID="{GPU.format(0)}",modelName="H100"}} 1
+DCGM_FI_DEV_POWER_USAGE{{gpu="1",UUID="{GPU.format(1)}",modelName="H100"}} 70
+"""
+
+
+# issue 7, line 35
+@pytest.mark.parametrize(
+    ("page", "held", "settings", "expected"),
+    [
+        # another vendor's families are in no field
+        (AMD, {"a": "0000:0d:00.0"}, {"device_rules": f"{ROOT}/deploy/device-rules/amd.yaml", "resources": "amd.com/*"},
+         [("0", GPU[4:].format(1), "", None), ("1", GPU[4:].format(2), "a", None)]),
+        (HAMI, {"a": f"{GPU.format(0)}-3"}, {"device_rules": "hami.yaml"}, [("0", GPU.format(0), "a", None)]),
+        # a GPU that fell off the bus has nothing left but its errors
+        (XID, {"a": GPU.format(0), "b": GPU.format(1)}, {},
+         [("0", GPU.format(0), "a", None), ("1", GPU.format(1), "b", 70)]),
+        (THREE, {"a": GPU.format(1)}, {"families_allow": "DCGM_FI_DEV_GPU_TEMP"},
+         [("0", GPU.format(0), "", None), ("1", GPU.format(1), "a", None), ("2", GPU.format(2), "", None)]),
+        # no sample at all: by number, and by the ids of an instance that nothing resolves
+        (XID, {"a": "nvidia7", "b": "MIG-11111111-2222-5333-8444-555555555555"}, {},
+         [("0", GPU.format(0), "", None), ("1", GPU.format(1), "", 70), ("7", "", "a", None),
+          ("", "MIG-11111111-2222-5333-8444-555555555555", "b", None)]),
+    ],
+)  # fmt: skip
+async def test_a_device_in_use_has_its_row_whatever_is_known_of_it(
+    start: Start,
+    simulated: SimulatedNode,
+    tmp_path: Path,
+    page: str,
+    held: dict[str, str],
+    settings: dict[str, str],
+    expected: list[tuple[str, str, str, float | None]],
+) -> None:
+    (tmp_path / "hami.yaml").write_text("samples:\n  uuid: [deviceuuid]\n  index: [deviceidx]\n")
+    if settings.get("device_rules") == "hami.yaml":
+        settings = {"device_rules": str(tmp_path / "hami.yaml")}
+    serve(simulated, page)
+    hold(simulated, settings.get("resources", "nvidia.com/*").replace("*", "gpu"), **held)
+    exporter = await start(**settings)
+    found = await rows_of(exporter)
+    assert [(row["device_id"], row["device_uuid"], row["pod"], row["power_usage"]) for row in found] == expected
+    assert [row["pod"] for row in await rows_of(exporter, "?pod=a")] == ["a"]
+    validate(json.dumps(found).encode())
+
+
+# issue 7, line 35
+@pytest.mark.parametrize("sharing", ["copy", "split", "device"])
+async def test_devices_without_samples_are_shared_as_all_others_are(
+    start: Start, simulated: SimulatedNode, sharing: str
+) -> None:
+    serve(simulated, THREE)
+    hold(simulated, a=f"{GPU.format(7)}::0", b=f"{GPU.format(7)}::1")
+    found = [row for row in await rows_of(await start(sharing=sharing)) if row["device_uuid"] == GPU.format(7)]
+    both = [("a", "ns-a", "c-a", True), ("b", "ns-b", "c-b", True)]
+    assert [(row["pod"], row["namespace"], row["container"], row["gpu_shared"]) for row in found] == (
+        [("", "", "", False)] if sharing == "device" else both
+    )
+
+
+# issue 7, line 35
+async def test_devices_that_only_the_inventory_knows(start: Start, simulated: SimulatedNode, tmp_path: Path) -> None:
+    own = "MIG-99999999-2222-5333-8444-555555555555"
+    serve(
+        simulated,
+        f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{GPU[4:].format(0)}"}} 40\n'
+        f'DCGM_FI_DEV_GPU_TEMP{{gpu="1",UUID="{own}"}} 41\n'
+        'DCGM_FI_DEV_GPU_TEMP{gpu="2",device="nvidia2"} 42\n',
+    )
+    hold(simulated, a=f"{GPU.format(1)}::0", b="MIG-8", c="nvidia2")
+    inventory = {
+        "gpus": [
+            {"uuid": GPU.format(0), "index": 0},
+            {
+                "uuid": GPU.format(1),
+                "index": 1,
+                "mig": [
+                    {"uuid": own, "instance_id": 7, "profile": "1g.10gb"},
+                    {"uuid": "MIG-8", "instance_id": 8, "profile": "1g.10gb"},
+                ],
+            },
+            {"uuid": GPU.format(2), "index": 2},
+            {"uuid": GPU.format(3), "index": 3},
+        ]
+    }
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    found = await rows_of(await start(inventory_file=str(tmp_path / "inventory.json")))
+    names = ("device_id", "device_uuid", "entity", "mig_instance_id", "mig_profile", "pod", "temperature")
+    assert [tuple(row.get(name) for name in names) for row in found] == [
+        ("0", GPU[4:].format(0), "gpu", None, None, "", 40),
+        ("1", GPU.format(1), "mig-parent", None, None, "a", None),
+        ("1", own, "mig", None, None, "", 41),
+        ("1", GPU.format(1), "mig", "8", "1g.10gb", "b", None),
+        ("2", "", "gpu", None, None, "c", 42),
+        ("3", GPU.format(3), "gpu", None, None, "", None),
+    ]
+
+
+# issue 7, line 38
+@pytest.mark.parametrize(
+    ("labels", "is_device"),
+    [
+        ('uuid="0abb23a9-579b-43e6-ad30-227ef47fcb9d",device="sda",label="data"', False),
+        ('uuid="0abb23a9-579b-43e6-ad30-227ef47fcb9d",domain="vm"', False),
+        ('uuid="GPU-40f717b2"', True),
+        ('UUID="MIG-40f717b2"', True),
+        ('UUID="40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"', True),
+        ('gpu_uuid="40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"', True),
+        ('uuid="40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f",gpu="0"', True),
+        ('uuid="40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f",model_name="Flex 170"', True),
+    ],
+)
+async def test_what_is_a_device_and_what_only_has_a_uuid(
+    start: Start, simulated: SimulatedNode, labels: str, is_device: bool
+) -> None:
+    serve(simulated, f"node_btrfs_info{{{labels}}} 1\n" + POWER.format(3, GPU.format(3)))
+    exporter = await start()
+    assert len(await rows_of(exporter)) == 1 + is_device
+    _, debug = await exporter.get("/debug/mapping")
+    assert len(json.loads(debug)["seen"]) == 1 + is_device
+    _, page = await exporter.get("/")
+    assert f"{1 + is_device} GPUs seen" in page
+
+
+# issue 7, line 20
+async def test_labels_and_uid_of_pods(start: Start, simulated: SimulatedNode) -> None:
+    exporter = await start(
+        labels_pod_uid="on",
+        labels_pod_labels="team",
+        kubelet_pods_socket=str(simulated.pods_socket),
+        inventory_file=str(simulated.inventory_file),
+    )
+    found = await rows_of(exporter)
+    owned = [row for row in found if row["pod"]]
+    assert owned
+    page = await exporter.page()
+    for row in owned:
+        assert f'pod_uid="{row["pod_uid"]}"' in page
+        assert f'label_team="{row["pod_labels"]["label_team"]}"' in page
+    assert all("pod_uid" not in row and "pod_labels" not in row for row in found if not row["pod"])
+    validate(json.dumps(found).encode())
+    plain = await rows_of(await start())
+    assert not any("pod_uid" in row or "pod_labels" in row for row in plain)

@@ -115,7 +115,7 @@ def test_claims_left_out_are_problems_and_other_resources_warnings() -> None:
 
 @pytest.mark.parametrize(
     ("slices_up", "remedy"),
-    [(None, "access to the Kubernetes API"), (False, "mend that first"), (True, "driver's pod")],
+    [(None, "access to the Kubernetes API"), (False, "mend that first"), (True, "the pod of the driver")],
 )
 def test_the_remedy_for_an_unresolved_claim_depends_on_the_source(slices_up: bool | None, remedy: str) -> None:
     claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from exporter.model import Health
 from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.world import Pod, World
+from exporter.simulator.world import Container, Pod, World
 from exporter.sources.kubelet import KubeletSource
+from exporter.telemetry import Telemetry
 
 
 class Clock:
@@ -322,6 +324,196 @@ async def test_a_restart_between_two_calls_is_noticed_on_the_socket_file(
         await ask(source)
         await asyncio.sleep(0.05)
     assert pods_of(source) == held == owners_in(world)
+
+
+def texts_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+async def restart(kubelet: SimulatedKubelet, source: KubeletSource, *, empty_seconds: float = 0.0) -> None:
+    """A restart between two calls of the source, which then asks until it is answered again."""
+    await kubelet.restart(down_seconds=0.0, empty_seconds=empty_seconds, partial_seconds=0.0)
+    calls = kubelet.calls
+    async with asyncio.timeout(5):
+        while kubelet.calls == calls:
+            await ask(source)
+            await asyncio.sleep(0.02)
+    assert source.health.up is True
+
+
+# issue 7, line 3
+async def test_a_kubelet_without_its_api_server_lists_nothing_and_its_last_word_holds(
+    kubelet: SimulatedKubelet, make: Make, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await kubelet.start()
+    clock = Clock()
+    source = make(clock=clock, on_health=Telemetry().note_health)
+    await ask(source)
+    assert (source.health.reason, source.health.message, source.unlisted) == ("", "", frozenset())
+    held = source.assignments
+    kubelet.api_away = True
+    await restart(kubelet, source)
+    for _ in range(59):
+        clock.now += 10.0
+        await ask(source)
+        assert source.assignments is held
+    assert (source.health.up, source.health.reason) == (True, "no_pods")
+    assert "cannot reach the API server; the last known owners are kept" in source.health.message
+    # so that an alert on the age of what owners are taken from says it, too
+    assert source.age_seconds == 590.0
+    assert {pod for _, pod in source.unlisted} == owners_in(world)
+    kubelet.api_away = False
+    await ask(source)
+    assert source.assignments is held
+    assert (source.health.reason, source.health.message, source.unlisted) == ("", "", frozenset())
+    assert source.age_seconds == 0.0
+    assert texts_of(caplog)[-1] == "source answers, but"
+    assert "owners dropped" not in texts_of(caplog)
+
+
+# issue 7, line 3
+@pytest.mark.parametrize(("max_stale", "holds_for"), [(None, 600.0), (30.0, 30.0)])
+async def test_the_last_word_of_a_kubelet_that_lists_nothing_ends_with_a_line_in_the_log(
+    kubelet: SimulatedKubelet,
+    make: Make,
+    max_stale: float | None,
+    holds_for: float,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await kubelet.start()
+    clock = Clock()
+    source = make(clock=clock, max_stale_seconds=max_stale)
+    await ask(source)
+    kubelet.api_away = True
+    await restart(kubelet, source)
+    clock.now += holds_for
+    await ask(source)
+    assert source.assignments
+    clock.now += 0.1
+    await ask(source)
+    assert source.assignments == frozenset()
+    assert [(record.getMessage(), record.fields["older_than_seconds"]) for record in caplog.records] == [  # type: ignore[attr-defined] # what telemetry.log adds
+        ("owners dropped", holds_for)
+    ]
+    assert (source.health.up, source.health.reason) == (True, "no_pods")
+    assert "kept" not in source.health.message
+
+
+# issue 7, line 3
+async def test_a_kubelet_that_lists_only_static_pods_has_not_reached_its_api_server(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    await kubelet.start()
+    clock = Clock()
+    source = make(clock=clock, node="gpu-node-1")
+    await ask(source)
+    held, pods = source.assignments, world.pods
+    world.pods = (Pod(namespace="kube-system", name="kube-proxy-gpu-node-1", containers=()),)
+    await restart(kubelet, source)
+    clock.now += 60.0
+    await ask(source)
+    assert source.assignments is held
+    assert source.health.reason == "no_pods"
+    world.pods = pods
+    await ask(source)
+    assert (source.assignments is held, source.health.reason) == (True, "")
+
+
+async def test_a_node_that_never_had_a_pod_is_no_failure(kubelet: SimulatedKubelet, make: Make, world: World) -> None:
+    world.pods = ()
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    assert (source.health.up, source.health.reason) == (True, "no_pods")
+    assert "or the node has none" in source.health.message
+    assert source.age_seconds is not None
+
+
+# issue 7, line 4
+@pytest.mark.parametrize(("ago", "is_kept"), [(4.0, True), (11.0, False)])
+async def test_a_pod_that_went_while_the_kubelet_was_down_is_shown_for_the_grace_from_its_start(
+    kubelet: SimulatedKubelet, make: Make, world: World, ago: float, is_kept: bool
+) -> None:
+    await kubelet.start()
+    clock = Clock()
+    ahead = 0.0
+    source = make(clock=clock, wall_clock=lambda: time.time() + ahead)
+    await ask(source)
+    gone = next(pod for pod in world.pods if any(container.devices for container in pod.containers))
+    world.remove(gone)
+    clock.now += 60.0
+    ahead = ago
+    await restart(kubelet, source)
+    assert (gone.name in pods_of(source)) is is_kept
+    assert ((gone.namespace, gone.name) in source.unlisted) is is_kept
+    clock.now += 10.0 - ago
+    await ask(source)
+    assert gone.name not in pods_of(source)
+    assert pods_of(source) == owners_in(world)
+
+
+# issue 7, line 4
+async def test_restart_after_restart_a_pod_that_went_is_not_shown_anew(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    await kubelet.start()
+    clock = Clock()
+    source = make(clock=clock)
+    await ask(source)
+    gone = next(pod for pod in world.pods if any(container.devices for container in pod.containers))
+    world.remove(gone)
+    shown = 0.0
+    for _ in range(5):
+        await restart(kubelet, source, empty_seconds=0.1)
+        async with asyncio.timeout(5):
+            while source.health.reason:
+                await ask(source)
+        for _ in range(4):
+            shown += 1.0 if gone.name in pods_of(source) else 0.0
+            clock.now += 1.0
+            await ask(source)
+    assert shown == 10.0
+    assert pods_of(source) == owners_in(world)
+
+
+async def test_the_end_of_the_last_pod_is_no_loss_to_be_logged(
+    kubelet: SimulatedKubelet, make: Make, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    world.pods = ()
+    await ask(source)
+    assert (source.assignments, texts_of(caplog)) == (frozenset(), [])
+
+
+# issue 7, line 42
+async def test_the_same_answer_in_another_order_changes_nothing(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    nics = tuple(("example.com/nic", f"eth{number}") for number in range(4))
+    world.pods += (Pod(namespace="net", name="router", containers=(Container(name="main", devices=nics),)),)
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    held, outside = source.assignments, source.outside
+    assert len(outside) == 4
+    for _ in range(5):
+        await ask(source)
+        assert source.assignments is held
+        assert source.outside is outside
+
+
+async def test_while_the_kubelet_is_down_all_owners_are_only_kept(
+    kubelet: SimulatedKubelet, make: Make, world: World
+) -> None:
+    await kubelet.start()
+    source = make()
+    await ask(source)
+    assert source.unlisted == frozenset()
+    await kubelet.stop()
+    await ask(source)
+    assert {pod for _, pod in source.unlisted} == owners_in(world)
 
 
 async def test_a_lost_connection_is_a_reconnect_even_if_the_socket_file_is_the_same(

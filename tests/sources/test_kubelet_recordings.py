@@ -1,14 +1,15 @@
-"""The recorded answers of a real kubelet (1.20.2), read by the parser and kept by the rules."""
+"""The recorded answers of real kubelets (1.20.2 and 1.36.2), read by the parser and kept by the rules."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from exporter.attribution.retention import Retained, answered
+from exporter.attribution.retention import GRACE_SECONDS, Retained, answered
 from exporter.errors import Malformed
-from exporter.model import Owner
-from exporter.sources.kubelet import parse
+from exporter.model import Assignment, Owner, PodResources
+from exporter.sources.pod_resources import parse
 from tests.conftest import DATA
 
 RECORDINGS = DATA / "kubelet-1.20.2"
@@ -63,7 +64,7 @@ def test_no_owner_is_lost_over_the_recorded_restart() -> None:
     for now, name in ((5.0, "empty"), (5.1, "restart-without-plugin")):
         state = answered(state, parse(read(name)), now=now, reconnected=name == "empty")
         assert state.assignments == before
-    assert state.unlisted == frozenset()
+    assert state.unlisted == {}
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\n\x02\n\xff"])
@@ -71,3 +72,57 @@ def test_garbage_is_no_answer(body: bytes) -> None:
     with pytest.raises(Malformed) as raised:
         parse(body)
     assert raised.value.reason == "garbage"
+
+
+NEWER = DATA / "kubelet-1.36.2"
+GLOBS = ("nvidia.com/*",)
+
+
+def newer(name: str) -> PodResources:
+    return parse((NEWER / f"{name}.pb").read_bytes(), resources=GLOBS, claims=True)
+
+
+def pods_in(assignments: Iterable[Assignment]) -> set[str]:
+    return {found.owner.pod for found in assignments}
+
+
+# issue 7, line 42
+def test_the_order_of_an_answer_makes_no_difference() -> None:
+    before, started = (NEWER / "before.pb").read_bytes(), (NEWER / "started.pb").read_bytes()
+    assert before != started
+    assert parse(before, claims=True) == parse(started, claims=True)
+    assert parse(before, resources=(), claims=True).outside == parse(started, resources=(), claims=True).outside
+
+
+# issue 7, line 42
+def test_no_owner_is_lost_over_the_recorded_restart_of_1_36() -> None:
+    state = answered(Retained(), newer("before"), now=0.0, reconnected=True)
+    held = state.assignments
+    assert len(pods_in(held)) == 13
+    for now, name in ((5.0, "starting-empty"), (5.8, "starting-partial"), (5.86, "started")):
+        state = answered(state, newer(name), now=now, reconnected=name == "starting-empty")
+        assert state.assignments is held
+    assert state.unlisted == {}
+
+
+# issue 7, line 8
+# issue 7, line 42
+def test_what_runs_before_a_container_is_not_listed_and_the_container_already_is() -> None:
+    answer = newer("during-init")
+    assert ("serving", "init-only") in answer.listed
+    holding = {(found.owner.pod, found.owner.container) for found in answer.assignments}
+    assert ("init-handover", "main") in holding
+    assert {container for pod, container in holding if pod.startswith("init-")} == {"main"}
+    assert "init-only" not in {pod for pod, _ in holding}
+
+
+# issue 7, line 42
+def test_pods_that_a_kubelet_without_its_device_plugin_rejects_lose_their_devices_and_nobody_else_does() -> None:
+    state = answered(Retained(), newer("plugin-gone"), now=0.0, reconnected=True)
+    held = pods_in(state.assignments)
+    after = newer("plugin-gone-kubelet-restarted")
+    state = answered(state, newer("starting-empty"), now=5.0, reconnected=True)
+    state = answered(state, after, now=6.0, reconnected=False)
+    assert pods_in(state.assignments) == held
+    state = answered(state, after, now=6.0 + GRACE_SECONDS, reconnected=False)
+    assert held - pods_in(state.assignments) == {"init-handover", "crash-loop"}

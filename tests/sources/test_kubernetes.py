@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from exporter.model import Health
+from exporter.errors import Malformed
+from exporter.model import Assignment, Claim, Health, Owner
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import container_id
-from exporter.simulator.world import World
+from exporter.simulator.world import DRA_DRIVER, DRA_POOL, World
 from exporter.sources import kubernetes
-from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
+from exporter.sources.kubernetes import MOST_SLICES, ApiPods, ApiSlices, KubernetesApi, read_pod
 from tests.sources.test_pods_api import until
 
 NODE = "gpu-node-1"
@@ -205,6 +206,82 @@ async def test_slices_that_change(server: SimulatedApi, connect: Connect) -> Non
     await until(lambda: found() == {"gpu-0": "GPU-new", "gpu-1": "GPU-more"})
     server.slices = server.slices[:1]
     await until(lambda: found() == {"gpu-0": "GPU-old"})
+
+
+def held(*devices: str) -> frozenset[Assignment]:
+    claims = (Claim(namespace="ml", name="c", driver=DRA_DRIVER, pool=DRA_POOL, device=device) for device in devices)
+    owner = Owner(namespace="ml", pod="train", container="main")
+    return frozenset(
+        Assignment(owner=owner, resource=DRA_DRIVER, device_id=claim.device_id, claim=claim) for claim in claims
+    )
+
+
+# issue 7, line 1
+async def test_slices_that_a_starting_kubelet_wipes(server: SimulatedApi, connect: Connect) -> None:
+    source = connect(await server.start(), ApiSlices)
+    await settle(source)
+    before = dict(source.devices_for(held("gpu-0")))
+    assert len(before) == source.count == 2
+    server.wipe_slices(away_seconds=0.3)
+    await until(lambda: source.count == 0)
+    (kept,) = source.devices_for(held("gpu-0")).items()
+    assert kept == ((DRA_DRIVER, DRA_POOL, "gpu-0"), before[DRA_DRIVER, DRA_POOL, "gpu-0"])
+    assert source.kept == 1
+    await until(lambda: source.count == 2)
+    assert source.devices_for(held("gpu-0")) == before
+    assert source.kept == 0
+
+
+# issue 7, line 41: MOST_SLICES
+async def test_slices_too_many(server: SimulatedApi, connect: Connect) -> None:
+    def slices(count: int) -> list[dict[str, Any]]:
+        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+        return [{"metadata": {"name": str(number)}, "spec": {"driver": "d", "pool": pool}} for number in range(count)]
+
+    server.slices = slices(MOST_SLICES + 1)
+    source = connect(await server.start(), ApiSlices)
+    health = await settle(source)
+    assert (health.up, health.reason) == (False, "oversize")
+    assert (source.count, f"{MOST_SLICES + 1} ResourceSlices" in health.message) == (0, True)
+    server.slices = slices(MOST_SLICES)
+    await until(lambda: source.count == MOST_SLICES)
+    with pytest.raises(Malformed, match=f"more than {MOST_SLICES}"):
+        source._listed._take({"type": "ADDED", "object": slices(MOST_SLICES + 1)[-1]})
+    source._listed._take({"type": "MODIFIED", "object": slices(1)[0]})
+    assert source.count == MOST_SLICES
+
+
+# issue 7, line 2
+async def test_an_api_server_that_lists_nothing_after_it_started_over(
+    server: SimulatedApi, connect: Connect, world: World
+) -> None:
+    source = connect(await server.start())
+    await settle(source)
+    everything, pods = uids(source), world.pods
+    world.pods = ()
+    server.forget()
+    await until(lambda: server.lists == 2 and bool(source.health.up))
+    await asyncio.sleep(0.1)
+    assert uids(source) == everything
+    world.pods = pods[1:]
+    server.forget()
+    await until(lambda: uids(source) == {pod.uid for pod in world.pods})
+
+
+# issue 7, line 5
+@pytest.mark.parametrize(
+    ("status", "known_to_kubelet"),
+    [
+        # as the recorded scheduler left it, and what the recorded kubelet wrote first
+        ({"phase": "Pending", "conditions": [{"type": "PodScheduled"}], "qosClass": "BestEffort"}, False),
+        ({}, False),
+        ({"phase": "Pending", "startTime": "2026-11-21T23:08:28Z"}, True),
+        ({"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": {}}}]}, True),
+        ({"phase": "Running"}, True),
+    ],
+)
+def test_whether_the_kubelet_knows_a_pod(status: dict[str, Any], known_to_kubelet: bool) -> None:
+    assert read_pod({"metadata": {"name": "p"}, "status": status}).is_acknowledged is known_to_kubelet
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", json.dumps({"items": [5], "metadata": {}}).encode()])

@@ -1,6 +1,7 @@
 """The kubelet's Pods API against a simulated kubelet on a real socket."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from exporter._gen import pods_pb2 as messages
 from exporter.errors import Malformed
 from exporter.model import Health, OwnerReference
 from exporter.simulator.pods_api import SimulatedPodsApi, container_id, pod_message
-from exporter.simulator.world import World
+from exporter.simulator.world import Pod, World
 from exporter.sources.pods_api import VERSIONS, PodsApi, parse_pod
 
 
@@ -90,28 +91,82 @@ async def test_a_pod_that_is_made_anew_under_its_name_is_the_new_one(
 ) -> None:
     await kubelet.start()
     await settle(source)
-    new = world.recreate(world.pods[1])
-    await until(lambda: source.pods[new.namespace, new.name].uid == new.uid)
+    old = world.pods[1]
+    new = world.recreate(old)
+    await until(lambda: new.uid in uids(source))
+    assert [bearer.pod.uid for bearer in source.bearers[new.namespace, new.name]] == [old.uid, new.uid]
+    assert old.uid not in uids(source)
 
 
-async def test_until_the_sync_is_complete_nothing_is_forgotten(
+# issue 7, line 2
+async def test_a_kubelet_that_starts_says_that_all_is_told_and_has_told_of_nobody(
     kubelet: SimulatedPodsApi, source: PodsApi, world: World
 ) -> None:
     await kubelet.start()
     await settle(source)
-    everything = world.pods
-    # the kubelet restarts, and tells of nobody at first
-    kubelet.synced.clear()
+    everything = uids(source)
     await kubelet.stop()
-    world.pods = everything[:1]
+    await until(lambda: source.health.up is False)
+    world.remove(world.pods[1])
+    await kubelet.start(empty_seconds=0.3)
+    await until(lambda: bool(source.health.up))
+    assert uids(source) == everything, "INITIAL_SYNC_COMPLETE with no pod before it says nothing"
+    world.relabel(world.pods[-1], team="other")
+    changed = (world.pods[-1].namespace, world.pods[-1].name)
+    await until(lambda: source.pods[changed].labels["team"] == "other")
+    assert uids(source) == everything, "the one that is not told of has ten seconds"
+
+
+# issue 7, line 2
+async def test_a_kubelet_that_starts_without_the_api_server_tells_of_static_pods_alone(
+    kubelet: SimulatedPodsApi, source: PodsApi, world: World
+) -> None:
+    world.pods = (*world.pods, Pod(namespace="kube-system", name="etcd-n", uid="static", containers=(), is_static=True))
+    await kubelet.start()
+    await settle(source)
+    everything = uids(source)
+    now = 0.0
+    source._clock = lambda: time.monotonic() + now
+    await kubelet.stop()
+    kubelet.api_away = True
     await until(lambda: source.health.up is False)
     await kubelet.start()
-    await until(lambda: kubelet.streams >= 2)
-    await asyncio.sleep(0.1)
-    assert uids(source) == {pod.uid for pod in everything}
-    kubelet.synced.set()
     await until(lambda: bool(source.health.up))
-    assert uids(source) == {pod.uid for pod in everything[:1]}
+    now = 590.0
+    assert uids(source) == everything
+    now = 610.0
+    assert uids(source) == {"static"}
+    kubelet.api_away = False
+    await until(lambda: uids(source) == everything)
+
+
+# issue 7, line 42
+async def test_a_pod_that_has_ended_is_deleted_here_a_while_later_and_a_new_stream_has_it_again(
+    tmp_path: Path, source: PodsApi, world: World
+) -> None:
+    kubelet = SimulatedPodsApi(tmp_path / "pods.sock", lambda: world.pods, deleted_after_seconds=0.1)
+    await kubelet.start()
+    try:
+        await settle(source)
+        ended = world.end(world.pods[1])
+        key = (ended.namespace, ended.name)
+        await until(lambda: source.pods[key].phase == "Succeeded")
+        await until(lambda: key not in source.pods)
+        assert [bearer.pod.uid for bearer in source.bearers[key]] == [ended.uid]
+        kubelet.break_streams()
+        await until(lambda: key in source.pods)
+        assert source.pods[key].phase == "Succeeded"
+        # a restarted kubelet tells of it, and that it is gone
+        await kubelet.stop()
+        await until(lambda: source.health.up is False)
+        kubelet.api_away = True
+        await kubelet.start()
+        await until(lambda: bool(source.health.up))
+        kubelet.api_away = False
+        await until(lambda: key not in source.pods)
+        assert uids(source) == {pod.uid for pod in world.listed}
+    finally:
+        await kubelet.stop()
 
 
 async def test_a_stream_that_ends_is_opened_again(kubelet: SimulatedPodsApi, source: PodsApi, world: World) -> None:

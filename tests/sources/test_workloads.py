@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from exporter.attribution.workloads import Workload
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.model import OwnerReference, PodInfo
 from exporter.sources.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
@@ -201,6 +202,28 @@ async def test_10_000_pods_leave_4096() -> None:
     assert len(workloads) == MOST_PODS == 4096
     assert workloads.of(pod(uid="0")) is None
     assert workloads.of(pod(uid="9999"))
+
+
+class Endless(Api):
+    """Every object is there, each kind in a group of its own."""
+
+    async def get(self, path: str) -> Any:
+        is_discovery = path.count("/") == 3
+        return {"resources": [{"name": "things", "kind": "Thing"}]} if is_discovery else NOTHING
+
+
+# issue 7, line 41: MOST_PODS of workloads.py
+async def test_controllers_and_kinds_are_remembered_up_to_a_number() -> None:
+    workloads = Workloads(api=Endless({}))
+    for start in range(0, MOST_PODS + 200, 500):
+        pods = [
+            pod(owner("Thing", f"t{number}", f"group{number}.example/v1"), name=f"p{number}", uid=f"{number}")
+            for number in range(start, start + 500)
+        ]
+        await asyncio.gather(*workloads.begin(pods))
+        assert workloads.of(pods[-1]) == Workload(f"t{start + 499}", "Thing")
+    for remembered in (workloads._pods, workloads._controllers, workloads._plurals):
+        assert len(remembered) == MOST_PODS
 
 
 @pytest.mark.parametrize(

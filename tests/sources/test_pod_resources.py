@@ -1,0 +1,106 @@
+"""An answer of List: what is read of it, and what a huge one costs."""
+
+import pytest
+
+from exporter._gen import podresources_v1_pb2 as v1
+from exporter.errors import Malformed
+from exporter.model import Assignment
+from exporter.sources import pod_resources
+from exporter.sources.pod_resources import MOST_ASSIGNMENTS, MOST_OUTSIDE, parse
+
+GPU, OTHER = "nvidia.com/gpu", "example.com/gpu-mib"
+GLOBS = ("nvidia.com/*",)
+
+
+def answer(*entries: tuple[str, int], claims: int = 0, driver: str = "gpu.nvidia.com") -> bytes:
+    """One container with an entry of so many ids of each of these resources, and a claim with so many devices."""
+    claimed = [v1.ClaimResource(driver_name=driver, device_name=f"gpu-{number}") for number in range(claims)]
+    container = v1.ContainerResources(
+        name="main",
+        devices=[
+            v1.ContainerDevices(resource_name=resource, device_ids=[f"id-{number:07}" for number in range(count)])
+            for resource, count in entries
+        ],
+        dynamic_resources=[v1.DynamicResource(claim_name="c", claim_namespace="ml", claim_resources=claimed)],
+    )
+    pod = v1.PodResources(namespace="ml", name="train", containers=[container])
+    body: bytes = v1.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    return body
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Assignment]:
+    """Every Assignment that reading makes."""
+    found: list[Assignment] = []
+
+    def make(**parts: object) -> Assignment:
+        found.append(Assignment(**parts))  # type: ignore[arg-type] # as they come
+        return found[-1]
+
+    monkeypatch.setattr(pod_resources, "Assignment", make)
+    return found
+
+
+# issue 7, line 41
+@pytest.mark.parametrize(
+    ("most", "one_more"),
+    [
+        (answer((GPU, MOST_ASSIGNMENTS)), answer((GPU, MOST_ASSIGNMENTS + 1))),
+        (answer((GPU, 30_000), (GPU + ".shared", 20_000)), answer((GPU, 30_000), (GPU + ".shared", 20_001))),
+        (answer((GPU, 49_000), claims=1_000), answer((GPU, 49_000), claims=1_001)),
+    ],
+)
+def test_no_more_devices_than_the_bound_are_read(most: bytes, one_more: bytes) -> None:
+    read = parse(most, resources=GLOBS, claims=True)
+    assert len({(found.resource, found.device_id) for found in read.assignments}) == MOST_ASSIGNMENTS
+    with pytest.raises(Malformed, match="at most 50000 are read") as raised:
+        parse(one_more, resources=GLOBS, claims=True)
+    assert raised.value.reason == "oversize"
+
+
+# issue 7, line 41
+def test_no_more_containers_than_the_bound_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = v1.PodResources(namespace="ml", name="many", containers=[v1.ContainerResources(name="no-device")] * 50)
+    pod.containers.extend(
+        v1.ContainerResources(name=f"c-{number}", devices=[v1.ContainerDevices(resource_name=OTHER)])
+        for number in range(20)
+    )
+    body = v1.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    monkeypatch.setattr(pod_resources, "MOST_ASSIGNMENTS", 20)
+    assert parse(body).assignments == frozenset()
+    monkeypatch.setattr(pod_resources, "MOST_ASSIGNMENTS", 19)
+    with pytest.raises(Malformed, match="more than 19 containers"):
+        parse(body)
+
+
+# issue 7, line 23
+def test_ids_are_counted_before_anything_is_made_of_them(made: list[Assignment]) -> None:
+    with pytest.raises(Malformed, match="200000 devices"):
+        parse(answer((GPU, 200_000)), resources=GLOBS)
+    assert made == []
+
+
+# issue 7, line 23
+def test_ids_of_other_resources_do_not_count_and_only_the_first_of_them_are_kept(made: list[Assignment]) -> None:
+    read = parse(answer((OTHER, 200_000), (GPU, 2)), resources=GLOBS)
+    assert len(made) == MOST_OUTSIDE + 2
+    assert len(read.assignments) == 2
+    assert [found.device_id for found in read.outside] == [f"id-{number:07}" for number in range(MOST_OUTSIDE)]
+    with_claims = parse(answer((OTHER, MOST_OUTSIDE - 1), claims=3, driver="dra.net"), resources=GLOBS, claims=True)
+    assert [found.resource for found in with_claims.outside] == ["dra.net"] * 3 + [OTHER] * (MOST_OUTSIDE - 3)
+
+
+def test_what_lies_outside_is_told_with_its_claims() -> None:
+    read = parse(answer((OTHER, 1), (GPU, 1), claims=1), resources=("amd.com/*",), claims=True)
+    # NVIDIA's driver for GPUs is always meant
+    assert [found.device_id for found in read.assignments] == ["gpu.nvidia.com//gpu-0"]
+    assert [(found.resource, found.device_id) for found in read.outside] == [(OTHER, "id-0000000"), (GPU, "id-0000000")]
+    nic = v1.ClaimResource(driver_name="dra.net", pool_name="p", device_name="eth1")
+    with_nic = v1.ListPodResourcesResponse.FromString(answer((GPU, 1), claims=1))
+    with_nic.pod_resources[0].containers[0].dynamic_resources[0].claim_resources.append(nic)
+    body = with_nic.SerializeToString()
+    assert [found.device_id for found in parse(body, resources=GLOBS, claims=True).outside] == ["dra.net/p/eth1"]
+    # issue 7, line 12: with --dra off they are told, too, so that it can be said what holds a GPU
+    off = parse(body, resources=GLOBS)
+    assert {found.device_id for found in off.outside} == {"dra.net/p/eth1", "gpu.nvidia.com//gpu-0"}
+    assert {found.claim for found in off.assignments} == {None}
