@@ -1,6 +1,7 @@
 """From a `Config` to the parts of the node role: sources, rules and policies."""
 
 import asyncio
+import logging
 import re
 import ssl
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.rule_file import DeviceRules, read_rules
 from exporter.config import Config, source_names
 from exporter.errors import ConfigError
+from exporter.exposition.gpu_families import only_gpu_families
 from exporter.files import read_structured
 from exporter.http_config import HttpConfig, read_http_config, read_secret
 from exporter.model import Health
@@ -24,11 +26,13 @@ from exporter.sources.dcgm import DcgmSource
 from exporter.sources.discovery import Discovery
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet import KubeletSource
-from exporter.sources.kubernetes import ApiPods, ApiSlices, KubernetesApi
+from exporter.sources.kubernetes import ApiPods, ApiSlices
+from exporter.sources.kubernetes_api import KubernetesApi
 from exporter.sources.pods_api import PodsApi
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.workloads import Workloads
-from exporter.tls import client_context, server_context
+from exporter.telemetry import log
+from exporter.tls import ClientTls, client_context, server_context
 from exporter.web_config import WebConfig, read_web_config
 
 OnHealth = Callable[[str, Health], None]
@@ -123,30 +127,60 @@ def discovery(config: Config, instance: str, sources: Sources) -> Discovery | No
     """
     if not config.dcgm_selectors:
         return None
+    http = http_config(config)
+    # what knows of TLS is asked over it; in the clear, whoever has the address would be told the credentials
+    by_tls = http.tls != ClientTls()
     return sources.get(
         _discovery,
         selectors=config.dcgm_selectors,
+        namespaces=config.dcgm_namespaces,
+        scheme="https" if by_tls else "http",
+        takes_all_families=bool(config.families_allow),
         port=config.dcgm_port,
         path=config.dcgm_path,
         timeout_seconds=config.dcgm_timeout_seconds,
         max_bytes=config.dcgm_max_bytes,
         headers=_headers(instance),
-        http=http_config(config),
+        http=http if by_tls else HttpConfig(),
     )
 
 
 def _discovery(
     *,
     selectors: tuple[Selector, ...],
+    namespaces: tuple[str, ...],
+    scheme: str,
+    takes_all_families: bool,
     port: int,
     path: str,
     on_health: OnHealth,
     **settings: Any,  # noqa: ANN401 - what every DcgmSource is given
 ) -> Discovery:
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
-        return DcgmSource(name=name, url=url, places=places, on_health=on_health, **settings)
+        admit = None if takes_all_families else _gpu_families_from(name)
+        return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **settings)
 
-    return Discovery(selectors=selectors, port=port, path=path, make=make)
+    return Discovery(selectors=selectors, namespaces=namespaces, port=port, path=path, make=make, scheme=scheme)
+
+
+def _gpu_families_from(name: str) -> Callable[[bytes], bytes]:
+    """What a pod that was found may bring; that it brings more is said once."""
+    complained = False
+
+    def admit(page: bytes) -> bytes:
+        nonlocal complained
+        admitted = only_gpu_families(page)
+        if admitted is not page and not complained:
+            complained = True
+            log(
+                logging.WARNING,
+                "a pod that was found brings families that are not dcgm-exporter's: they are left out;"
+                " --families.allow takes them",
+                source=name,
+            )
+        return admitted
+
+    return admit
 
 
 def http_config(config: Config) -> HttpConfig:
@@ -162,6 +196,11 @@ def http_config(config: Config) -> HttpConfig:
     where = f"--dcgm.http-config: {path!r}"
     if found.scheme and any("@" in urlsplit(url).netloc for url in config.dcgm_urls):
         raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
+    if found.scheme and config.dcgm_selectors and not config.dcgm_urls and found.tls == ClientTls():
+        raise ConfigError(
+            f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
+            " tls_config too, and they are asked over HTTPS"
+        )
     client_context(found.tls, where)
     for secret in (found.username, found.credentials):
         read_secret(secret, where)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from exporter.environment import Doubt, Given, dcgm_path, dcgm_port, doubts, settings_from
 from exporter.errors import ConfigError
-from exporter.parsers import LABEL_SETS, Address, Selector
+from exporter.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS, Address, Selector
 from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 
 
@@ -35,6 +35,7 @@ class Config:
     resources: tuple[str, ...]
     dcgm_urls: tuple[str, ...]
     dcgm_selectors: tuple[Selector, ...]
+    dcgm_namespaces: tuple[str, ...]
     dcgm_port: int
     dcgm_path: str
     dcgm_files: tuple[str, ...]
@@ -91,6 +92,7 @@ def load(
     file: Mapping[str, Any] | None,
     host_name: str,
     config_file: str | None = None,
+    own_namespace: str = "",
 ) -> Config:
     """Put the sources together.
 
@@ -100,6 +102,7 @@ def load(
         file: the parsed `--config.file`, flat (`kubelet.socket: …`) or nested.
         host_name: the default of `--node-name`.
         config_file: the path that `file` was read from.
+        own_namespace: the namespace of the service account; POD_NAMESPACE wins over it.
 
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
@@ -125,6 +128,7 @@ def load(
         resources=value["resources"],
         dcgm_urls=value.get("dcgm.url", () if others else (DEFAULT_DCGM_URL,)),
         dcgm_selectors=value.get("dcgm.selector", ()),
+        dcgm_namespaces=value.get("dcgm.selector-namespace") or _usual_namespaces(environ, own_namespace),
         dcgm_port=dcgm_port(environ),
         dcgm_path=dcgm_path(environ),
         dcgm_files=value.get("dcgm.file", ()),
@@ -196,6 +200,12 @@ def _parse(setting: Setting, given: Given) -> Any:  # noqa: ANN401 - each settin
             shown = _without_user(repr(text))
             raise ConfigError(f"{given.where}: {shown} is not allowed; it takes {setting.allowed}") from None
     return tuple(values) if setting.repeatable else values[-1]
+
+
+def _usual_namespaces(environ: Mapping[str, str], own_namespace: str) -> tuple[str, ...]:
+    """Where only the cluster's administrators make pods: the exporter's own namespace, and the GPU operator's."""
+    own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
+    return tuple(dict.fromkeys((*((own,) if own else ()), *GPU_OPERATOR_NAMESPACES)))
 
 
 def _from_file(file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:

@@ -30,12 +30,18 @@ class SourceError(ExporterError):
 
     reasons: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, reason: str, message: str, *, retry_after_seconds: float | None = None) -> None:
-        """`retry_after_seconds` is how long the source asks to be left alone, where it says so."""
+    def __init__(
+        self, reason: str, message: str, *, remedy: str = "", retry_after_seconds: float | None = None
+    ) -> None:
+        """`remedy` is what to do, where the message does not say it.
+
+        `retry_after_seconds` is how long the source asks to be left alone, where it says so.
+        """
         if reason not in self.reasons:
             raise ValueError(f"{reason!r} is not a reason of {type(self).__name__}")
         super().__init__(message)
         self.reason = reason
+        self.remedy = remedy
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -43,7 +49,17 @@ class Unavailable(SourceError):
     """There is nobody to talk to, or it refuses to talk."""
 
     reasons = frozenset(
-        {"refused", "missing", "permission", "unreachable", "rate_limited", "http_status", "stale", "tls"}
+        {
+            "refused",
+            "missing",
+            "permission",
+            "unauthorized",
+            "unreachable",
+            "rate_limited",
+            "http_status",
+            "stale",
+            "tls",
+        }
     )
 
 

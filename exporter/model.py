@@ -75,8 +75,10 @@ class OwnerReference:
 class PodInfo:
     """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
 
-    `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has what only
-    a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server for it.
+    `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970. The API server sets it: whoever makes a
+    pod cannot. `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has
+    what only a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server
+    for it.
     """
 
     namespace: str
@@ -86,6 +88,7 @@ class PodInfo:
     owners: tuple[OwnerReference, ...] = ()
     phase: str = ""
     ip: str = ""
+    created_at_seconds: float | None = None
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     is_acknowledged: bool = True
     is_static: bool = False

@@ -170,6 +170,12 @@ class Node:
             # The first page had better say all: what comes later is another series.
             await asyncio.wait(watched, timeout=_left(KUBELET_PATIENCE_SECONDS, wait_seconds, began))
         waited = time.monotonic() - began
+        if self._discovery:
+            # the pods of some may have gone while they were asked
+            here = tuple(
+                (source, read) for source, read in zip(page_sources, reads, strict=True) if not read.cancelled()
+            )
+            page_sources, reads = tuple(source for source, _ in here), tuple(read for _, read in here)
         health = {kubelet.NAME: _health_of(call, self._kubelet.health, waited) if call else self._kubelet.health}
         pages = []
         for source, read in zip(page_sources, reads, strict=True):
@@ -290,8 +296,17 @@ class Node:
     def _nothing_found(self, discovery: Discovery, pods: Health | None) -> Health:
         looked_for = f"no running pod of node {self.config.node_name} with an address has {discovery} (--dcgm.selector)"
         unknown = pods is not None and pods.up is False
+        if pods and unknown:
+            return Health(up=False, reason="missing", message=f"{looked_for}: {pods.message}", remedy=pods.remedy)
+        elsewhere = discovery.elsewhere(self._pods.pods) if self._pods else ()
+        if not elsewhere:
+            return Health(up=False, reason="missing", message=looked_for)
         return Health(
-            up=False, reason="missing", message=f"{looked_for}: {pods.message}" if pods and unknown else looked_for
+            up=False,
+            reason="missing",
+            message=f"{looked_for}; pods with these labels are in {', '.join(elsewhere)}",
+            remedy="where only those who may write GPU samples make pods, name it: "
+            + " ".join(f"--dcgm.selector-namespace {name}" for name in elsewhere),
         )
 
     def _other_health(self) -> dict[str, Health]:
@@ -375,13 +390,14 @@ def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, wa
             up=False,
             reason="deadline",
             message=f"no answer within {waited_seconds:.1f} s; the read goes on in the background",
+            remedy="",
             duration_seconds=waited_seconds,
         )
     error = read.exception()
     if isinstance(error, SourceError):
-        return replace(last, up=False, reason=error.reason, message=str(error))
+        return replace(last, up=False, reason=error.reason, message=str(error), remedy=error.remedy)
     result = read.result()
     if isinstance(result, Health):
         return result
     # most often the last look is this one
-    return last if last.up else replace(last, up=True, reason="", message="")
+    return last if last.up else replace(last, up=True, reason="", message="", remedy="")

@@ -169,6 +169,8 @@ DCGM_EXPORTERS: tuple[Selector, ...] = (
     (("app", "nvidia-dcgm-exporter"),),
     (("app", "nvidia-dcgm-exporter-dra"),),
 )
+# Where NVIDIA's GPU operator runs dcgm-exporter: as its documents install it, on OpenShift, and before its version 1.9.
+GPU_OPERATOR_NAMESPACES = ("gpu-operator", "nvidia-gpu-operator", "gpu-operator-resources")
 _LABEL_KEY = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 
@@ -184,6 +186,16 @@ def selectors(text: str) -> tuple[Selector, ...]:
             raise ValueError
         found.append((name, value))
     return (tuple(found),)
+
+
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def namespace(text: str) -> str:
+    """A namespace's name: a DNS label (RFC 1123)."""
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError
+    return text
 
 
 def one_of(*allowed: str) -> Parse:

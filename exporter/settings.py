@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from exporter.parsers import (
+    GPU_OPERATOR_NAMESPACES,
     MAX_SOCKET_PATH_BYTES,
     Parse,
     absolute_path,
@@ -16,6 +17,7 @@ from exporter.parsers import (
     family_name,
     label_names,
     log_level,
+    namespace,
     not_empty,
     one_of,
     positive_duration,
@@ -161,6 +163,17 @@ SETTINGS = (
         help="Find dcgm-exporter's pods on this node by labels; auto knows the usual ones. DCGM_HOST wins over it.",
         also_env="DCGM_LABELS",
         metavar="auto|LABELS",
+    ),
+    Setting(
+        name="dcgm.selector-namespace",
+        parse=namespace,
+        allowed="a namespace's name",
+        help="Where --dcgm.selector may find pods: whoever may make a pod in it may write GPU samples. Default: the"
+        " exporter's own namespace (POD_NAMESPACE, else its service account's) and the GPU operator's: "
+        + ", ".join(GPU_OPERATOR_NAMESPACES)
+        + ".",
+        repeatable=True,
+        metavar="NAMESPACE",
     ),
     Setting(
         name="dcgm.file",

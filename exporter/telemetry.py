@@ -269,7 +269,8 @@ class Telemetry:
         if state == before:
             return
         if not health.up:
-            LOG.warning("source failed", extra=_fields(source=source, reason=health.reason, error=health.message))
+            known = {"error": health.message, **({"remedy": health.remedy} if health.remedy else {})}
+            LOG.warning("source failed", extra=_fields(source=source, reason=health.reason, **known))
         elif health.reason:
             LOG.warning("source answers, but", extra=_fields(source=source, reason=health.reason, says=health.message))
         elif before is not None:

@@ -24,7 +24,13 @@ DEPLOY = ROOT / "deploy"
 MANIFESTS = [ROOT / "daemonset.yaml", DEPLOY / "daemonset-beside-gpu-operator.yaml"]
 MONITORS = [DEPLOY / "prometheus" / "podmonitor.yaml", DEPLOY / "prometheus" / "servicemonitor.yaml"]
 KUBERNETES = ["1.31", "1.34", "1.37"]
-OTHER_ENVIRONMENT = {"DCGM_HOST", "DCGM_PORT", "DCGM_METRICS_ENDPOINT", f"{ENVIRONMENT_PREFIX}CONFIG_FILE"}
+OTHER_ENVIRONMENT = {
+    "DCGM_HOST",
+    "DCGM_PORT",
+    "DCGM_METRICS_ENDPOINT",
+    "POD_NAMESPACE",
+    f"{ENVIRONMENT_PREFIX}CONFIG_FILE",
+}
 
 
 def documents(path: Path) -> list[dict[str, Any]]:

@@ -3,29 +3,36 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from exporter.config import Config, load
 from exporter.errors import ConfigError
 from exporter.model import PodInfo
+from exporter.parsers import GPU_OPERATOR_NAMESPACES
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod
 from exporter.sources.dcgm import DcgmSource
-from exporter.sources.discovery import AT_ONCE, Discovery
+from exporter.sources.discovery import AT_ONCE, MOST_FOUND, Discovery
+from exporter.tls import ServerTls, server_context
+from tests.certificates import Authority
 from tests.conftest import Exporter, config_of, running
 
 OURS = {"app": "nvidia-dcgm-exporter"}
 
 
-def pod(name: str, ip: str, phase: str = "Running", **labels: str) -> Pod:
+def pod(
+    name: str, ip: str, phase: str = "Running", *, namespace: str = "gpu-operator", created: int = 1000, **labels: str
+) -> Pod:
     return Pod(
-        namespace="gpu-operator", name=name, containers=(), uid=name, ip=ip, phase=phase,
+        namespace=namespace, name=name, containers=(), uid=name, ip=ip, phase=phase, created=created,
         labels=tuple((labels or OURS).items()),
     )  # fmt: skip
 
@@ -74,7 +81,7 @@ async def test_the_very_first_page_has_what_was_found(found: Found, source: str)
     await found.dcgm("127.0.0.2")
     await found.dcgm("127.0.0.3")
     found.simulated.world.pods += (
-        pod("one", "127.0.0.2", **{"app.kubernetes.io/name": "dcgm-exporter"}),
+        replace(pod("one", "127.0.0.2"), labels=(("app.kubernetes.io/name", "dcgm-exporter"),)),
         pod("two", "127.0.0.3", app="nvidia-dcgm-exporter-dra"),
         pod("without-address", ""),
         pod("ended", "127.0.0.4", "Succeeded"),
@@ -138,6 +145,181 @@ async def test_pods_that_cannot_be_known_are_the_reason(found: Found) -> None:
     assert str(found.simulated.pods_socket) in text
 
 
+# issue 7, line 27
+@pytest.mark.parametrize("source", ["kubelet", "api"])
+async def test_a_tenants_pod_is_never_an_upstream(found: Found, source: str) -> None:
+    """It has the labels, an older address, and samples of the same device."""
+    await found.dcgm("127.0.0.3")
+    theirs = await found.dcgm("127.0.0.2")
+    found.simulated.world.pods += (
+        pod("real", "127.0.0.3"),
+        pod("tenant", "127.0.0.2", namespace="team-a", created=1),
+    )
+    exporter = await found.start(source)
+    assert uuids(await exporter.page()) == {"127.0.0.3"}
+    assert theirs.fetches == 0
+    # nor does it become one when it is the only one left
+    found.simulated.world.pods = tuple(other for other in found.simulated.world.pods if other.name != "real")
+    async with asyncio.timeout(5):
+        while (answer := await exporter.get("/gpu/metrics"))[0] != 503:
+            await asyncio.sleep(0.02)
+    assert "pods with these labels are in team-a" in answer[1]
+    assert "in the namespaces gpu-operator" in answer[1]
+    assert theirs.fetches == 0
+    sources = json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
+    assert sources["dcgm:discovery"]["remedy"].endswith("--dcgm.selector-namespace team-a")
+
+
+# issue 7, line 27
+async def test_a_namespace_that_is_named_is_the_only_one(found: Found) -> None:
+    await found.dcgm("127.0.0.2")
+    await found.dcgm("127.0.0.3")
+    found.simulated.world.pods += (pod("a", "127.0.0.2", namespace="monitoring"), pod("b", "127.0.0.3"))
+    exporter = await found.start(dcgm_selector_namespace=["monitoring", "elsewhere"])
+    assert uuids(await exporter.page()) == {"127.0.0.2"}
+
+
+# issue 7, line 27
+@pytest.mark.parametrize("source", ["kubelet", "api"])
+async def test_of_two_samples_of_one_series_the_older_pods_goes_out(found: Found, source: str) -> None:
+    for ip, value in (("127.0.0.2", 2), ("127.0.0.3", 3)):
+        (await found.dcgm(ip)).failure = lambda _, value=value: web.Response(
+            text=f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="GPU-x"}} {value}\n'
+        )
+    found.simulated.world.pods += (pod("young", "127.0.0.2", created=2000), pod("old", "127.0.0.3", created=1000))
+    page = await (await found.start(source)).page()
+    (line,) = (line for line in page.splitlines() if line.startswith("DCGM_FI_DEV_GPU_TEMP{"))
+    assert line.endswith(" 3")
+
+
+# issue 7, line 27
+@pytest.mark.parametrize(
+    ("allow", "families"),
+    [(None, {"DCGM_FI_DEV_GPU_TEMP"}), ("up|DCGM_FI_DEV_GPU_TEMP", {"up", "DCGM_FI_DEV_GPU_TEMP"})],
+)
+async def test_a_found_pod_brings_families_of_gpus_alone(
+    found: Found, allow: str | None, families: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (await found.dcgm("127.0.0.2")).failure = lambda _: web.Response(
+        text='# TYPE up gauge\nup{job="kubelet"} 0\nkube_pod_info{pod="x"} 1\n# HELP DCGM_FI_DEV_GPU_TEMP t\n'
+        'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-x"} 1\nDCGMX 1\n'
+    )
+    found.simulated.world.pods += (pod("one", "127.0.0.2"),)
+    exporter = await found.start(**({"families_allow": allow} if allow else {}))
+    page = await exporter.page()
+    names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+    assert {name for name in names if not name.startswith("pod_gpu_exporter_")} == families
+    assert ("# TYPE up" in page) is bool(allow)
+    await exporter.page()
+    said = [record for record in caplog.records if "--families.allow takes them" in record.message]
+    assert len(said) == (0 if allow else 1)
+
+
+# issue 7, line 27
+async def test_a_found_pod_without_a_gpus_family_is_no_source(found: Found) -> None:
+    (await found.dcgm("127.0.0.2")).failure = lambda _: web.Response(text="up 1\n")
+    found.simulated.world.pods += (pod("one", "127.0.0.2"),)
+    status, text = await (await found.start()).get("/gpu/metrics")
+    assert (status, "not one valid sample" in text) == (503, True)
+
+
+# issue 7, line 27
+async def test_no_credential_goes_over_plain_http_to_a_found_pod(found: Found, tmp_path: Path) -> None:
+    seen: list[tuple[str, str | None, str | None]] = []
+
+    def answer(request: web.Request) -> web.Response:
+        seen.append((request.host, request.headers.get("Authorization"), request.headers.get("X-Key")))
+        return web.Response(text=f'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-{request.host}"}} 1\n')
+
+    for ip in ("127.0.0.2", "127.0.0.3"):
+        (await found.dcgm(ip)).failure = answer
+    found.simulated.world.pods += (pod("one", "127.0.0.2"),)
+    path = tmp_path / "http.yaml"
+    content = {"authorization": {"credentials": "s3cret"}, "http_headers": {"X-Key": {"values": ["s3cret"]}}}
+    path.write_text(yaml.safe_dump(content))
+    named = f"http://127.0.0.3:{found.port}/metrics"
+    exporter = await found.start(dcgm_http_config=str(path), dcgm_url=[named])
+    await exporter.page()
+    assert {host.partition(":")[0]: rest for host, *rest in seen} == {
+        "127.0.0.2": [None, None],
+        "127.0.0.3": ["Bearer s3cret", "s3cret"],
+    }
+    with pytest.raises(ConfigError, match=r"never sent over plain HTTP to a pod that --dcgm\.selector finds"):
+        await found.start(dcgm_http_config=str(path))
+
+
+# issue 7, line 27
+async def test_with_tls_a_found_pod_is_asked_over_it_with_the_credentials(found: Found, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    pair = authority.issue("server", "dcgm.local")
+    seen: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return web.Response(text='DCGM_FI_DEV_GPU_TEMP{UUID="GPU-tls"} 1\n')
+
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    context = server_context(ServerTls(cert_file=str(pair.cert), key_file=str(pair.key)), "test")
+    await web.TCPSite(runner, "127.0.0.2", found.port, ssl_context=context).start()
+    found.simulated.world.pods += (pod("one", "127.0.0.2"),)
+    path = tmp_path / "http.yaml"
+    tls = {"ca_file": "ours-ca.pem", "server_name": "dcgm.local"}
+    path.write_text(yaml.safe_dump({"authorization": {"credentials": "s3cret"}, "tls_config": tls}))
+    try:
+        assert uuids(await (await found.start(dcgm_http_config=str(path))).page()) == {"tls"}
+    finally:
+        await runner.cleanup()
+    assert seen == ["Bearer s3cret"]
+
+
+async def once(exporter: Exporter) -> str:
+    """The whole answer. aiohttp's client would ask again where a connection is closed without a byte."""
+    host, _, port = exporter.base.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer.decode()
+
+
+# issue 7, line 32
+@pytest.mark.parametrize("others", [True, False])
+async def test_a_pod_that_goes_while_a_scrape_waits_for_it_costs_itself(found: Found, others: bool) -> None:
+    await found.dcgm("127.0.0.2")
+    asked = asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        writer.close()
+
+    listener = await asyncio.start_server(silent, "127.0.0.3", found.port)
+    world = found.simulated.world
+    staying = (*world.pods, *((pod("one", "127.0.0.2"),) if others else ()))
+    world.pods = (*staying, pod("two", "127.0.0.3"))
+    exporter = await found.start()
+    async with listener:
+        waiting = asyncio.create_task(once(exporter))
+        await asked.wait()
+        world.pods = staying
+        async with asyncio.timeout(4):  # less than --dcgm.timeout
+            while not waiting.done():
+                # another scrape is told of it first
+                await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "0.2"})
+            answer = await waiting
+    if others:
+        assert answer.startswith("HTTP/1.1 200")
+        assert uuids(answer) == {"127.0.0.2"}
+    else:
+        assert answer.startswith("HTTP/1.1 503")
+        assert "no running pod of node gpu-node-1" in answer
+    assert "127.0.0.3" not in answer
+
+
 def environment(**environ: str) -> Config:
     return load({}, environ, None, "host")
 
@@ -180,6 +362,64 @@ def test_port_and_path(environ: dict[str, str], port: int, path: str) -> None:
     assert (config.dcgm_port, config.dcgm_path) == (port, path)
 
 
+# issue 7, line 27
+@pytest.mark.parametrize(
+    ("environ", "own", "flag", "namespaces"),
+    [
+        ({}, "", None, GPU_OPERATOR_NAMESPACES),
+        ({}, "pod-gpu-metrics", None, ("pod-gpu-metrics", *GPU_OPERATOR_NAMESPACES)),
+        ({"POD_NAMESPACE": "mine"}, "account", None, ("mine", *GPU_OPERATOR_NAMESPACES)),
+        ({"POD_NAMESPACE": "gpu-operator"}, "", None, GPU_OPERATOR_NAMESPACES),
+        ({"POD_NAMESPACE": "mine"}, "", ["a", "b"], ("a", "b")),
+        ({"POD_GPU_EXPORTER_DCGM_SELECTOR_NAMESPACE": "a, b"}, "mine", None, ("a", "b")),
+    ],
+)
+def test_namespaces(environ: dict[str, str], own: str, flag: list[str] | None, namespaces: tuple[str, ...]) -> None:
+    flags = {"dcgm.selector-namespace": flag} if flag else {}
+    config = load(flags, {"DCGM_LABELS": "auto", **environ}, None, "host", own_namespace=own)
+    assert config.dcgm_namespaces == namespaces
+
+
+@pytest.mark.parametrize("text", ["", "*", "A", "a.b", "-a", "a" * 64])
+def test_namespaces_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="it takes a namespace's name"):
+        load({"dcgm.selector-namespace": [text]}, {}, None, "host")
+
+
+def found_by(discovery: Discovery, *pods: PodInfo) -> list[str]:
+    return [source.name for source in discovery.update({(found.namespace, found.name): found for found in pods})]
+
+
+def info(number: int, created: float | None, ip: str = "", namespace: str = "ns") -> PodInfo:
+    return PodInfo(
+        namespace=namespace, name=f"p{number}", uid=str(number), labels={"app": "a"}, phase="Running",
+        ip=ip or f"10.0.0.{number}", created_at_seconds=created,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def discovery() -> AsyncIterator[Discovery]:
+    def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
+        return DcgmSource(name=name, url=url, timeout_seconds=1, max_bytes=1, on_health=lambda *_: None, places=places)
+
+    made = Discovery(selectors=((("app", "a"),),), namespaces=("ns",), port=9400, path="/metrics", make=make)
+    yield made
+    await made.close()
+
+
+# issue 7, line 27
+async def test_the_oldest_pod_comes_first_and_one_of_unknown_age_last(discovery: Discovery) -> None:
+    pods = (info(1, None), info(2, 300.0), info(3, 100.0), info(4, 200.0, "10.0.0.3"), info(5, 1.0, namespace="x"))
+    assert found_by(discovery, *pods) == ["dcgm:10.0.0.3:9400", "dcgm:10.0.0.2:9400", "dcgm:10.0.0.1:9400"]
+
+
+# issue 7, line 41
+async def test_the_64_oldest_are_asked(discovery: Discovery) -> None:
+    pods = [info(number, 1000.0 - number) for number in range(1, 101)]
+    assert MOST_FOUND == 64
+    assert found_by(discovery, *pods) == [f"dcgm:10.0.0.{number}:9400" for number in range(100, 36, -1)]
+
+
 async def test_addresses_and_limits() -> None:
     made: list[tuple[str, str]] = []
     limits = set()
@@ -189,7 +429,7 @@ async def test_addresses_and_limits() -> None:
         limits.add(places)
         return DcgmSource(name=name, url=url, timeout_seconds=1, max_bytes=1, on_health=lambda *_: None, places=places)
 
-    discovery = Discovery(selectors=((("app", "a"),),), port=9400, path="/metrics", make=make)
+    discovery = Discovery(selectors=((("app", "a"),),), namespaces=("ns",), port=9400, path="/metrics", make=make)
     pods = {
         ("ns", str(number)): PodInfo(
             namespace="ns", name=str(number), uid=str(number), labels={"app": "a"}, phase="Running", ip=ip
@@ -198,8 +438,8 @@ async def test_addresses_and_limits() -> None:
     }
     first = discovery.update(pods)
     assert made == [
-        ("dcgm:10.0.0.1:9400", "http://10.0.0.1:9400/metrics"),
         ("dcgm:[fd00::7]:9400", "http://[fd00::7]:9400/metrics"),
+        ("dcgm:10.0.0.1:9400", "http://10.0.0.1:9400/metrics"),
     ]
     assert discovery.update(pods) == first, "the same sources, with their connections"
     (places,) = limits

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ from exporter import checkup, diagnosis
 from exporter.errors import ConfigError
 from exporter.outputs.findings import Finding, Level
 from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
+from exporter.tls import ServerTls, server_context
+from tests.certificates import LaxAuthority
 from tests.conftest import config_of
 
 NOBODY = 65534
@@ -315,6 +318,70 @@ async def test_warnings_count_only_when_asked_for(node: SimulatedNode) -> None:
     assert seen.works()
     assert not seen.works(strict=True)
     assert seen.report.render().endswith("\nThe main job works; warnings: 1.\n")
+
+
+def refused(status: int, **answer: object) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(_: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status", "code": status, **answer}, status=status)
+
+    return handle
+
+
+# issue 7, line 11
+@pytest.mark.parametrize(
+    ("status", "message", "token", "says", "remedy"),
+    [
+        (401, "Unauthorized", "old", "does not accept the token in", "the token has expired or is another cluster's"),
+        (401, "Unauthorized", "", "it was asked without a token", "automountServiceAccountToken: true"),
+        (403, 'pods is forbidden: User "x" cannot list', "t", "with 403: pods is forbidden", "list and watch on pods"),
+        (403, 'pods is forbidden: RBAC: role "x" not found', "t", "with 403: pods", "has just started"),
+        (503, "", "t", "answers /api/v1/pods with HTTP status 503", "only what it adds is missing"),
+    ],
+)
+async def test_11_a_kubernetes_api_that_refuses(
+    node: SimulatedNode, tmp_path: Path, status: int, message: str, token: str, says: str, remedy: str
+) -> None:
+    app = web.Application()
+    app.router.add_get("/{path:.*}", refused(status, message=message))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    if token:
+        (tmp_path / "token").write_text(token)
+    try:
+        seen = await look(
+            node,
+            labels_pod_uid="on",
+            pods_source="api",
+            kubernetes_url=f"http://127.0.0.1:{runner.addresses[0][1]}",
+            kubernetes_token_file=str(tmp_path / "token"),
+        )
+    finally:
+        await runner.cleanup()
+    found = the(seen, says)
+    assert (found.about, found.level) == ("pods", Level.WARNING)
+    assert remedy in found.remedy
+
+
+# issue 7, line 11
+async def test_11_a_kubernetes_api_whose_certificate_is_anothers_or_where_nobody_listens(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    ours, theirs = LaxAuthority(tmp_path, "ours"), LaxAuthority(tmp_path, "theirs")
+    pair = theirs.issue("server")
+    context = server_context(ServerTls(cert_file=str(pair.cert), key_file=str(pair.key)), "test")
+    api = SimulatedApi(node.world)
+    url = await api.start(tls=context)
+    settings = {
+        "labels_pod_uid": "on", "pods_source": "api", "kubernetes_url": url, "kubernetes_ca_file": str(ours.ca),
+    }  # fmt: skip
+    try:
+        assert "must hold the authority" in the(await look(node, **settings), "its certificate is not accepted").remedy
+    finally:
+        await api.stop()
+    seen = await look(node, **settings)
+    assert "is the API server running" in the(seen, f"{url}: nobody listens there").remedy
+    assert "object at 0x" not in seen.report.render()
 
 
 async def test_what_came_from_elsewhere_cannot_write_on_the_terminal(node: SimulatedNode) -> None:

@@ -228,12 +228,15 @@ class ObjectMeta(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    CREATIONTIMESTAMP_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     OWNERREFERENCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     namespace: _builtins.str
     uid: _builtins.str
+    @_builtins.property
+    def creationTimestamp(self) -> Global___Time: ...
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -246,17 +249,39 @@ class ObjectMeta(_message.Message):
         name: _builtins.str = ...,
         namespace: _builtins.str = ...,
         uid: _builtins.str = ...,
+        creationTimestamp: Global___Time | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ownerReferences: _abc.Iterable[Global___OwnerReference] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["creationTimestamp", b"creationTimestamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "labels", b"labels", "name", b"name", "namespace", b"namespace", "ownerReferences", b"ownerReferences", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "creationTimestamp", b"creationTimestamp", "labels", b"labels", "name", b"name", "namespace", b"namespace", "ownerReferences", b"ownerReferences", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ObjectMeta: _TypeAlias = ObjectMeta  # noqa: Y015
+
+@_typing.final
+class Time(_message.Message):
+    """seconds since 1970"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.int
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Time: _TypeAlias = Time  # noqa: Y015
 
 @_typing.final
 class OwnerReference(_message.Message):

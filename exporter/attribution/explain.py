@@ -99,16 +99,16 @@ def _claim_unresolved(assignment: Assignment, facts: Facts) -> Advice:
         return _NO_SLICES
     if (claim.driver, claim.pool, claim.device) in facts.slice_devices:
         return Advice(
-            f"the ResourceSlice of {assignment.device_id} gives it no attribute uuid",
+            "the ResourceSlice of this device gives it no attribute uuid",
             f"samples know a GPU by its UUID: is there a newer driver {claim.driver}, or CDI names that hold it?",
         )
     if not facts.slices_up:
         return Advice(
-            f"no ResourceSlice that is known names {assignment.device_id}, and the Kubernetes API tells of none now",
+            "no ResourceSlice that is known names this device, and the Kubernetes API tells of none now",
             "mend that first: see what is said of the source resourceslices",
         )
     return Advice(
-        f"no ResourceSlice names {assignment.device_id} now: a kubelet that starts deletes those of its node, and the"
+        "no ResourceSlice names this device now: a kubelet that starts deletes those of its node, and the"
         " driver publishes them again within a minute",
         f"wait a minute; if it stays so, look at the pod of the driver {claim.driver} on this node",
     )

@@ -130,16 +130,13 @@ class CounterBook:
     def turn_to(self, pages: Sequence[Page]) -> None:
         """The values that come from here on are those of these pages, joined."""
         self._is_older = any(page.moment < self._read_at.get(page.source, page.moment) for page in pages)
-        sources = frozenset(page.source for page in pages)
-        if self._is_older or (
-            sources == self._sources and all(page.moment == self._read_at.get(page.source) for page in pages)
-        ):
+        if self._is_older or all(page.moment == self._read_at.get(page.source) for page in pages):
             return
         for page in pages:
             self._read_at[page.source] = page.moment
             self._read_at.move_to_end(page.source)
         _limit(self._read_at, _MOST_SOURCES)
-        self._sources = sources
+        self._sources = frozenset(page.source for page in pages)
         self._read += 1
 
     def advance(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:

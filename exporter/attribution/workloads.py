@@ -3,6 +3,7 @@
 Pure: what has to be asked for comes in as an answer (sources/workloads.py asks).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,13 @@ _TOP = frozenset(
 # A static pod is "controlled" by its node, which is no workload.
 _NODE = ("", "Node")
 MOST_STEPS = 8
+# What Kubernetes takes for names of objects (RFC 1123), of groups, versions and kinds (apimachinery's validation). Who
+# makes a pod writes its ownerReferences, and the API checks hardly more than that they are not empty.
+_LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_MOST_SUBDOMAIN_CHARS = 253
+_VERSION = re.compile("[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +51,14 @@ def read_owners(listed: object) -> tuple[OwnerReference, ...]:
 
 
 def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
-    """The owner that controls, as metadata.ownerReferences marks it; there is at most one."""
-    return next((owner for owner in owners if owner.is_controller and _group_kind(owner) != _NODE), None)
+    """The owner that controls, as metadata.ownerReferences marks it; there is at most one.
+
+    A reference that no object can have is none: what a pod says of itself must not choose what is asked of the API.
+    """
+    return next(
+        (owner for owner in owners if owner.is_controller and _group_kind(owner) != _NODE and _can_be_an_object(owner)),
+        None,
+    )
 
 
 def is_top(owner: OwnerReference) -> bool:
@@ -57,6 +71,21 @@ def workload(pod: PodInfo, top: OwnerReference | None, labels: Sequence[str]) ->
     kind = top.kind if top else "Pod"
     named = next((pod.labels[label] for label in labels if pod.labels.get(label)), "")
     return Workload(named or (top.name if top else pod.name), kind)
+
+
+def _can_be_an_object(owner: OwnerReference) -> bool:
+    group, slash, version = owner.api_version.rpartition("/")
+    return bool(
+        is_object_name(owner.name)
+        and (is_object_name(group) if slash else version == "v1")
+        and _VERSION.fullmatch(version)
+        and _KIND.fullmatch(owner.kind)
+    )
+
+
+def is_object_name(text: str) -> bool:
+    """Whether it is a DNS subdomain name as RFC 1123 has it: names of objects and of API groups are."""
+    return len(text) <= _MOST_SUBDOMAIN_CHARS and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def _group_kind(owner: OwnerReference) -> tuple[str, str]:

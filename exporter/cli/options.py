@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from exporter.files import read_structured
 from exporter.settings import SETTINGS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]:
@@ -63,7 +65,16 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
         if setting.parameter in fixed:
             flags[setting.name] = (fixed[setting.parameter],)
     path = given.get("config_file") or os.environ.get(CONFIG_FILE)
-    return load(flags, os.environ, _read_file(path) if path else None, socket.gethostname(), path)
+    file = _read_file(path) if path else None
+    return load(flags, os.environ, file, socket.gethostname(), path, _own_namespace())
+
+
+def _own_namespace() -> str:
+    """The service account's; "" outside Kubernetes, and where no token is mounted."""
+    try:
+        return _NAMESPACE_FILE.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _read_file(path: str) -> Mapping[str, Any]:

@@ -49,13 +49,22 @@ def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool
 
 
 def complaints(snapshot: Snapshot) -> bytes:
-    """Comments that say why a source is down, or what is odd about its answers: for people; no label could hold it."""
+    """Comments that say why a source is down, or what is odd about its answers, and what to do.
+
+    This is for people, and no label could hold it.
+    """
     lines = (
-        f"# {name} {'answers, but' if state.up else 'failed'} ({state.reason}): {' '.join(state.message.split())}\n"
+        f"# {name} {'answers, but' if state.up else 'failed'} ({state.reason}): {_why(state)}\n"
         for name, state in snapshot.health.items()
         if state.up is False or state.message
     )
     return "".join(lines).encode("utf-8", "replace")
+
+
+def _why(state: Health) -> str:
+    """On one line, as doctor has it on two."""
+    text = f"{state.message} -> {state.remedy}" if state.remedy else state.message
+    return " ".join(text.split())
 
 
 def why_not(snapshot: Snapshot) -> str:

@@ -71,7 +71,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
         "sources": {
-            name: {"up": state.up, "reason": state.reason, "message": state.message}
+            name: {"up": state.up, "reason": state.reason, "message": state.message, "remedy": state.remedy}
             for name, state in snapshot.health.items()
         },
         "assigned": [

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import ssl
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -44,16 +46,16 @@ class SimulatedApi:
         self._broken = asyncio.Event()
         self._app: web.AppRunner | None = None
 
-    async def start(self, port: int = 0) -> str:
-        """Listen on loopback; the URL."""
+    async def start(self, port: int = 0, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> str:
+        """Listen, on loopback unless told otherwise, behind `tls` where it is given; the URL on loopback."""
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._answer)
         app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
         app.router.add_get("/{path:api(s?)/.*}", self._one)
         self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await self._app.setup()
-        await web.TCPSite(self._app, "127.0.0.1", port).start()
-        return f"http://127.0.0.1:{self._app.addresses[0][1]}"
+        await web.TCPSite(self._app, host, port, ssl_context=tls).start()
+        return f"{'https' if tls else 'http'}://127.0.0.1:{self._app.addresses[0][1]}"
 
     async def stop(self) -> None:
         """Stop listening; watches break."""
@@ -200,6 +202,7 @@ def _pod(pod: Pod, node_name: str) -> Object:
             "namespace": pod.namespace,
             "name": pod.name,
             "uid": pod.uid,
+            "creationTimestamp": f"{datetime.fromtimestamp(pod.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
             "labels": dict(pod.labels),
             "ownerReferences": [owner] if kind else None,
         },

@@ -39,6 +39,7 @@ def pod_message(pod: Pod) -> bytes:
             name=pod.name,
             namespace=pod.namespace,
             uid=pod.uid,
+            creationTimestamp=messages.Time(seconds=pod.created),
             labels=dict(pod.labels),
             annotations={"kubernetes.io/config.source": "file" if pod.is_static else "api"},
             ownerReferences=owners if kind else [],

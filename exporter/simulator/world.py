@@ -88,6 +88,7 @@ class Pod:
 
     `init_containers` end before the `containers` start. A device that both ask for is the same one.
     `is_acknowledged` is off as long as only the API server knows it; `is_static` says that it comes from a file.
+    `created` is when it was made, in whole seconds since 1970.
     """
 
     namespace: str
@@ -101,6 +102,7 @@ class Pod:
     owner: tuple[str, str] = ("", "")
     is_acknowledged: bool = True
     is_static: bool = False
+    created: int = 1_700_000_000
 
     @property
     def has_ended(self) -> bool:

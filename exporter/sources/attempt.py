@@ -10,6 +10,7 @@ def health_after(last: Health, error: SourceError | None, *, took_seconds: float
         up=error is None,
         reason=error.reason if error else "",
         message=str(error) if error else "",
+        remedy=error.remedy if error else "",
         duration_seconds=took_seconds,
         last_success_at_seconds=last.last_success_at_seconds if error else now_seconds,
     )

@@ -5,9 +5,9 @@ import base64
 import ssl
 import time
 import weakref
-import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -17,8 +17,10 @@ from exporter.files import identity_of
 from exporter.http_config import HttpConfig, read_secret
 from exporter.model import Health, Page
 from exporter.sources.attempt import health_after
+from exporter.sources.http_client import Connector, one_line, why_late, why_no_connection
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
+from exporter.sources.unpack import unpacker_of
 from exporter.tls import client_context
 
 FLAG = "--dcgm.http-config"
@@ -44,10 +46,12 @@ class DcgmSource:
         headers: Sequence[tuple[str, str]] = (),
         http: HttpConfig = _NO_HTTP_CONFIG,
         places: asyncio.Semaphore | None = None,
+        admit: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
 
         `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
+        `admit` takes off a page what is not to come from this source.
         """
         self.name = name
         self.health = Health()
@@ -58,12 +62,14 @@ class DcgmSource:
         self._on_health = on_health
         self._http = http
         self._places = places or asyncio.Semaphore()
+        self._admit = admit
         # identity: on a node's own network compression costs more than it saves
         self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
         self._tls: ssl.SSLContext | None = None
         self._tls_made_of: object = None
         self._flight = SingleFlight(self._read, timeout_seconds)
         self._session: aiohttp.ClientSession | None = None
+        self._connector: Connector | None = None
 
     @property
     def page(self) -> Page | None:
@@ -94,18 +100,22 @@ class DcgmSource:
 
     async def _read(self) -> Page:
         started = time.monotonic()
+        if self._connector is not None:
+            self._connector.connecting = False  # of the read before
         try:
             async with self._places:
                 body = await self._fetch()
             too_large = why_too_large(body)
             if too_large:
                 raise Malformed("oversize", too_large)
+            if self._admit:
+                body = self._admit(body)
             if not await in_slices(has_sample(body)):
                 raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
         except asyncio.CancelledError as error:
             if not self._flight.timed_out:
                 raise
-            failure = TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s")
+            failure = self._late()
             self._note(started, failure, time.time())
             raise failure from error
         except SourceError as error:
@@ -123,8 +133,9 @@ class DcgmSource:
 
     async def _fetch(self) -> bytes:
         if self._session is None:
+            self._connector = Connector(limit=1, keepalive_seconds=KEEP_ALIVE_SECONDS)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                connector=self._connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
                 timeout=aiohttp.ClientTimeout(total=None),
@@ -139,31 +150,42 @@ class DcgmSource:
                 ssl=self._context(),
                 server_hostname=self._http.tls.server_name or None,
             ) as response:
-                if response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                    raise Unavailable(
-                        "permission", f"it refuses with HTTP status {response.status}: see --dcgm.http-config"
-                    )
-                if response.status != HTTPStatus.OK:
-                    raise Unavailable("http_status", f"HTTP status {response.status}")
+                self._check(response.status)
                 return await self._body(response)
         except ConfigError as error:
             raise Unavailable("permission", str(error)) from error
         except aiohttp.ClientPayloadError as error:
-            raise Malformed("truncated", f"the answer was cut off: {error}") from error
-        except aiohttp.ClientSSLError as error:
-            raise Unavailable("tls", f"no TLS with it: {_why_no_tls(error)}; see --dcgm.http-config") from error
-        except aiohttp.ClientConnectorError as error:
-            refused = isinstance(error.os_error, ConnectionRefusedError)
-            raise Unavailable(
-                "refused" if refused else "unreachable",
-                "nobody listens there; is dcgm-exporter running, and on this address?"
-                if refused
-                else str(error.os_error),
-            ) from error
+            raise Malformed("truncated", f"the answer was cut off: {one_line(error)}") from error
         except aiohttp.ClientConnectionError as error:
-            raise Unavailable("unreachable", _one_line(error)) from error
+            raise _unreachable(error) from error
         except aiohttp.ClientError as error:
-            raise Malformed("garbage", f"no answer in HTTP: {_one_line(error)}") from error
+            raise Malformed("garbage", f"no answer in HTTP: {one_line(error)}") from error
+
+    def _check(self, status: int) -> None:
+        if status == HTTPStatus.OK:
+            return
+        path = urlsplit(self._url).path  # what follows a question mark may be a token
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise Unavailable(
+                "permission",
+                f"it refuses {path} with HTTP status {status}: see --dcgm.http-config",
+                remedy="give it a password, a token or a client certificate that it accepts, with --dcgm.http-config",
+            )
+        if status == HTTPStatus.NOT_FOUND:
+            raise Unavailable(
+                "http_status",
+                f"HTTP status 404: there is no {path}",
+                remedy="is this dcgm-exporter's metrics path? Its default is /metrics",
+            )
+        raise Unavailable("http_status", f"HTTP status {status} for {path}")
+
+    def _late(self) -> TimedOut:
+        """Nothing, or not all, came within the timeout: what was waited for?"""
+        connector, seconds = self._connector, self._timeout_seconds
+        why = why_late(connector, seconds, connecting=connector.connecting) if connector else None
+        if why:
+            return TimedOut("deadline", why.says, remedy=why.remedy)
+        return TimedOut("deadline", f"no whole answer within {seconds:g} s")
 
     def _authorization(self) -> dict[str, str]:
         """Read anew for every request: a secret is replaced while the program runs."""
@@ -186,60 +208,50 @@ class DcgmSource:
         return self._tls
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        unpack = _unpacker(response.headers.get("Content-Encoding", ""))
+        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
         chunks: list[bytes] = []
-        size = 0
+        came = size = 0
         async for chunk in response.content.iter_any():
-            # one byte more than allowed is enough to know, and a bomb is not unpacked further
-            data = unpack.decompress(chunk, self._max_bytes - size + 1) if unpack else chunk
+            came += len(chunk)
+            # one byte more than allowed is enough to know
+            data = unpacker.unpack(chunk, self._max_bytes - size + 1) if unpacker else chunk
             size += len(data)
-            if size > self._max_bytes:
+            # what is packed is counted too: an endless row of empty members unpacks to nothing
+            if max(came, size) > self._max_bytes:
                 response.close()
                 raise Malformed("oversize", f"more than --dcgm.max-bytes {self._max_bytes}")
             chunks.append(data)
-        if unpack and not unpack.eof:
+        if unpacker and not unpacker.is_whole:
             raise Malformed("truncated", "the compressed answer was cut off")
-        return b"".join(chunks)
+        body = b"".join(chunks)
+        if body and not unpacker and _ends_with_connection(response) and not body.endswith(b"\n"):
+            # as of a file that is being written: the last value may have more digits
+            raise Malformed(
+                "truncated", "the answer ends with its connection, and not with a line's end: it was cut off"
+            )
+        return body
 
 
-class _Unpacker:
-    """gzip, with a limit on what comes out. A broken stream is a failure of the source."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._stream.eof
-
-    def decompress(self, data: bytes, most: int) -> bytes:
-        try:
-            return self._stream.decompress(data, most)
-        except zlib.error as error:
-            raise Malformed("encoding", f"not gzip, though it says so: {error}") from error
+def _ends_with_connection(response: aiohttp.ClientResponse) -> bool:
+    """Whether nothing but the connection's end says where the body ends: then one that was cut looks whole."""
+    is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+    return not is_chunked and "Content-Length" not in response.headers
 
 
-def _unpacker(encoding: str) -> _Unpacker | None:
-    match encoding.strip().lower():
-        case "" | "identity":
-            return None
-        case "gzip" | "x-gzip":
-            return _Unpacker()
-        case other:
-            raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for")
+def _unreachable(error: aiohttp.ClientConnectionError) -> Unavailable:
+    why = why_no_connection(error)
+    if why.reason == "tls":
+        return Unavailable(
+            "tls",
+            f"{why.says}; see --dcgm.http-config",
+            remedy="is it HTTPS that is spoken there? Name its authority (ca_file), its name (server_name) and this"
+            " program's certificate in --dcgm.http-config, under tls_config",
+        )
+    if why.reason == "refused":
+        return Unavailable("refused", f"{why.says}; is dcgm-exporter running, and on this address?")
+    return Unavailable(why.reason, why.says, remedy=why.remedy)
 
 
 def _beginning(body: bytes) -> str:
     """The start of an answer, for a message: printable and short."""
     return repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
-
-
-def _why_no_tls(error: aiohttp.ClientSSLError) -> str:
-    """OpenSSL's reason without what only its authors can read."""
-    certificate = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
-    reason = certificate.verify_message if isinstance(certificate, ssl.SSLCertVerificationError) else ""
-    return reason or _one_line(error)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

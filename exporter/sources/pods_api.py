@@ -56,6 +56,7 @@ def parse_pod(body: bytes) -> PodInfo:
         ),
         phase=pod.status.phase,
         ip=pod.status.podIP,
+        created_at_seconds=float(pod.metadata.creationTimestamp.seconds) or None,
         container_ids={
             container.name: container.containerID
             for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)

@@ -11,8 +11,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
-from exporter.attribution.workloads import MOST_STEPS, Workload, controller, is_top, read_owners, workload
+from exporter.attribution.workloads import (
+    MOST_STEPS,
+    Workload,
+    controller,
+    is_object_name,
+    is_top,
+    read_owners,
+    workload,
+)
 from exporter.errors import SourceError, Unsupported
 from exporter.model import OwnerReference, PodInfo
 from exporter.telemetry import log
@@ -137,21 +146,26 @@ class Workloads:
         Raises:
             SourceError: it cannot be asked for.
         """
-        known = self._controllers.get(owner.uid)
+        # by all of it: a pod may well name the UID of somebody else's ReplicaSet beside a name of its own
+        key = (namespace, owner)
+        known = self._controllers.get(key)
         if known is not None and known[1]:
             return known[0]
         if self._api is None:
             raise Unsupported("unimplemented", "there is no Kubernetes API to ask for workloads")
         async with self._places:
-            known = self._controllers.get(owner.uid)  # somebody else may have asked meanwhile
+            known = self._controllers.get(key)  # somebody else may have asked meanwhile
             if known is not None and known[1]:
                 return known[0]
-            base = "/api/v1" if owner.api_version == "v1" else f"/apis/{owner.api_version}"
+            base = "/api/v1" if owner.api_version == "v1" else _path("apis", *owner.api_version.split("/"))
             plural = await self._plural(base, owner.kind)
-            found = await self._api.get(f"{base}/namespaces/{namespace}/{plural}/{owner.name}")
+            found = await self._api.get(base + _path("namespaces", namespace, plural, owner.name))
         metadata = found.get("metadata")
-        above = controller(read_owners(metadata.get("ownerReferences")) if isinstance(metadata, Mapping) else ())
-        self._controllers.put(owner.uid, above, KEPT_SECONDS)
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        # an object that was made anew under its name is not the one that is meant
+        is_meant = metadata.get("uid", owner.uid) == owner.uid
+        above = controller(read_owners(metadata.get("ownerReferences"))) if is_meant else None
+        self._controllers.put(key, above, KEPT_SECONDS)
         return above
 
     async def _plural(self, base: str, kind: str) -> str:
@@ -165,7 +179,7 @@ class Workloads:
             plurals = {
                 str(found.get("kind")): str(found.get("name"))
                 for found in served.get("resources") or ()
-                if isinstance(found, Mapping) and "/" not in str(found.get("name"))
+                if isinstance(found, Mapping) and is_object_name(str(found.get("name")))
             }
             self._plurals.put(base, plurals, KEPT_SECONDS)
             known = plurals, True
@@ -178,6 +192,11 @@ class Workloads:
         if self._api is not None and error.reason not in self._complained:
             self._complained.add(error.reason)
             log(logging.WARNING, "a workload is not known to its top", reason=error.reason, error=str(error))
+
+
+def _path(*segments: str) -> str:
+    """A path of these segments, whatever is in them."""
+    return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
 _PLURALS = {("/apis/apps/v1", "ReplicaSet"): "replicasets", ("/apis/batch/v1", "Job"): "jobs"}

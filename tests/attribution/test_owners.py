@@ -3,6 +3,7 @@
 import pytest
 
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
+from exporter.attribution.seen import profile_of_resource
 from exporter.model import (
     Assignment,
     Claim,
@@ -153,6 +154,20 @@ def test_ids_by_number_are_looked_up_in_the_samples() -> None:
     assert reasons(both) == {"0/vgpu": Unmatched.AMBIGUOUS}
     by_inventory = build_owners([given(A, "0/vgpu")], {Subject(uuid="GPU-1"): 1}, Knowledge(inventory=INVENTORY))
     assert owners_of(by_inventory, "GPU-1") == [A]
+
+
+# issue 7, line 41
+@pytest.mark.parametrize(
+    ("resource", "profile"),
+    [
+        ("nvidia.com/mig-1g.10gb", "1g.10gb"),
+        ("nvidia.com/mig-1g.10gb.me.shared", "1g.10gb.me"),
+        ("nvidia.com/gpu", ""),
+        ("nvidia.com/gpu.shared", ""),
+    ],
+)
+def test_the_profile_that_a_resource_names(resource: str, profile: str) -> None:
+    assert profile_of_resource(resource) == profile
 
 
 # issue 7, line 34

@@ -116,6 +116,15 @@ def test_a_counters_rows() -> None:
     assert rows([A], "6") == ["30", "25"]
 
 
+# issue 7, line 41
+def test_what_did_not_grow_keeps_its_digits() -> None:
+    rows = Reads().rows
+    assert rows([], "1.500") == ["0"]
+    assert rows([], "1.500") == ["0"]
+    assert rows([], "2.0") == ["0.500"]
+    assert rows([], "2.0000") == ["0.500"]
+
+
 # issue 7, line 31
 def test_whoever_held_a_device_alone_before_another_did_goes_on_where_he_was() -> None:
     rows = Reads().rows

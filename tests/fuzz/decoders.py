@@ -10,7 +10,7 @@ from exporter.attribution.inventory import read_inventory
 from exporter.attribution.rule_file import read_rules
 from exporter.errors import ConfigError, Malformed, Unavailable
 from exporter.http_config import read_http_config
-from exporter.sources import kubernetes, pod_resources, pods_api
+from exporter.sources import kubernetes, kubernetes_api, pod_resources, pods_api
 from exporter.web_config import read_web_config
 
 
@@ -23,11 +23,11 @@ def read_event(kind: type[kubernetes.ApiPods] | type[kubernetes.ApiSlices]) -> C
 
     async def read(body: bytes) -> None:
         source = kind(
-            api=kubernetes.KubernetesApi(url="http://x", token_file="/x", ca_file="/x"),
+            api=kubernetes_api.KubernetesApi(url="http://x", token_file="/x", ca_file="/x"),
             node_name="n",
             on_health=lambda *_: None,
         )
-        found = kubernetes._object(body, "/x")
+        found = kubernetes_api.read_object(body, "/x")
         source._listed._take(found)
 
     return lambda body: asyncio.run(read(body))
@@ -38,7 +38,7 @@ def read_file(read: Callable[[object, str], object]) -> Callable[[bytes], object
 
     def run(body: bytes) -> object:
         try:
-            return read(kubernetes._object(body, "/x"), "/x")
+            return read(kubernetes_api.read_object(body, "/x"), "/x")
         except (ConfigError, ValueError) as error:
             if "\n" in str(error):
                 raise AssertionError(f"more than a line: {error}") from error
@@ -66,7 +66,7 @@ def one_input(data: bytes) -> None:
         return
     try:
         DECODERS[data[0] % len(DECODERS)](data[1:])
-    except (Malformed, kubernetes.Forgotten):
+    except (Malformed, kubernetes_api.Forgotten):
         pass
     except Unavailable:
         pass  # the API said that its watch failed

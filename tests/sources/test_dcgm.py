@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from exporter.errors import SourceError, TimedOut
 from exporter.sources.dcgm import DcgmSource
+from exporter.sources.http_client import Connector
+from exporter.sources.unpack import Unpacker
 
 PAGE = b'# TYPE a gauge\na{UUID="GPU-1"} 1\n'
 Respond = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -123,12 +126,27 @@ def chunked(body: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
         chunked(PAGE),
         b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n" + PAGE,
         ok(PAGE, "Content-Type: application/openmetrics-text; version=1.0.0"),
+        # issue 7, line 34
+        ok(gzip.compress(PAGE[:9]) + gzip.compress(b"") + gzip.compress(PAGE[9:]), "Content-Encoding: gzip"),
+        # a length or chunks say where the page ends; a missing last newline is no sign of a cut there
+        ok(PAGE[:-1]),
+        chunked(PAGE[:-1]),
+        b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(PAGE[:-1]),
     ],
-    ids=["gzip", "chunked", "until-close", "openmetrics"],
+    ids=[
+        "gzip",
+        "chunked",
+        "until-close",
+        "openmetrics",
+        "gzip-of-members",
+        "no-newline",
+        "chunked-no-newline",
+        "gzip-until-close-no-newline",
+    ],
 )
 async def test_pages_in_other_wrappings(upstream: Upstream, make: Make, answer: bytes) -> None:
     upstream.answer = answer
-    assert (await make().begin()).body == PAGE
+    assert (await make().begin()).body in (PAGE, PAGE[:-1])
 
 
 @pytest.mark.parametrize(
@@ -144,6 +162,15 @@ async def test_pages_in_other_wrappings(upstream: Upstream, make: Make, answer: 
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9999\r\n\r\n" + PAGE, "truncated"),
         (chunked(PAGE, end=b"").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1), "truncated"),
         (ok(gzip.compress(PAGE)[:-9], "Content-Encoding: gzip"), "truncated"),
+        # issue 7, line 38: 32 became 3
+        (b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\na 1\nb 3", "truncated"),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\na 1\nb 3", "truncated"),
+        (b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n", "no_samples"),
+        # issue 7, line 34
+        (ok(gzip.compress(PAGE) + gzip.compress(PAGE)[:-9], "Content-Encoding: gzip"), "truncated"),
+        (ok(gzip.compress(PAGE) + PAGE, "Content-Encoding: gzip"), "encoding"),
+        (ok(gzip.compress(PAGE) + gzip.compress(PAGE * 1000), "Content-Encoding: gzip"), "oversize"),
+        (ok(gzip.compress(PAGE) + gzip.compress(b"") * 1000, "Content-Encoding: gzip"), "oversize"),
         (ok(PAGE, "Content-Encoding: gzip"), "encoding"),
         (ok(PAGE, "Content-Encoding: br"), "encoding"),
         (ok(PAGE + b"b 1\n" * 3000), "oversize"),
@@ -163,6 +190,89 @@ async def test_answers_that_are_failures(upstream: Upstream, make: Make, answer:
     upstream.answer = ok(PAGE)
     assert (await source.begin()).body == PAGE
     assert source.health.up is True
+
+
+# issue 7, line 41
+async def test_a_bomb_is_not_unpacked(upstream: Upstream, make: Make) -> None:
+    """It would be 40 MB; what is held meanwhile is the packed answer and the limit, of 10 kB here."""
+    upstream.answer = ok(gzip.compress(b"a 1\n" * 10_000_000), "Content-Encoding: gzip")
+    source = make(max_bytes=100_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match="max-bytes"):
+            await source.begin()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 5_000_000
+    unpacker = Unpacker()
+    assert len(unpacker.unpack(gzip.compress(b"a" * 1000) * 10, 2500)) == 2500
+
+
+# issue 7, line 11
+async def test_404_names_the_path_and_no_secret(upstream: Upstream, make: Make) -> None:
+    upstream.answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    source = make(url=upstream.url.replace("/metrics", "/metricz?token=s3cret"))
+    with pytest.raises(SourceError, match=r"HTTP status 404: there is no /metricz$"):
+        await source.begin()
+    assert "/metrics" in source.health.remedy
+    assert "s3cret" not in f"{source.health}"
+
+
+# issue 7, line 11
+async def test_a_name_server_that_is_silent_is_not_a_slow_exporter(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = asyncio.get_running_loop().create_future()
+
+    async def hang(*_: object, **__: object) -> None:
+        await silent
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang)
+    source = make(url="http://dcgm-exporter.gpu-operator.svc:9400/metrics", timeout_seconds=0.2)
+    for _ in range(2):
+        with pytest.raises(TimedOut, match=r"the name dcgm-exporter\.gpu-operator\.svc could not be resolved"):
+            await source.begin()
+    silent.cancel()
+    assert (source.health.reason, "/etc/resolv.conf" in source.health.remedy) == ("deadline", True)
+
+
+# issue 7, line 11
+async def test_an_address_that_swallows_everything_is_not_a_slow_exporter(
+    upstream: Upstream, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    source = make(timeout_seconds=0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Connector, "_wrap_create_connection", hang)
+        with pytest.raises(TimedOut, match="nothing comes back from there"):
+            await source.begin()
+    assert "NetworkPolicy" in source.health.remedy
+
+    async def slow(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+
+    upstream.respond = slow
+    with pytest.raises(TimedOut, match="no whole answer within"):
+        await source.begin()
+    assert source.health.remedy == ""
+
+
+# issue 7, line 11
+async def test_a_port_that_speaks_no_tls(make: Make) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as listener:
+        source = make(url=f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}/metrics")
+        with pytest.raises(SourceError) as raised:
+            await source.begin()
+    assert raised.value.reason == "tls"
+    assert "object at 0x" not in f"{raised.value}{source.health}"
+    assert "no TLS with it" in str(raised.value)
+    assert "is it HTTPS that is spoken there?" in source.health.remedy
 
 
 async def test_nobody_there(make: Make) -> None:

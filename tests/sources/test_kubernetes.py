@@ -14,7 +14,8 @@ from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import DRA_DRIVER, DRA_POOL, World
 from exporter.sources import kubernetes
-from exporter.sources.kubernetes import MOST_SLICES, ApiPods, ApiSlices, KubernetesApi, read_pod
+from exporter.sources.kubernetes import MOST_SLICES, ApiPods, ApiSlices, read_pod
+from exporter.sources.kubernetes_api import KubernetesApi
 from tests.sources.test_pods_api import until
 
 NODE = "gpu-node-1"
@@ -78,6 +79,21 @@ async def test_pods_are_listed_once_and_then_watched(server: SimulatedApi, conne
     assert (server.lists, server.watches) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("2023-11-14T22:13:20Z", 1_700_000_000.0),
+        (None, None),
+        ("yesterday", None),
+        (5, None),
+        ("0001-01-01T00:00:00Z", None),
+    ],
+)
+def test_when_a_pod_was_made(time: object, seconds: float | None) -> None:
+    found = kubernetes.read_pod({"metadata": {"name": "p", "creationTimestamp": time}}).created_at_seconds
+    assert found == seconds
+
+
 async def test_other_nodes_pods_are_none_of_ours(server: SimulatedApi, connect: Connect) -> None:
     source = connect(await server.start(), node="gpu-node-2")
     assert (await settle(source)).up
@@ -126,8 +142,8 @@ async def test_an_api_server_that_restarts(server: SimulatedApi, connect: Connec
 @pytest.mark.parametrize(
     ("status", "reason", "text"),
     [
-        (403, "permission", "deploy/rbac.yaml"),
-        (401, "permission", "list and watch"),
+        (403, "permission", "the service account needs list and watch on pods (deploy/rbac.yaml)"),
+        (401, "unauthorized", "without a token"),
         (500, "http_status", "HTTP status 500"),
         (429, "rate_limited", "429"),
     ],
@@ -139,7 +155,7 @@ async def test_a_refusal_says_what_to_do_and_its_end_is_noticed(
     source = connect(await server.start())
     health = await settle(source)
     assert (health.up, health.reason) == (False, reason)
-    assert text in health.message
+    assert text in f"{health.message}: {health.remedy}"
     server.failure = None
     await until(lambda: bool(source.health.up))
 

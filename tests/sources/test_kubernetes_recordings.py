@@ -9,7 +9,8 @@ import pytest
 
 from exporter._gen import pods_pb2 as messages
 from exporter.model import Assignment, Claim, Owner
-from exporter.sources.kubernetes import ApiSlices, KubernetesApi
+from exporter.sources.kubernetes import ApiSlices
+from exporter.sources.kubernetes_api import KubernetesApi
 from exporter.sources.pods_api import CONFIG_SOURCE, PodsApi, parse_pod
 from tests.conftest import DATA
 

@@ -102,6 +102,13 @@ CRON_JOB = owned_by("CronJob", "train", "batch/v1")
         (pod(owner("Odd", "o", "odd.io/v1")), {"/apis/odd.io/v1": {"resources": "none"}}, ("o", "Odd"), 1),
         (pod(owner("ReplicaSet", "web-abc")), {RS: ODD}, ("web-abc", "ReplicaSet"), 1),
         (pod(owner("ReplicaSet", "web-abc")), {RS: Malformed("garbage", "no JSON")}, ("web-abc", "ReplicaSet"), 1),
+        # issue 7, line 28: names of 253 characters are names, and a dot belongs to a name
+        (
+            pod(owner("Job", "a.b" + "c" * 250, "batch/v1")),
+            {f"/apis/batch/v1/namespaces/ns/jobs/a.b{'c' * 250}": NOTHING},
+            ("a.b" + "c" * 250, "Job"),
+            1,
+        ),
     ],
 )  # fmt: skip
 async def test_the_walk(of: PodInfo, objects: dict[str, Any], found: tuple[str, str], calls: int) -> None:
@@ -117,6 +124,77 @@ async def test_the_walk(of: PodInfo, objects: dict[str, Any], found: tuple[str, 
     assert len(api.calls) == calls
     await workloads.close()
     assert api.closed
+
+
+# issue 7, line 28
+@pytest.mark.parametrize(
+    ("kind", "name", "api_version"),
+    [
+        ("ReplicaSet", "../../../../api/v1/pods?limit=0#", "apps/v1"),
+        ("ReplicaSet", "web-abc?x=y", "apps/v1"),
+        ("ReplicaSet", "web-abc#", "apps/v1"),
+        ("ReplicaSet", "web%2Fabc", "apps/v1"),
+        ("ReplicaSet", "..", "apps/v1"),
+        ("ReplicaSet", "", "apps/v1"),
+        ("ReplicaSet", "web\n", "apps/v1"),
+        ("ReplicaSet", "c" * 254, "apps/v1"),
+        ("Pod", "p", "v1/../../api/v1"),
+        ("Secret", "token", "../api/v1"),
+        ("Odd", "o", "odd.io/v1/namespaces/kube-system/secrets"),
+        ("Odd", "o", "odd.io/.."),
+        ("Odd", "o", "/v1"),
+        ("Odd", "o", "v2"),
+        ("Odd", "o", ""),
+        ("Odd", "o", f"{'o' * 254}/v1"),
+        ("O/d", "o", "odd.io/v1"),
+        ("", "o", "odd.io/v1"),
+    ],
+)
+async def test_a_pod_does_not_choose_what_is_asked_of_the_api(kind: str, name: str, api_version: str) -> None:
+    """Whoever makes a pod writes its ownerReferences; they are asked for with the exporter's rights."""
+    api = Api({})
+    workloads = Workloads(api=api)
+    of = pod(owner(kind, name, api_version))
+    await asyncio.gather(*workloads.begin([of]))
+    known = workloads.of(of)
+    assert known
+    assert (known.name, known.kind) == ("p", "Pod")
+    assert api.calls == []
+
+
+# issue 7, line 28
+async def test_nor_does_an_object_above_it_or_what_a_group_says_it_serves() -> None:
+    odd = {"resources": [{"name": "../../../api/v1/secrets", "kind": "Odd"}, {"name": "odd?x", "kind": "Query"}]}
+    job = owned_by("ReplicaSet", "../../secrets/x")
+    api = Api({JOB: job, "/apis/odd.io/v1": odd})
+    workloads = Workloads(api=api)
+    pods = [
+        pod(owner("Job", "train-1", "batch/v1"), uid="1"),
+        pod(owner("Odd", "o", "odd.io/v1"), uid="2"),
+        pod(owner("Query", "q", "odd.io/v1"), uid="3"),
+    ]
+    await asyncio.gather(*workloads.begin(pods))
+    assert [(found.name, found.kind) for of in pods if (found := workloads.of(of))] == [
+        ("train-1", "Job"),
+        ("o", "Odd"),
+        ("q", "Query"),
+    ]
+    assert set(api.calls) == {JOB, "/apis/odd.io/v1"}
+
+
+# issue 7, line 28
+async def test_a_pod_cannot_move_another_ones_workload() -> None:
+    """It names the UID of their ReplicaSet beside the name of its own."""
+    theirs = owner("ReplicaSet", "web-abc")
+    mine = replace(theirs, name="mine")
+    made_anew = {"metadata": {"uid": "another", **owned_by("Deployment", "mine")["metadata"]}}
+    api = Api({RS: DEPLOYMENT, RS.replace("web-abc", "mine"): made_anew})
+    workloads = Workloads(api=api)
+    pods = [pod(mine, uid="1"), pod(theirs, uid="2")]
+    for of in pods:
+        await asyncio.gather(*workloads.begin([of]))
+    found = [workloads.of(of) for of in pods]
+    assert [(of.name, of.kind) for of in found if of] == [("mine", "ReplicaSet"), ("web", "Deployment")]
 
 
 async def test_a_circle_ends() -> None:

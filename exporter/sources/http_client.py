@@ -1,0 +1,162 @@
+"""What the HTTP clients of upstreams have in common: connections that notice a dead peer, and errors in plain words.
+
+aiohttp's own texts show what only its authors can read (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts do not
+say whether a name, a connection or an answer was waited for. Here each becomes a reason, a text and what to do.
+"""
+
+import errno
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import ResolveResult
+
+# A peer that is gone without a word (a node that lost its power, a firewall that forgot the connection) is noticed
+# after 30 s: an idle connection is asked from the 15th second on whether it lives, and bytes that nobody acknowledged
+# are waited for no longer. Without the latter the kernel sends them again for a quarter of an hour (tcp(7)).
+_NOTICED_SECONDS = 30
+_SOCKET_OPTIONS = tuple(
+    (level, getattr(socket, name), value)
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _NOTICED_SECONDS * 1000),
+    )
+    if hasattr(socket, name)  # Linux has all of them; a Mac, where the demo runs too, has not
+)
+
+
+def watched_socket(address: Any) -> socket.socket:  # noqa: ANN401 - getaddrinfo's tuple, as aiohttp passes it on
+    """A socket whose peer's silent death is noticed within 30 s."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    for level, option, value in _SOCKET_OPTIONS:
+        made.setsockopt(level, option, value)
+    return made
+
+
+class _Resolver(aiohttp.ThreadedResolver):
+    """Names by way of the system, and which of them are still being asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        self.asked.add(host)
+        try:
+            return await super().resolve(host, port, family)
+        finally:
+            self.asked.discard(host)
+
+
+class Connector(aiohttp.TCPConnector):
+    """Connections to one upstream, which know what is being waited for."""
+
+    def __init__(self, *, limit: int = 100, keepalive_seconds: float = 15.0) -> None:
+        """At most `limit` connections; one that is not used for `keepalive_seconds` is closed."""
+        self._names = _Resolver()
+        # whether the request that came last has no connection yet
+        self.connecting = False
+        super().__init__(
+            limit=limit, keepalive_timeout=keepalive_seconds, resolver=self._names, socket_factory=watched_socket
+        )
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: "list[aiohttp.tracing.Trace]",
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own signature
+    ) -> "aiohttp.connector.Connection":
+        """A connection for a request."""
+        self.connecting = True
+        made = await super().connect(req, traces, timeout)
+        self.connecting = False
+        return made
+
+    @property
+    def unresolved(self) -> str:
+        """A name whose addresses are being asked for; "" where none is."""
+        return next(iter(self._names.asked), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why there is no answer: a reason of `Unavailable` or `TimedOut`, in words, and what to do."""
+
+    reason: str
+    says: str
+    remedy: str
+
+
+def why_late(connector: Connector, seconds: float, *, connecting: bool) -> Failure | None:
+    """What was waited for in vain; None where it was the answer itself."""
+    if connector.unresolved:
+        return Failure(
+            reason="deadline",
+            says=f"the name {connector.unresolved} could not be resolved within {seconds:g} s: no name server answered",
+            remedy="look at the name server that this container is told in /etc/resolv.conf (a pod with hostNetwork"
+            " needs dnsPolicy: ClusterFirstWithHostNet for names of Services), or give an address in place of the name",
+        )
+    if connecting:
+        return Failure(
+            reason="deadline",
+            says=f"no connection within {seconds:g} s: nothing comes back from there",
+            remedy="is the address right, and does a firewall or a NetworkPolicy let this container reach it?",
+        )
+    return None
+
+
+def why_no_connection(error: aiohttp.ClientConnectionError) -> Failure:
+    """A failure to connect, or a connection that broke."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return Failure(
+            reason="unreachable",
+            says=f"the name {error.host} has no address: {_words(error.os_error)}",
+            remedy="is the name right, and can this container's name server resolve it?",
+        )
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return Failure(reason="tls", says=_why_distrusted(error.certificate_error), remedy="")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        os_error = error.os_error
+        if isinstance(os_error, ssl.SSLError):
+            return Failure(reason="tls", says=f"no TLS with it: {_words(os_error)}", remedy="")
+        if isinstance(os_error, ConnectionRefusedError):
+            return Failure(reason="refused", says="nobody listens there", remedy="")
+        return Failure(reason="unreachable", says=_words(os_error), remedy="")
+    return Failure(reason="unreachable", says=_words(error), remedy="")
+
+
+def why_broken(error: BaseException) -> str:
+    """Why an answer that had begun did not go on."""
+    # of what the system said of the connection, aiohttp keeps the text alone
+    if os.strerror(errno.ETIMEDOUT) in str(error):
+        return f"the connection is dead: nothing has come back for {_NOTICED_SECONDS} s"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer was cut off"
+    return f"the connection broke: {_words(error)}"
+
+
+def _why_distrusted(error: Exception) -> str:
+    """OpenSSL's reason without what only its authors can read."""
+    why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else ""
+    return f"no TLS with it: its certificate is not accepted: {why or one_line(error)}"
+
+
+def _words(error: BaseException) -> str:
+    """An error of the system by its own text, without the number, or the address that stands in the message anyway."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return (isinstance(error, OSError) and error.strerror) or one_line(error)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line; its kind where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__

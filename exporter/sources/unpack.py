@@ -1,0 +1,51 @@
+"""An answer's body as it was before it was packed for the way, with limits on what comes and on what comes out."""
+
+import zlib
+
+from exporter.errors import Malformed
+
+
+class Unpacker:
+    """gzip, of one member or of several (RFC 1952, 2.2: a proxy that joins packed pieces sends such)."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last member has come to its end."""
+        return self._stream.eof
+
+    def unpack(self, data: bytes, most: int) -> bytes:
+        """What comes out of the next piece, no more than `most` bytes (at least 1) of it: a bomb is not unpacked.
+
+        Raises:
+            Malformed: it is not gzip.
+        """
+        pieces = []
+        try:
+            while data and most > 0:
+                if self._stream.eof:
+                    self._stream = zlib.decompressobj(wbits=31)
+                piece = self._stream.decompress(data, most)
+                pieces.append(piece)
+                most -= len(piece)
+                data = self._stream.unused_data
+        except zlib.error as error:
+            raise Malformed("encoding", f"not gzip, though it says so: {error}") from error
+        return b"".join(pieces)
+
+
+def unpacker_of(encoding: str) -> Unpacker | None:
+    """What undoes a Content-Encoding; None where there is nothing to undo.
+
+    Raises:
+        Malformed: the encoding is another one.
+    """
+    match encoding.strip().lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "x-gzip":
+            return Unpacker()
+        case other:
+            raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for")
