@@ -237,7 +237,7 @@ def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
         max_age_seconds=config.kubelet_max_age_seconds,
         max_stale_seconds=config.kubelet_max_stale_seconds,
         resources=config.resources,
-        claims=config.dra,
+        claims=config.dra != "off",
         node=config.node_name,
     )
 
@@ -286,7 +286,7 @@ def label_policy(config: Config, rules: DeviceRules, *, divides_counters: bool) 
         additive=additive,
         divides_counters=divides_counters,
         has_pod_labels=bool(config.pod_labels),
-        has_claims=config.dra,
+        has_claims=config.dra != "off",
         sample_labels=rules.sample_labels,
     )
 
@@ -311,17 +311,21 @@ def pods_source(config: Config, sources: Sources) -> PodsSource | None:
 
 
 def slices_source(config: Config, sources: Sources) -> ApiSlices | None:
-    """The source of ResourceSlices; None without --dra, or where there is no Kubernetes API."""
-    return sources.get(_api_slices, **_api_settings(config)) if config.dra and config.kubernetes_url else None
+    """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
+    wanted = config.kubernetes_url if config.dra == "on" else config.dra == "auto" and _may_ask_api(config)
+    return sources.get(_api_slices, **_api_settings(config)) if wanted else None
 
 
 def workloads_source(config: Config, sources: Sources) -> Workloads:
     """Workloads of pods; without a Kubernetes API, those that pods themselves tell."""
-    has_api = config.kubernetes_url is not None and (
-        Path(config.kubernetes_token_file).exists() or not config.kubernetes_url.startswith("https:")
-    )
-    settings = _api_settings(config) if has_api else {}
+    settings = _api_settings(config) if _may_ask_api(config) else {}
     return sources.get(_workloads, labels=config.workload_labels, **settings)
+
+
+def _may_ask_api(config: Config) -> bool:
+    """Whether there is a Kubernetes API, and a token for it; plain HTTP (`kubectl proxy`) needs none."""
+    url = config.kubernetes_url
+    return url is not None and (Path(config.kubernetes_token_file).exists() or not url.startswith("https:"))
 
 
 def _workloads(

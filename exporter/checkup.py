@@ -1,88 +1,56 @@
-"""One look at a node for `doctor`: every source asked once, and what the file system says of the kubelet's socket."""
+"""One look at a node for `doctor`: by the exporter that runs here, or by asking every source once in its place."""
 
 import io
 import json
 import platform
-import re
 import sys
 import tarfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from exporter import __version__
 from exporter.config import Config
-from exporter.model import Snapshot
+from exporter.diagnosis import as_json, diagnose
 from exporter.node import Node
-from exporter.outputs import families, findings, gpu_metrics, mapping, own_metrics
-from exporter.outputs.findings import Finding, SocketPlace
+from exporter.outputs import families, gpu_metrics, mapping, own_metrics
+from exporter.outputs.findings import Finding, Level, Report
 
-MOUNTS = Path("/proc/self/mountinfo")
-
-
-def look_at(socket: str, mounts: Path = MOUNTS) -> SocketPlace:
-    """What the file system says of a socket. `mounts` is in the form of /proc/self/mountinfo (proc(5))."""
-    path = Path(socket)
-    try:
-        points = {_unescape(line.split()[4]) for line in mounts.read_text(encoding="utf-8").splitlines() if line}
-    except (OSError, UnicodeDecodeError, IndexError):
-        points = set()
-    return SocketPlace(
-        path=socket,
-        folder_exists=_is_folder(path.parent),
-        is_mount_point=socket in points or str(path.resolve()) in points,
-    )
+# A connection into the void ends after 10 s (the API sources' own timeout).
+FIRST_WORD_SECONDS = 15.0
 
 
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except PermissionError:
-        return True  # behind a folder that may not be looked into: what is missing is the right
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What one look showed."""
+    """What one look showed. `files` go into a bundle, by name; no token and no password is in them."""
 
-    def __init__(self, config: Config, snapshot: Snapshot, found: tuple[Finding, ...], metrics: bytes) -> None:
-        self.findings = found
-        self._config = config
-        self._snapshot = snapshot
-        self._metrics = metrics
+    report: Report
+    files: Mapping[str, bytes]
 
-    def report(self) -> str:
-        """For a terminal."""
-        return findings.render(self.findings)
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that was found."""
+        return self.report.findings
 
-    def works(self) -> bool:
-        """Whether the main job works."""
-        return findings.works(self.findings)
+    def works(self, *, strict: bool = False) -> bool:
+        """See `Report.works`."""
+        return self.report.works(strict=strict)
+
+    def remarked(self, finding: Finding) -> "Checkup":
+        """The same with one more finding, before all others."""
+        return replace(self, report=replace(self.report, findings=(finding, *self.report.findings)))
 
     def write_bundle(self, path: Path) -> None:
-        """All of it as a .tar.gz for a bug report. No token, no password: they are in none of these.
+        """All of it as a .tar.gz for a bug report.
 
         Raises:
             OSError: it cannot be written.
         """
-        page = gpu_metrics.render(self._snapshot)
-        files = {
-            "report.txt": self.report(),
-            "mapping.json": json.dumps(mapping.debug(self._snapshot), indent=2),
-            "gpu-metrics.prom": b"".join(page[0]) if page else families.why_not(self._snapshot),
-            "metrics.prom": self._metrics,
-            "settings.json": json.dumps(_without_secrets(asdict(self._config)), indent=2),
-            "versions.txt": f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n",
-        }
+        versions = f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n"
+        files = {"report.txt": self.report.render().encode(), "versions.txt": versions.encode(), **self.files}
         with tarfile.open(path, "w:gz") as archive:
-            for name, content in files.items():
-                body = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
+            for name, body in files.items():
                 entry = tarfile.TarInfo(f"pod-gpu-metrics-exporter/{name}")
                 entry.size, entry.mtime = len(body), int(time.time())
                 archive.addfile(entry, io.BytesIO(body))
@@ -93,24 +61,31 @@ async def examine(config: Config) -> Checkup:
     node = Node(config)
     try:
         snapshot = await node.collect(None)
+        if any(state.up is None for state in snapshot.health.values()):
+            await node.hear_watches(FIRST_WORD_SECONDS)
+            snapshot = await node.collect(None)
         own = families.render((*own_metrics.families(snapshot, node.telemetry), *mapping.families(snapshot)))
-        metrics = families.complaints(snapshot) + own
-        found = findings.examine(snapshot, look_at(config.kubelet_socket))
+        page = gpu_metrics.render(snapshot)
     finally:
         await node.close()
-    return Checkup(config, snapshot, found, metrics)
+    about = as_json(config, snapshot)
+    return Checkup(
+        report=diagnose(config, snapshot),
+        files={
+            "mapping.json": _json(mapping.debug(snapshot)),
+            "gpu-metrics.prom": b"".join(page[0]) if page else families.why_not(snapshot).encode(),
+            "metrics.prom": families.complaints(snapshot) + own,
+            "settings.json": _json(about["settings"]),
+        },
+    )
 
 
-def _without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """URLs without user information and without what follows a question mark, which may be a token."""
-    hidden = dict(settings)
-    for name in ("dcgm_urls", "kubernetes_url"):
-        value = hidden[name]
-        hidden[name] = [_plain(url) for url in value] if isinstance(value, list | tuple) else value and _plain(value)
-    return hidden
+def by_running(where: str, report: Report, answers: Mapping[str, bytes]) -> Checkup:
+    """What the exporter at `where` says of itself; `answers` are its pages by path."""
+    names = {"/debug/mapping": "mapping.json", "/gpu/metrics": "gpu-metrics.prom", "/metrics": "metrics.prom"}
+    seen = Checkup(report=report, files={names[path]: body for path, body in answers.items() if path in names})
+    return seen.remarked(Finding(level=Level.OK, about="doctor", says=f"asked the exporter that runs here, {where}"))
 
 
-def _plain(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"
+def _json(content: object) -> bytes:
+    return json.dumps(content, indent=2).encode("utf-8", "replace")

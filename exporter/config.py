@@ -5,19 +5,24 @@ file's content come in as values.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from exporter.environment import Doubt, Given, dcgm_path, dcgm_port, doubts, settings_from
 from exporter.errors import ConfigError
-from exporter.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS, MAX_PORT, Address, Selector, without_secrets
+from exporter.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS, Address, Selector, without_secrets
 from exporter.settings import DEFAULT_DCGM_URL, SETTINGS, Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What `serve` needs to know. Durations in seconds; the flags' documentation is in `SETTINGS`."""
+    """What `serve` needs to know. Durations in seconds; the flags' documentation is in `SETTINGS`.
+
+    `given` is what it was made of, by setting name; `doubts` what was probably meant otherwise.
+    """
 
     config_file: str | None
     listen_addresses: tuple[Address, ...]
@@ -47,7 +52,7 @@ class Config:
     sharing_counters: tuple[str, ...]
     device_rules: str | None
     inventory_file: str | None
-    dra: bool
+    dra: str
     pod_uid: bool
     pod_labels: tuple[str, ...]
     pods_source: str
@@ -60,6 +65,15 @@ class Config:
     families_deny: tuple[str, ...]
     log_level: str
     log_format: str
+    given: tuple[tuple[str, Given], ...]
+    doubts: tuple[Doubt, ...]
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """Every setting's value and where it comes from, for people: without user information and query of URLs."""
+        return {
+            name: {"value": ",".join(map(without_secrets, given.values)), "from": _origin(given)}
+            for name, given in self.given
+        }
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -83,7 +97,7 @@ def load(
 
     Args:
         flags: by setting name, the texts given on the command line; a flag that was not given is absent.
-        environ: the process environment. Unknown names are ignored: Kubernetes' service links inject some.
+        environ: the process environment. Unknown names are ignored, with a doubt: Kubernetes' service links are none.
         file: the parsed `--config.file`, flat (`kubelet.socket: …`) or nested.
         host_name: the default of `--node-name`.
         config_file: the path that `file` was read from.
@@ -94,12 +108,13 @@ def load(
     """
     texts = _defaults()
     texts.update(_from_file(file or {}))
-    texts.update(_from_environment(environ))
+    texts.update(settings_from(environ))
     if environ.get("DCGM_HOST", "").strip():
         texts.pop("dcgm.selector", None)
-    texts.update({name: _Given(flag_of(name), tuple(values)) for name, values in flags.items()})
+    texts.update({name: Given(flag_of(name), tuple(values)) for name, values in flags.items()})
     value = {name: _parse(_BY_NAME[name], given) for name, given in texts.items()}
     names = value["labels.names"]
+    others = value.keys() & {"dcgm.file", "dcgm.selector"}
     idle = value.get("labels.idle") or ("empty" if names == LABEL_SETS["pod"] else "omit")
     config = Config(
         config_file=config_file,
@@ -110,11 +125,11 @@ def load(
         kubelet_timeout_seconds=value["kubelet.timeout"],
         kubelet_max_stale_seconds=value.get("kubelet.max-stale"),
         resources=value["resources"],
-        dcgm_urls=value.get("dcgm.url", () if value.keys() & {"dcgm.file", "dcgm.selector"} else (DEFAULT_DCGM_URL,)),
+        dcgm_urls=value.get("dcgm.url", () if others else (DEFAULT_DCGM_URL,)),
         dcgm_selectors=value.get("dcgm.selector", ()),
         dcgm_namespaces=value.get("dcgm.selector-namespace") or _usual_namespaces(environ, own_namespace),
-        dcgm_port=_dcgm_port(environ),
-        dcgm_path=_dcgm_path(environ),
+        dcgm_port=dcgm_port(environ),
+        dcgm_path=dcgm_path(environ),
         dcgm_files=value.get("dcgm.file", ()),
         dcgm_file_max_age_seconds=value["dcgm.file-max-age"],
         dcgm_timeout_seconds=value["dcgm.timeout"],
@@ -130,7 +145,7 @@ def load(
         sharing_counters=value.get("sharing.counters", ()),
         device_rules=value.get("device-rules"),
         inventory_file=value.get("inventory.file"),
-        dra=value["dra"] == "on",
+        dra=value["dra"],
         pod_uid=value["labels.pod-uid"] == "on",
         pod_labels=value.get("labels.pod-labels", ()),
         pods_source=value["pods.source"],
@@ -143,6 +158,8 @@ def load(
         families_deny=value.get("families.deny", ()),
         log_level=value["log.level"],
         log_format=value["log.format"],
+        given=tuple(sorted({**_computed(host_name, idle, has_other_pages=bool(others)), **texts}.items())),
+        doubts=tuple(doubts(environ, port_is_used="dcgm.selector" in value or _is_by_host(texts))),
     )
     _check_together(config)
     return config
@@ -153,21 +170,27 @@ def flag_of(name: str) -> str:
     return f"--{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    where: str
-    values: tuple[str, ...]
-
-
-def _defaults() -> dict[str, _Given]:
+def _defaults() -> dict[str, Given]:
     return {
-        setting.name: _Given(f"the default of {setting.flag}", (setting.default,))
+        setting.name: Given(f"the default of {setting.flag}", (setting.default,))
         for setting in SETTINGS
         if setting.default is not None
     }
 
 
-def _parse(setting: Setting, given: _Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
+def _computed(host_name: str, idle: str, *, has_other_pages: bool) -> dict[str, Given]:
+    """The defaults that follow from other settings or from the machine."""
+    found = {"node-name": Given("the host name", (host_name,)), "labels.idle": Given("--labels.names", (idle,))}
+    if not has_other_pages:
+        found["dcgm.url"] = Given("the default of --dcgm.url", (DEFAULT_DCGM_URL,))
+    return found
+
+
+def _is_by_host(texts: Mapping[str, Given]) -> bool:
+    return "dcgm.url" in texts and texts["dcgm.url"].where == "DCGM_HOST"
+
+
+def _parse(setting: Setting, given: Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
     values = []
     for text in given.values:
         try:
@@ -178,53 +201,23 @@ def _parse(setting: Setting, given: _Given) -> Any:  # noqa: ANN401 - each setti
     return tuple(values) if setting.repeatable else values[-1]
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
-    found: dict[str, _Given] = {}
-    host = environ.get("DCGM_HOST", "").strip()
-    if host:
-        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        found["dcgm.url"] = _Given("DCGM_HOST", (f"http://{host}:{_dcgm_port(environ)}{_dcgm_path(environ)}",))
-    api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
-    if api:
-        port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
-        api = f"[{api}]" if ":" in api else api
-        found["kubernetes.url"] = _Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
-    for setting in SETTINGS:
-        for name in (setting.also_env, setting.env):  # the exporter's own name wins
-            text = environ.get(name, "").strip() if name else ""
-            if not text:
-                continue
-            if name == "HTTP_LISTEN_PORT":
-                text = f":{text}"
-            values = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeatable else (text,)
-            found[setting.name] = _Given(name, values)
-    return found
-
-
-def _dcgm_port(environ: Mapping[str, str]) -> int:
-    """Kubernetes' service links set DCGM_PORT=tcp://10.0.0.1:9400 where a service is called dcgm: that is ignored."""
-    port = environ.get("DCGM_PORT", "").strip()
-    return int(port) if port.isascii() and port.isdigit() and 0 < int(port[:6]) <= MAX_PORT else 9400
-
-
 def _usual_namespaces(environ: Mapping[str, str], own_namespace: str) -> tuple[str, ...]:
     """Where only the cluster's administrators make pods: the exporter's own namespace, and the GPU operator's."""
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     return tuple(dict.fromkeys((*((own,) if own else ()), *GPU_OPERATOR_NAMESPACES)))
 
 
-def _dcgm_path(environ: Mapping[str, str]) -> str:
-    return "/" + (environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics").removeprefix("/")
-
-
-def _from_file(file: Mapping[str, Any], prefix: str = "") -> dict[str, _Given]:
-    found: dict[str, _Given] = {}
+def _from_file(file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:
+    found: dict[str, Given] = {}
     for key, value in file.items():
         name = f"{prefix}{key}"
         setting = _BY_NAME.get(name)
         if setting is None and isinstance(value, Mapping):
-            found |= _from_file(value, f"{name}.")
+            inside = _from_file(value, f"{name}.")
+            _refuse_twice(found.keys() & inside.keys())
+            found |= inside
             continue
+        _refuse_twice({name} & found.keys())
         if setting is None:
             close = ", ".join(sorted(_BY_NAME))
             raise ConfigError(f"config file: {name!r} is not a key; the keys are {close}")
@@ -234,8 +227,14 @@ def _from_file(file: Mapping[str, Any], prefix: str = "") -> dict[str, _Given]:
         ):
             shown = without_secrets(repr(value))
             raise ConfigError(f"config file: {name}: {shown} is not allowed; it takes {setting.allowed}")
-        found[name] = _Given(f"config file: {name}", tuple(_text_of(item) for item in values))
+        found[name] = Given(f"config file: {name}", tuple(_text_of(item) for item in values))
     return found
+
+
+def _refuse_twice(names: AbstractSet[str]) -> None:
+    """`kubelet.socket: /x` and `kubelet: {socket: /y}` are one key."""
+    if names:
+        raise ConfigError(f"config file: {min(names)} is given twice; give each key once")
 
 
 def _text_of(value: object) -> str:
@@ -269,7 +268,7 @@ def _check_addresses(config: Config) -> None:
 
 
 def _check_names(config: Config) -> None:
-    for prefix, used in (("label_", config.pod_labels), ("dra_", config.dra)):
+    for prefix, used in (("label_", config.pod_labels), ("dra_", config.dra != "off")):
         for name in config.label_names if used else ():
             if name.startswith(prefix):
                 raise ConfigError(f"--labels.names: {name!r} is not allowed; names that begin with {prefix} are taken")
@@ -300,6 +299,10 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _origin(given: Given) -> str:
+    return "default" if given.where.startswith("the default of ") else given.where
 
 
 def source_names(urls: Sequence[str]) -> tuple[str, ...]:

@@ -16,6 +16,15 @@ class ConfigError(ExporterError):
     """The configuration cannot be used. The text is one line: the key, the value and what is allowed."""
 
 
+class DuplicateKey(ExporterError):
+    """A file gives one key of one mapping twice: which value counts would be chance."""
+
+    def __init__(self, key: object, line: int | None = None) -> None:
+        """`line` counts from 1."""
+        where = "" if line is None else f" (the second time in line {line})"
+        super().__init__(f"the key {key!r} is there twice{where}; give each key once")
+
+
 class SourceError(ExporterError):
     """A source failed this time. `reason` is from the closed set of its class."""
 

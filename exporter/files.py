@@ -3,7 +3,7 @@
 import json
 import os
 
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, DuplicateKey
 from exporter.regular import read_regular
 
 Identity = tuple[int, int, int, int]
@@ -25,25 +25,42 @@ def read_structured(path: str, flag: str) -> object:
     """The content of a YAML or JSON file.
 
     Raises:
-        ConfigError: it cannot be read, or is neither.
+        ConfigError: it cannot be read, is neither, or has a key twice.
     """
     try:
         text = read_regular(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{flag}: {path!r} cannot be read: {why}") from error
+    except OSError as error:
+        raise ConfigError(f"{flag}: {path!r} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{flag}: {path!r} cannot be read: it is no UTF-8") from error
     try:
-        content: object = json.loads(text)
+        content: object = json.loads(text, object_pairs_hook=_each_once)
+    except DuplicateKey as error:
+        raise ConfigError(f"{flag}: {path!r}: {error}") from error
     except (ValueError, RecursionError):
         content = _read_yaml(text, path, flag)
     return content
 
 
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise DuplicateKey(key)
+        found[key] = value
+    return found
+
+
 def _read_yaml(text: str, path: str, flag: str) -> object:
-    import yaml  # noqa: PLC0415 - 1 MiB of memory that only such a file is worth
+    # 1 MiB of memory that only such a file is worth
+    import yaml  # noqa: PLC0415
+
+    from exporter.strict_yaml import load_once  # noqa: PLC0415
 
     try:
-        content: object = yaml.safe_load(text)
+        content: object = load_once(text)
+    except DuplicateKey as error:
+        raise ConfigError(f"{flag}: {path!r}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ConfigError(f"{flag}: {path!r} is not YAML: {why}") from error

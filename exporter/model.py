@@ -381,6 +381,7 @@ class Facts:
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
     pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
     those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
+    `follows_claims` is off with `--dra off`.
     `slice_devices` are the devices that are known from ResourceSlices; `slices_up` says whether the source of
     ResourceSlices answers, None where there is none.
     """
@@ -393,6 +394,7 @@ class Facts:
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     label_names: tuple[str, str, str] = ("pod", "namespace", "container")
     node_is_named: bool = True
+    follows_claims: bool = True
     slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
     slices_up: bool | None = None
 

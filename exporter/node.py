@@ -14,7 +14,7 @@ from exporter import assemble
 from exporter.attribution.bearers import Listing
 from exporter.attribution.current import NO_BEARERS, NO_SLICES, CurrentOwners
 from exporter.attribution.labels import Attribution
-from exporter.attribution.owners import Unmatched, read_assignment
+from exporter.attribution.owners import Unmatched, needs_slices, read_assignment
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.attribution.slice_retention import MOST_KEPT
 from exporter.config import Config
@@ -23,7 +23,7 @@ from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.joins import Joins
-from exporter.model import Facts, Health, Inventory, JoinedPage, Owners, Page, Snapshot, Subject
+from exporter.model import Assignment, Facts, Health, Inventory, JoinedPage, Owners, Page, Snapshot, Subject
 from exporter.parsers import LABEL_SETS
 from exporter.sources import kubelet, pods_api
 from exporter.sources.discovery import MOST_FOUND, Discovery
@@ -33,7 +33,7 @@ from exporter.sources.pod_table import MOST_GONE, MOST_PODS
 from exporter.sources.promfile import PromFileSource
 from exporter.sources.slices import in_slices
 from exporter.sources.workloads import MOST_PODS as MOST_WORKLOADS
-from exporter.telemetry import Telemetry
+from exporter.telemetry import Telemetry, debug
 
 KUBELET_PATIENCE_SECONDS = 0.5
 DISCOVERY_PATIENCE_SECONDS = 5.0
@@ -66,7 +66,7 @@ class Node:
         same_sharing = before is not None and before.config.sharing == config.sharing
         book = before.current.book if before and same_sharing else None
         known_pods = before.current.pods_of_owners if before else None
-        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, known_pods)
+        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, known_pods, config.node_name)
         self._kubelet = assemble.kubelet_source(config, self.sources)
         self._pages = assemble.page_sources(config, self.instance, self.sources)
         self._discovery = assemble.discovery(config, self.instance, self.sources)
@@ -81,7 +81,10 @@ class Node:
         self._workloads = assemble.workloads_source(config, self.sources)
         # begun by the first who asks for them
         self.wants_workloads: bool = before is not None and before.wants_workloads
-        self._slices = assemble.slices_source(config, self.sources)
+        # with --dra auto begun by the first claim that needs them
+        goes_on = before is not None and before.reads_slices
+        self._slices = assemble.slices_source(config, self.sources) if config.dra == "on" or goes_on else None
+        self._claims_seen_in: frozenset[Assignment] = frozenset()
         # what NVIDIA's own exporter of these label names served
         self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
         wanted = assemble.family_filter(config.families_allow, config.families_deny)
@@ -102,9 +105,20 @@ class Node:
         # last, since from here on the sources of `before` are this node's
         self._kubelet.read = lambda assignment: read_assignment(assignment, self.current.knowledge)
 
+    @property
+    def reads_slices(self) -> bool:
+        """Whether ResourceSlices are read."""
+        return self._slices is not None
+
     async def close(self) -> None:
         """End what is in flight."""
         await asyncio.gather(*(source.close() for source in self.sources.all()))
+
+    async def hear_watches(self, seconds: float) -> None:
+        """Wait for the first word of every stream that is kept open, be it a failure, and no longer than `seconds`."""
+        waiting = self._begin_watches()
+        if waiting:
+            await asyncio.wait(waiting, timeout=seconds)
 
     async def give_way(self, successor: "Node") -> None:
         """Let the scrapes in flight end, then close what the successor does not go on with."""
@@ -149,6 +163,7 @@ class Node:
             # Once owners are known, a scrape does not wait long for newer ones.
             patience = KUBELET_PATIENCE_SECONDS if self._kubelet.assignments else wait_seconds
             await asyncio.wait((call,), timeout=_left(patience, wait_seconds, began))
+        watched += self._begin_slices()
         if watched:
             # The first page had better say all: what comes later is another series.
             await asyncio.wait(watched, timeout=_left(KUBELET_PATIENCE_SECONDS, wait_seconds, began))
@@ -165,7 +180,11 @@ class Node:
             health[source.name] = _health_of(read, source.health, waited)
             if health[source.name].up:
                 # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
-                pages.append(source.page or read.result())
+                page = source.page or read.result()
+                pages.append(page)
+                debug("page", source=source.name, bytes=len(page.body), up=True)
+            else:
+                debug("page", source=source.name, up=False, reason=health[source.name].reason)
         inventory = self._inventory.refresh() if self._inventory else _NO_INVENTORY
         names = tuple(source.name for source in page_sources)
         everyone_answered = all(read.done() for read in reads)
@@ -208,6 +227,7 @@ class Node:
                 label_problems=self.current.label_problems,
                 label_names=self.config.label_names,
                 node_is_named=self.config.node_is_named,
+                follows_claims=self.config.dra != "off",
                 slice_devices=slice_devices,
                 slices_up=slices_up,
             )
@@ -254,6 +274,19 @@ class Node:
             self._pods = assemble.pods_source(self.config, self.sources)
         begun = (source.begin() for source in (self._pods, self._slices) if source is not None)
         return tuple(waiting for waiting in begun if waiting is not None)
+
+    def _begin_slices(self) -> tuple[asyncio.Task[None], ...]:
+        """With --dra auto, read ResourceSlices from the first claim on that needs them; what is then waited for."""
+        assignments = self._kubelet.assignments
+        if self._slices is not None or self.config.dra != "auto" or assignments is self._claims_seen_in:
+            return ()
+        if not any(needs_slices(found) for found in assignments):
+            self._claims_seen_in = assignments
+            return ()
+        # not remembered until there is one: a token may be mounted later than the first scrape
+        self._slices = assemble.slices_source(self.config, self.sources)
+        waiting = self._slices.begin() if self._slices else None
+        return () if waiting is None else (waiting,)
 
     def _page_sources(self) -> tuple[assemble.PageSource, ...]:
         if self._discovery is None:

@@ -9,12 +9,13 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from exporter import __version__, assemble, telemetry
-from exporter.config import Config
+from exporter import __version__, assemble, diagnosis, telemetry
+from exporter.config import Config, source_names
 from exporter.errors import ConfigError
 from exporter.files import Identity, identity_of
 from exporter.guard import Guard
@@ -23,7 +24,7 @@ from exporter.node import Node
 from exporter.outputs import textfile
 from exporter.parsers import Address
 from exporter.server import Server
-from exporter.telemetry import Telemetry, log
+from exporter.telemetry import Telemetry, debug, log
 from exporter.web import Endpoints
 
 LAG_EVERY_SECONDS = 1.0
@@ -71,6 +72,10 @@ class Service:
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
         return await self._node.why_not_ready()
+
+    def about(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """The version, the settings, and what `doctor` has to say."""
+        return diagnosis.as_json(self._node.config, snapshot)
 
     async def listen(self) -> tuple[Address, ...]:
         """Start to answer; the addresses that came of it.
@@ -189,6 +194,7 @@ async def serve(
         addresses = await service.listen()
         for address in addresses:
             log(logging.INFO, "listening", address=str(address), version=__version__, node=config.node_name)
+        say_what_is_read(config)
         if on_listening:
             on_listening(addresses)
         await stop.wait()
@@ -212,6 +218,7 @@ async def write_textfile(
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
     watch.add_done_callback(_say_why_it_ended)
     try:
+        say_what_is_read(config)
         while True:
             snapshot = await service.collect(None)
             try:
@@ -229,6 +236,29 @@ async def write_textfile(
     finally:
         watch.cancel()
         await service.close()
+
+
+def say_what_is_read(config: Config) -> None:
+    """One line that says what will be read, under which names it goes out and how it is shared; and every doubt."""
+    selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm_selectors]
+    log(
+        logging.INFO,
+        "reading",
+        kubelet=config.kubelet_socket,
+        pages=" ".join((*source_names(config.dcgm_urls), *(f"file:{path}" for path in config.dcgm_files)))
+        or f"pods with {' or '.join(selectors)}",
+        resources=",".join(config.resources),
+        labels=",".join(config.label_names),
+        conflict="keep" if config.incoming_wins else "replace",
+        sharing=config.sharing,
+        dra=config.dra,
+        inventory=config.inventory_file or "none",
+        pods=config.pods_source if config.pod_labels or config.pod_uid or selectors else "none",
+    )
+    for doubt in config.doubts:
+        log(logging.WARNING, doubt.says, remedy=doubt.remedy)
+    for name, shown in config.shown().items():
+        debug("setting", name=name, value=shown["value"], given_by=shown["from"])
 
 
 def on_signal(*numbers: signal.Signals) -> asyncio.Event:

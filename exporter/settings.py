@@ -140,11 +140,12 @@ SETTINGS = (
     ),
     Setting(
         name="dra",
-        parse=one_of("off", "on"),
-        allowed="on or off",
-        help="Devices of DRA claims too, found by ResourceSlices (Kubernetes API) or CDI names; adds dra_… labels.",
-        default="off",
-        metavar="on|off",
+        parse=one_of("auto", "on", "off"),
+        allowed="auto, on or off",
+        help="Devices of DRA claims too, found by ResourceSlices (Kubernetes API) or CDI names; adds dra_… labels. auto"
+        " asks the Kubernetes API only once the kubelet names a claim that needs it, and if a token is there.",
+        default="auto",
+        metavar="auto|on|off",
     ),
     Setting(
         name="dcgm.url",

@@ -258,7 +258,11 @@ class Telemetry:
                 LOG.info("the page comes from this node")
 
     def note_health(self, source: str, health: Health) -> None:
-        """Log a source's failure, or what is odd about its answers, once: when it begins or changes, and its end."""
+        """Log a source's failure, or what is odd about its answers, once: when it begins or changes, and its end.
+
+        At debug every read is logged.
+        """
+        debug("read", source=source, up=health.up, reason=health.reason, seconds=_rounded(health.duration_seconds))
         state = (health.up, health.reason)
         before = self._logged.get(source)
         self._logged[source] = state
@@ -293,6 +297,21 @@ def _fields(**fields: object) -> dict[str, object]:
 def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
     """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
     LOG.log(level, message, exc_info=error, extra=_fields(**fields))
+
+
+def debugging() -> bool:
+    """Whether the level debug is on."""
+    return LOG.isEnabledFor(logging.DEBUG)
+
+
+def debug(message: str, /, **fields: object) -> None:
+    """One event of the level debug. Cheap where it is off, as it is on every scrape's path."""
+    if debugging():
+        LOG.debug(message, extra=_fields(**fields))
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
 
 
 def start_logging(level: str, log_format: str) -> None:

@@ -5,17 +5,18 @@ GET and HEAD only; no endpoint changes anything.
 
 import json
 import math
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import Payload, web
 from aiohttp.abc import AbstractStreamWriter
 
 from exporter.model import Snapshot
 from exporter.outputs import containers, families, gpu_metrics, mapping, own_metrics, page
-from exporter.telemetry import Telemetry
+from exporter.telemetry import Telemetry, debug, debugging
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 JSON_FORMAT = "application/json; charset=utf-8"
@@ -45,6 +46,9 @@ class Collector(Protocol):
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
+
+    def about(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """What there is to say of the program and of a look at the node, beside the mapping."""
 
 
 def patience_of(headers: Mapping[str, str]) -> float | None:
@@ -148,7 +152,19 @@ class Endpoints:
             refusal = _line("GET and HEAD only: nothing changes anything here", 405)
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        return await handler(request)
+        if not debugging():
+            return await handler(request)
+        began = time.monotonic()
+        answer = await handler(request)
+        debug(
+            "answered",
+            path=request.path,
+            status=answer.status,
+            bytes=answer.content_length,
+            seconds=round(time.monotonic() - began, 6),
+            peer=request.remote,
+        )
+        return answer
 
     def _collect(self, request: web.BaseRequest) -> Awaitable[Snapshot]:
         return self._collector.collect(patience_of(request.headers))
@@ -182,7 +198,8 @@ class Endpoints:
         return _json(containers.why_no_rows(snapshot), 503) if body is None else _respond(request, JSON_FORMAT, body)
 
     async def _debug_mapping(self, request: web.BaseRequest) -> web.Response:
-        text = json.dumps(mapping.debug(await self._collect(request)), indent=2) + "\n"
+        snapshot = await self._collect(request)
+        text = json.dumps({**self._collector.about(snapshot), **mapping.debug(snapshot)}, indent=2) + "\n"
         return _respond(request, JSON_FORMAT, text.encode())
 
     async def _page(self, request: web.BaseRequest) -> web.Response:

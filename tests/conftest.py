@@ -18,8 +18,26 @@ from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 
 ROOT = Path(__file__).parent.parent
+# The defaults are places of a real node: a test that names none of its own finds nothing instead.
+NOWHERE = "/nonexistent"
+ABSENT = {
+    setting.parameter: f"{NOWHERE}{setting.default}"
+    for setting in SETTINGS
+    if (setting.default or "").startswith(("/var/lib/kubelet/", "/var/run/secrets/"))
+}
 DATA = Path(__file__).parent / "data"
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_configure() -> None:
+    """The same for the programs that tests start: a flag wins over the environment, a default does not."""
+    os.environ.update({setting.env: ABSENT[setting.parameter] for setting in SETTINGS if setting.parameter in ABSENT})
+    os.environ.pop("KUBERNETES_SERVICE_HOST", None)
+
+
+def at_default_places() -> dict[str, str]:
+    """The environment without what leads elsewhere, for what looks at the defaults without reading them."""
+    return {name: text for name, text in os.environ.items() if NOWHERE not in text}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,9 +63,12 @@ class Exporter:
 
 
 def config_of(**settings: str | list[str]) -> Config:
-    """A configuration by parameter names (`kubelet_socket="/x"`), on any free loopback port."""
+    """A configuration by parameter names (`kubelet_socket="/x"`), on any free loopback port.
+
+    Nothing of the machine that the tests run on is in it, not even where it is a Kubernetes node itself.
+    """
     names = {setting.parameter: setting.name for setting in SETTINGS}
-    settings = {"web_listen_address": "127.0.0.1:0", **settings}
+    settings = {"web_listen_address": "127.0.0.1:0", **ABSENT, **settings}
     flags = {names[key]: [value] if isinstance(value, str) else value for key, value in settings.items()}
     return load(flags, {}, None, "gpu-node-1")
 

@@ -273,3 +273,48 @@ def test_sigterm_lets_the_scrape_in_flight_end(tmp_path: Path) -> None:
         scrape.close()
         process.communicate(timeout=20)
     assert process.returncode == 0
+
+
+# issue 7, lines 11 and 14
+def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes(tmp_path: Path) -> None:
+    page = tmp_path / "page.prom"
+    page.write_text('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 1\n')
+    (tmp_path / "config.yaml").write_text("labels.names: legacy\n")
+    command = [
+        *PROGRAM, "serve", f"--dcgm.file={page}", "--dcgm.url=http://me:hunter2@127.0.0.1:9/m?token=hunter2",
+        "--web.listen-address=127.0.0.1:0", "--sharing=split", "--log.level=debug",
+        f"--config.file={tmp_path}/config.yaml",
+    ]  # fmt: skip
+    environ = {**os.environ, "POD_GPU_EXPORTER_LABELS_IDEL": "empty", "DCGM_PORT": "9400"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stderr
+        found = re.search(r"address=(\S+)", process.stderr.readline())
+        assert found
+        with urllib.request.urlopen(f"http://{found[1]}/gpu/metrics", timeout=20) as answer:
+            size = len(answer.read())
+        process.terminate()
+        lines = process.stderr.read().splitlines()
+        assert process.wait(20) == 0
+    log = "\n".join(lines)
+    (reading,) = [line for line in lines if "msg=reading" in line]
+    for part in (
+        f'pages="dcgm:127.0.0.1:9 file:{page}"',
+        "kubelet=/nonexistent/",
+        "labels=pod_name,pod_namespace,container_name",
+        "sharing=split",
+        "dra=auto",
+        "resources=nvidia.com/*",
+        "inventory=none",
+        "level=info",
+    ):
+        assert part in reading
+    assert "POD_GPU_EXPORTER_LABELS_IDEL is no setting" in log
+    assert "DCGM_PORT '9400' is ignored" in log
+    assert re.search(
+        r'level=debug msg=setting name=labels\.names value=legacy given_by="config file: labels\.names"', log
+    )
+    assert re.search(r"level=debug msg=read source=kubelet up=False reason=missing seconds=[0-9.e-]+", log)
+    assert re.search(rf"level=debug msg=page source=file:{page} bytes={page.stat().st_size} up=True", log)
+    assert re.search(r"level=debug msg=page source=dcgm:127\.0\.0\.1:9 up=False reason=refused", log)
+    assert re.search(rf"level=debug msg=answered path=/gpu/metrics status=200 bytes={size} seconds=[0-9.]+", log)
+    assert "hunter2" not in log

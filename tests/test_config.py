@@ -221,6 +221,70 @@ def test_no_query_in_a_name() -> None:
     assert source_names(urls) == ("dcgm:h:1/a#1", "dcgm:h:1/b", "dcgm:h:1/a#2", "dcgm:x:2")
 
 
+# issue 7, line 14
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"POD_GPU_EXPORTER_SHARNG": "split"}, ["POD_GPU_EXPORTER_SHARNG is no setting", "POD_GPU_EXPORTER_SHARING?"]),
+        ({"POD_GPU_EXPORTER_QQQ": "x"}, ["POD_GPU_EXPORTER_QQQ", "--help"]),
+        ({"DCGM_HOST": "a", "DCGM_PORT": "94000"}, ["'94000'", "9400 is used", "1 to 65535"]),
+        ({"DCGM_HOST": "a", "DCGM_PORT": "0"}, ["'0'", "9400 is used"]),
+        ({"DCGM_HOST": "a", "DCGM_PORT": "tcp://10.0.0.1:9400"}, ["tcp://10.0.0.1:9400", "enableServiceLinks"]),
+        ({"DCGM_LABELS": "app=dcgm", "DCGM_PORT": "x"}, ["'x'", "9400 is used"]),
+        ({"DCGM_PORT": "9401"}, ["'9401' is ignored", "DCGM_HOST or --dcgm.selector"]),
+    ],
+)
+def test_what_was_probably_meant_otherwise_is_a_doubt(environ: dict[str, str], says: list[str]) -> None:
+    (doubt,) = config(environ=environ).doubts
+    for part in says:
+        assert part in f"{doubt.says}: {doubt.remedy}"
+
+
+# issue 7, line 14
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {f"POD_GPU_EXPORTER_{end}": "x" for end in (
+            "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_9400_TCP", "PORT_9400_TCP_ADDR",
+            "PORT_9400_TCP_PORT", "PORT_9400_TCP_PROTO", "METRICS_SERVICE_HOST", "METRICS_PORT_53_UDP_ADDR",
+        )},
+        {"POD_GPU_EXPORTER_CONFIG_FILE": "/x", "POD_GPU_EXPORTER_SHARING": "split", "PATH": "/bin"},
+        {"DCGM_HOST": "a", "DCGM_PORT": "9401"},
+        {"DCGM_PORT": "tcp://10.0.0.1:9400"},  # a service link that nobody asked for
+        {"DCGM_LABELS": "app=dcgm", "DCGM_PORT": "9401"},
+    ],
+)  # fmt: skip
+def test_service_links_and_what_has_an_effect_are_no_doubt(environ: dict[str, str]) -> None:
+    assert config(environ=environ).doubts == ()
+
+
+# issue 7, line 13
+def test_settings_are_shown_with_where_they_come_from_and_without_secrets() -> None:
+    found = config(
+        {"dcgm.url": ["http://me:hunter2@a:1/m?token=hunter2", "http://b:2/m"], "sharing": ["split"]},
+        {"NODE_NAME": "ti"},
+        {"labels": {"names": "legacy"}},
+    ).shown()
+    assert "hunter2" not in str(found)
+    assert found["dcgm.url"] == {"value": "http://a:1/m?…,http://b:2/m", "from": "--dcgm.url"}
+    assert found["node-name"] == {"value": "ti", "from": "NODE_NAME"}
+    assert found["labels.names"] == {"value": "legacy", "from": "config file: labels.names"}
+    assert found["labels.idle"] == {"value": "omit", "from": "--labels.names"}
+    assert found["kubelet.timeout"] == {"value": "5s", "from": "default"}
+    assert config().shown()["dcgm.url"] == {"value": "http://127.0.0.1:9401/metrics", "from": "default"}
+    assert "dcgm.url" not in config({"dcgm.file": ["/x"]}).shown()
+
+
+# issue 7, line 14
+def test_a_key_is_given_once_whichever_way_it_is_written() -> None:
+    for file in (
+        {"kubelet.socket": "/x", "kubelet": {"socket": "/y"}},
+        {"kubelet": {"socket": "/y"}, "kubelet.socket": "/x"},
+    ):
+        with pytest.raises(ConfigError, match=r"config file: kubelet\.socket is given twice"):
+            config(file=file)
+
+
 def test_source_names() -> None:
     urls = ["http://u:p@h:1/a", "http://h:1/b", "https://x/m", "http://[::1]:2/m"]
     assert source_names(urls) == ("dcgm:h:1/a", "dcgm:h:1/b", "dcgm:x:443", "dcgm:[::1]:2")

@@ -1,10 +1,12 @@
 """The shipped manifests against Kubernetes' schemas and against the program's own flags."""
 
+import os
 import re
 import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click
 import kubernetes_validate
@@ -16,7 +18,7 @@ from exporter.cli.options import read_config
 from exporter.config import Config
 from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
 from exporter.web import Endpoints
-from tests.conftest import ROOT
+from tests.conftest import ROOT, at_default_places
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = [ROOT / "daemonset.yaml", DEPLOY / "daemonset-beside-gpu-operator.yaml"]
@@ -48,7 +50,8 @@ def config_from(arguments: list[str]) -> Config:
     """The configuration that a command line makes; a typo in a flag is an error here as it is there."""
     command = commands.commands[arguments[0]]
     context = command.make_context(arguments[0], arguments[1:])
-    return read_config(context.params)
+    with patch.dict(os.environ, at_default_places(), clear=True):
+        return read_config(context.params)
 
 
 @pytest.mark.parametrize("version", KUBERNETES)

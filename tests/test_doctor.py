@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from exporter import checkup
+from exporter import checkup, diagnosis
 from exporter.errors import ConfigError
 from exporter.outputs.findings import Finding, Level
 from exporter.simulator.kubelet import SimulatedKubelet
@@ -44,7 +44,7 @@ async def look(node: SimulatedNode, **settings: Any) -> checkup.Checkup:
 def the(seen: checkup.Checkup, text: str) -> Finding:
     """The one finding that says so."""
     found = [finding for finding in seen.findings if text in finding.says]
-    assert len(found) >= 1, seen.report()
+    assert len(found) >= 1, seen.report.render()
     return found[0]
 
 
@@ -57,8 +57,9 @@ async def test_all_is_well(node: SimulatedNode) -> None:
     seen = await look(node)
     assert seen.works()
     assert {finding.level for finding in seen.findings} == {Level.OK}
-    assert "The main job works." in seen.report()
-    assert seen.report().count(" samples\n") == len([f for f in seen.findings if f.about.startswith("GPU-")])
+    assert seen.report.render().startswith("3 of 3 devices attributed.\n")
+    assert seen.report.render().endswith("\nThe main job works.\n")
+    assert seen.report.render().count(" samples\n") == len([f for f in seen.findings if f.about.startswith("GPU-")])
 
 
 async def test_1_the_sockets_directory_is_not_mounted(node: SimulatedNode, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ async def test_2_no_right_to_open_it(node: SimulatedNode, levels: int) -> None:
 async def test_3_the_socket_file_is_mounted_and_dead(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = node.socket.parent / "mountinfo"
     mounts.write_text(f"36 35 98:0 / {node.socket} rw,noatime - tmpfs none rw\n")
-    monkeypatch.setattr(checkup.look_at, "__defaults__", (mounts,))
+    monkeypatch.setattr(diagnosis.look_at, "__defaults__", (mounts,))
     await node.kubelet.stop()
     seen = await look(node)
     assert "mount the directory" in the(seen, "is mounted as a file, and dead").remedy
@@ -120,7 +121,7 @@ async def test_3_in_a_real_mount_namespace(node: SimulatedNode, tmp_path: Path) 
         "import asyncio, sys; from exporter import checkup; from tests.conftest import config_of\n"
         "sys.stdin.readline()\n"
         f"print(asyncio.run(checkup.examine(config_of(kubelet_socket={str(target)!r},"
-        f" dcgm_url={node.url!r}))).report())"
+        f" dcgm_url={node.url!r}))).report.render())"
     )
     command = f"mount --bind {node.socket} {target} && echo mounted && exec {sys.executable} {script}"
     process = await asyncio.create_subprocess_exec(
@@ -173,7 +174,7 @@ async def test_5_dcgm_exporter_refuses_or_its_port_is_our_own(node: SimulatedNod
 
 
 async def test_6_the_page_is_another_nodes(node: SimulatedNode) -> None:
-    elsewhere = SimulatedNode(World(gpus=8, seed=99))
+    elsewhere = SimulatedNode(World(gpus=8, seed=99), host_name="gpu-node-2")
     await elsewhere.start()
     try:
         seen = await look(node, dcgm_url=elsewhere.url)
@@ -200,7 +201,7 @@ async def test_7_a_resource_outside(node: SimulatedNode) -> None:
 async def test_8_a_mig_id_and_no_inventory(simulated: SimulatedNode) -> None:
     seen = await look(simulated)
     assert "--inventory.file" in the(seen, "MIG id and no inventory").remedy
-    assert seen.works()
+    assert not seen.works()  # a container holds what was not attributed
     simulated.inventory_file.write_text('{"gpus": []}')
     seen = await look(simulated, inventory_file=str(simulated.inventory_file))
     assert "up to date" in the(seen, "the inventory does not name").remedy
@@ -222,6 +223,101 @@ async def test_10_keep_hides_the_kubelets_word(node: SimulatedNode) -> None:
     assert "--labels.conflict replace" in the(seen, "keep hides the kubelet's word").remedy
     assert seen.works()
     assert {finding.level for finding in (await look(node)).findings} == {Level.OK}
+
+
+# issue 7, line 13
+async def test_7_of_13_devices_attributed_and_one_line_a_cause() -> None:
+    node = SimulatedNode(World(gpus=8, mig=1, seed=7))
+    whole = [slot for gpu in node.world.gpus for slot in gpu.slots if not gpu.instances]
+    cut = [slot for gpu in node.world.gpus for slot in gpu.slots if gpu.instances][:6]
+    node.world.pods = ()
+    for number, (resource, device_id) in enumerate((*whole, *cut)):
+        hand_out(node, resource, device_id, f"pod-{number}")
+    await node.start()
+    try:
+        seen = await look(node)
+        lines = seen.report.render().splitlines()
+        assert lines[0] == "7 of 13 devices attributed."
+        assert [line for line in lines if line.startswith("problem")] == [
+            (
+                "problem  6 devices: MIG id and no inventory: samples name an instance by its parent's UUID and"
+                " GPU_I_ID, and nothing here says which instance this id is"
+            )
+        ]
+        (finding,) = [finding for finding in seen.findings if finding.level is Level.PROBLEM]
+        assert "--inventory.file" in finding.remedy
+        assert {name.split()[0] for name in finding.devices} == {device_id for _, device_id in cut}
+        assert "and 1 more" in seen.report.render()
+        assert lines[-1] == "The main job does not work, or not for every device: see above."
+        assert not seen.works()
+        # what dcgm-exporter itself says of them is an answer too
+        plain = node.dcgm.page
+        owners = {
+            str(gpu.instances[number].instance_id): f"pod-{7 + number}"
+            for gpu in node.world.gpus[7:]
+            for number in range(6)
+        }
+        node.dcgm.page = lambda: re.sub(  # type: ignore[method-assign]
+            r'GPU_I_ID="(\d+)"',
+            lambda found: f'{found[0]},pod="{owners.get(found[1], "")}",namespace="ml",container="main"',
+            plain(),
+        )
+        seen = await look(node)
+        assert seen.report.summary == "13 of 13 devices attributed"
+        assert seen.works(strict=True)
+    finally:
+        await node.stop()
+
+
+# issue 7, line 12
+@pytest.mark.parametrize("dra", ["off", "auto"])
+async def test_gpus_by_claim_that_are_not_followed(dra: str) -> None:
+    """With `auto` for want of a source: neither a token nor a CDI name that holds a UUID."""
+    node = SimulatedNode(World(gpus=4, claims=4, seed=7))
+    await node.start()
+    try:
+        seen = await look(node, dra=dra)
+        held = sum(len(container.claims) for pod in node.world.pods for container in pod.containers)
+        assert held > 1
+        assert seen.report.summary == f"0 of {held} devices attributed"
+        assert not seen.works()
+        (finding,) = [finding for finding in seen.findings if finding.level is Level.PROBLEM]
+        assert finding.about == f"{held} devices"
+        assert "claim" in finding.says
+        assert ("--dra" if dra == "off" else "Kubernetes API") in finding.remedy
+        mapping = json.loads(seen.files["mapping.json"])
+        assert {row["reason"] for row in mapping["assigned"]} == {"dra_off" if dra == "off" else "claim_unresolved"}
+        assert {row["claim"] != "" for row in mapping["assigned"]} == {True}
+        assert all("a DRA claim holds" in row["reason"] for row in mapping["seen"])
+        assert "names no container" not in json.dumps(mapping)
+        found = await look(node, dra="auto", kubernetes_url=node.api_url)
+        assert found.report.summary == f"{held} of {held} devices attributed"
+        assert found.works(strict=True)
+    finally:
+        await node.stop()
+
+
+# issue 7, line 11
+async def test_a_page_that_says_that_it_is_of_this_node_is_not_called_anothers(node: SimulatedNode) -> None:
+    twin = SimulatedNode(World(gpus=8, seed=99), host_name="gpu-node-1")
+    await twin.start()
+    try:
+        seen = await look(node, dcgm_url=twin.url)
+        assert "another node" not in seen.report.render() + seen.files["mapping.json"].decode()
+        finding = the(seen, "no upstream page has a sample of this device")
+        assert "nvidia-smi" in finding.remedy
+        assert not seen.works()
+    finally:
+        await twin.stop()
+
+
+# issue 7, line 13
+async def test_warnings_count_only_when_asked_for(node: SimulatedNode) -> None:
+    hand_out(node, "amd.com/gpu", "0000:c1:00.0")
+    seen = await look(node)
+    assert seen.works()
+    assert not seen.works(strict=True)
+    assert seen.report.render().endswith("\nThe main job works; warnings: 1.\n")
 
 
 def refused(status: int, **answer: object) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -285,12 +381,12 @@ async def test_11_a_kubernetes_api_whose_certificate_is_anothers_or_where_nobody
         await api.stop()
     seen = await look(node, **settings)
     assert "is the API server running" in the(seen, f"{url}: nobody listens there").remedy
-    assert "object at 0x" not in seen.report()
+    assert "object at 0x" not in seen.report.render()
 
 
 async def test_what_came_from_elsewhere_cannot_write_on_the_terminal(node: SimulatedNode) -> None:
     hand_out(node, "nvidia.com/gpu", "\x1b[2Jevil\r\n")
-    report = (await look(node)).report()
+    report = (await look(node)).report.render()
     assert "\x1b" not in report
     assert "\\x1b[2Jevil\\r\\n" in report
 
@@ -300,9 +396,9 @@ def test_paths_of_mounts_are_unescaped(tmp_path: Path) -> None:
     folder.mkdir()
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 2 3:4 / {str(folder).replace(' ', chr(92) + '040')}/kubelet.sock rw - tmpfs none rw\n")
-    assert checkup.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
-    assert not checkup.look_at(f"{folder}/other.sock", mounts).is_mount_point
-    assert not checkup.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
+    assert diagnosis.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
+    assert not diagnosis.look_at(f"{folder}/other.sock", mounts).is_mount_point
+    assert not diagnosis.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
 
 
 async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -> None:

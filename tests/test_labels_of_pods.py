@@ -168,7 +168,7 @@ async def test_claims_find_their_gpus_through_resource_slices(claimed: Simulated
     async with AsyncExitStack() as stack:
         stack.push_async_callback(api.stop)
         on = await stack.enter_async_context(running(config_of(**settings, dra="on")))
-        off = await stack.enter_async_context(running(config_of(**settings)))
+        off = await stack.enter_async_context(running(config_of(**settings, dra="off")))
         held = {
             (claimed.world.gpus[int(claim.device.removeprefix("gpu-"))].uuid, pod.name, claim.name, claim.device)
             for pod in claimed.world.pods

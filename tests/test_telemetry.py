@@ -53,6 +53,20 @@ def test_a_failure_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixtu
     ]
 
 
+# issue 7, line 11
+def test_debug_shows_every_read(caplog: pytest.LogCaptureFixture) -> None:
+    own = Telemetry()
+    with caplog.at_level(logging.DEBUG, telemetry.LOG.name):
+        for health in (UP, Health(up=True, duration_seconds=0.25), DOWN):
+            own.note_health("kubelet", health)
+    reads = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "read"]
+    assert [(read["up"], read["reason"], read["seconds"]) for read in reads] == [
+        (True, "", None),
+        (True, "", 0.25),
+        (False, "refused", None),
+    ]
+
+
 # issue 7, line 3
 def test_an_odd_answer_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()

@@ -52,8 +52,12 @@ class CurrentOwners:
         rules: Sequence[Rule] = RULES,
         book: CounterBook | None = None,
         pods_of_owners: PodsOfOwners | None = None,
+        node: str = "",
     ) -> None:
-        """What there was before: `book` is what divided counters stand at, `pods_of_owners` whom names mean."""
+        """What there was before: `book` is what divided counters stand at, `pods_of_owners` whom names mean.
+
+        `node` is this node's name.
+        """
         self.book = book or CounterBook()
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
         self.owners = Owners()
@@ -61,7 +65,8 @@ class CurrentOwners:
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self._rules = rules
-        self._knowledge = Knowledge(rules=rules)
+        self._node = node
+        self._knowledge = Knowledge(rules=rules, node=node)
         self._made_from: tuple[object, ...] = ()
         self._of_pods: OfPods = {}
         self._labelled: Mapping[PodName, PodInfo] | None = None
@@ -97,7 +102,7 @@ class CurrentOwners:
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
-            self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices)
+            self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices, node=self._node)
         made_from = (assignments, subjects, self._knowledge)
         if not _same(self._made_from, made_from):
             self.owners = build_owners(assignments, subjects, self._knowledge)

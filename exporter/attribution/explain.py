@@ -1,9 +1,10 @@
 """Why an assigned device has no samples, and why a device of samples has no owner: in words, with what to do."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
-from exporter.attribution.owners import Unmatched
+from exporter.attribution.owners import Unmatched, is_meant
 from exporter.model import Assignment, Facts, Match, Owners, Subject
 
 
@@ -17,55 +18,79 @@ class Advice(NamedTuple):
         return f"{self.says}: {self.remedy}"
 
 
-def explain(match: Match, owners: Owners, subjects: Iterable[Subject], facts: Facts) -> Advice | None:
-    """Why an assignment has no samples; None where samples of it came in."""
-    if not match.reason:
-        return None
-    if match.reason == Unmatched.OTHER_NODE:
-        return other_node(owners, subjects)
-    if match.reason == Unmatched.MIG_UNRESOLVED:
-        return _INVENTORY_LACKS_IT if facts.has_inventory else _NO_INVENTORY
-    if match.reason == Unmatched.CLAIM_UNRESOLVED:
-        return _claim_unresolved(match.assignment, facts)
-    if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
+class Explainer:
+    """The words for one state of owners and one page. What its devices have in common is worked out once."""
+
+    def __init__(self, owners: Owners, subjects: Iterable[Subject], facts: Facts, *, kubelet_answered: bool) -> None:
+        self._owners = owners
+        self._subjects = subjects
+        self._facts = facts
+        self._kubelet_answered = kubelet_answered
+
+    def assigned(self, match: Match) -> Advice | None:
+        """Why an assignment has no samples; None where samples of it came in."""
+        if not match.reason:
+            return None
+        if match.reason == Unmatched.OTHER_NODE:
+            return self.other_node
+        if match.reason == Unmatched.MIG_UNRESOLVED:
+            return _INVENTORY_LACKS_IT if self._facts.has_inventory else _NO_INVENTORY
+        if match.reason == Unmatched.CLAIM_UNRESOLVED:
+            return _claim_unresolved(match.assignment, self._facts)
+        if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
+            return _NO_SAMPLE_OF_INSTANCE
+        return _ADVICE[Unmatched(match.reason)]
+
+    @cached_property
+    def other_node(self) -> Advice:
+        """The page comes from elsewhere: what was compared, and what usually causes it."""
+        seen = len({subject.uuid for subject in self._subjects if subject.uuid})
+        handed_out = len({match.key for match in self._owners.matches if match.reason == Unmatched.OTHER_NODE})
         return Advice(
-            f"no upstream page has a sample of MIG instance {match.key.instance} of {match.key.uuid}",
-            "does dcgm-exporter export instances (its flag -d), and is this node's among the sources?",
+            f"the page comes from another node: none of its {seen} UUIDs is among this kubelet's {handed_out}",
+            "ask the dcgm-exporter of this very node (a ClusterIP Service in front of dcgm-exporter answers with any"
+            " node's: use a container in the same pod, hostNetwork, or internalTrafficPolicy Local)",
         )
-    return _ADVICE[Unmatched(match.reason)]
+
+    def outside(self, assignment: Assignment) -> Advice:
+        """A resource that `--resources` leaves out, or a claim that `--dra off` does."""
+        if is_unfollowed_claim(assignment, self._facts):
+            return _CLAIMS_ARE_OFF
+        return Advice(
+            f"resource {assignment.resource} is outside --resources ({', '.join(self._facts.resources)})",
+            f"if its devices are GPUs, add --resources {assignment.resource}",
+        )
+
+    def unowned(self, device: Subject) -> str:
+        """Why a device that samples speak of has no owner, as far as it can be known."""
+        if not self._kubelet_answered:
+            return "the kubelet has not answered yet"
+        if device.instance and Unmatched.MIG_UNRESOLVED in self._reasons:
+            return "not known: the kubelet names MIG instances of this node by ids that nothing here resolves"
+        if Unmatched.OTHER_NODE in self._reasons:
+            return "not known: the page comes from another node than the kubelet's word"
+        if self._claims_are_off:
+            return "not known: a DRA claim holds devices of this node, and --dra is off"
+        if Unmatched.CLAIM_UNRESOLVED in self._reasons:
+            return "not known: a DRA claim holds a device of this node, and nothing here says which"
+        if self._reasons & {Unmatched.UNKNOWN_ID, Unmatched.AMBIGUOUS}:
+            return "not known: the kubelet handed out devices by ids that are not understood"
+        return "the kubelet names no container that holds this device; it leaves out init containers, which may"
+
+    @cached_property
+    def _reasons(self) -> set[str]:
+        return {match.reason for match in self._owners.matches}
+
+    @cached_property
+    def _claims_are_off(self) -> bool:
+        return any(is_unfollowed_claim(assignment, self._facts) for assignment in self._facts.outside)
 
 
-def other_node(owners: Owners, subjects: Iterable[Subject]) -> Advice:
-    """The page comes from elsewhere: what was compared, and what usually causes it."""
-    seen = len({subject.uuid for subject in subjects if subject.uuid})
-    handed_out = len({match.key for match in owners.matches if match.key and match.reason == Unmatched.OTHER_NODE})
-    return Advice(
-        f"the page comes from another node: none of its {seen} UUIDs is among this kubelet's {handed_out}",
-        "ask the dcgm-exporter of this very node (a ClusterIP Service in front of dcgm-exporter answers with any"
-        " node's: use a container in the same pod, hostNetwork, or internalTrafficPolicy Local)",
-    )
-
-
-def outside(assignment: Assignment, facts: Facts) -> Advice:
-    """A resource that `--resources` leaves out."""
-    return Advice(
-        f"resource {assignment.resource} is outside --resources ({', '.join(facts.resources)})",
-        f"if its devices are GPUs, add --resources {assignment.resource}",
-    )
-
-
-def unowned(device: Subject, owners: Owners, *, kubelet_answered: bool) -> str:
-    """Why a device that samples speak of has no owner, as far as it can be known."""
-    if not kubelet_answered:
-        return "the kubelet has not answered yet"
-    reasons = {match.reason for match in owners.matches}
-    if device.instance and Unmatched.MIG_UNRESOLVED in reasons:
-        return "not known: the kubelet names MIG instances of this node by ids that nothing here resolves"
-    if Unmatched.OTHER_NODE in reasons:
-        return "not known: the page comes from another node than the kubelet's word"
-    if reasons & {Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS}:
-        return "not known: the kubelet handed out devices by ids that are not understood"
-    return "the kubelet names no container that holds this device; it leaves out init containers, which may"
+def is_unfollowed_claim(assignment: Assignment, facts: Facts) -> bool:
+    """Whether an assignment is left out because of `--dra off` alone."""
+    if assignment.claim is None or facts.follows_claims:
+        return False
+    return is_meant(assignment.resource, facts.resources, of_claim=True)
 
 
 def _claim_unresolved(assignment: Assignment, facts: Facts) -> Advice:
@@ -74,21 +99,29 @@ def _claim_unresolved(assignment: Assignment, facts: Facts) -> Advice:
         return _NO_SLICES
     if (claim.driver, claim.pool, claim.device) in facts.slice_devices:
         return Advice(
-            f"the ResourceSlice of {assignment.device_id} gives it no attribute uuid",
+            "the ResourceSlice of this device gives it no attribute uuid",
             f"samples know a GPU by its UUID: is there a newer driver {claim.driver}, or CDI names that hold it?",
         )
     if not facts.slices_up:
         return Advice(
-            f"no ResourceSlice that is known names {assignment.device_id}, and the Kubernetes API tells of none now",
+            "no ResourceSlice that is known names this device, and the Kubernetes API tells of none now",
             "mend that first: see what is said of the source resourceslices",
         )
     return Advice(
-        f"no ResourceSlice names {assignment.device_id} now: a kubelet that starts deletes those of its node, and the"
+        "no ResourceSlice names this device now: a kubelet that starts deletes those of its node, and the"
         " driver publishes them again within a minute",
         f"wait a minute; if it stays so, look at the pod of the driver {claim.driver} on this node",
     )
 
 
+_CLAIMS_ARE_OFF = Advice(
+    "a DRA claim holds this device, and --dra is off",
+    "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",
+)
+_NO_SAMPLE_OF_INSTANCE = Advice(
+    "no upstream page has a sample of this MIG instance",
+    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources?",
+)
 _NO_INVENTORY = Advice(
     "MIG id and no inventory: samples name an instance by its parent's UUID and GPU_I_ID, and nothing here says which"
     " instance this id is",

@@ -43,11 +43,15 @@ class Unmatched(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What assignments are looked up in: the rules for ids, the inventory, and the devices of ResourceSlices."""
+    """What assignments are looked up in: the rules for ids, the inventory, and the devices of ResourceSlices.
+
+    `node` is this node's name, as samples of its own exporter carry it in Hostname; "" where it is not known.
+    """
 
     rules: Sequence[Rule] = RULES
     inventory: Inventory = field(default_factory=Inventory)
     slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
+    node: str = ""
 
 
 def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> bool:
@@ -70,6 +74,14 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
         return ref
     # a compute instance is a part of a GPU instance, and samples are of the latter
     return replace(ref, profile=profile, shared=ref.shared or is_part_of_instance(profile))
+
+
+def needs_slices(assignment: Assignment) -> bool:
+    """Whether only ResourceSlices can say all of a claim's device: a CDI name tells a GPU's UUID at most."""
+    if assignment.claim is None:
+        return False
+    ref = read_claim(assignment.claim, {})
+    return ref is None or not ref.uuid
 
 
 def build_owners(
@@ -105,7 +117,7 @@ def build_owners(
             # two pods on one claim were given no shares, and share the device all the same
             holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
     samples = _SamplesByKey(subjects, holders)
-    other_node = _is_of_another_node(placed.values(), seen)
+    other_node = not _is_named_here(subjects, knowledge.node) and _is_of_another_node(placed.values(), seen)
     matches = []
     for assignment, found_ref in refs.items():
         found_key = placed[assignment][1] if assignment in placed else None
@@ -134,6 +146,11 @@ class _SamplesByKey:
 
     def of(self, key: DeviceKey | None) -> int:
         return self._of[key] if key is not None else 0
+
+
+def _is_named_here(subjects: Iterable[Subject], node: str) -> bool:
+    """Whether a page says itself that its GPUs are this node's: then it is, whatever ids the kubelet handed out."""
+    return any(subject.uuid and subject.host and subject.host == node for subject in subjects)
 
 
 def _is_of_another_node(placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: SeenDevices) -> bool:

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from exporter.model import DeviceKey, DeviceRef, Inventory, Subject
 
+T = TypeVar("T")
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
+_UNNAMED = "-"  # no UUID is this
 
 
 def profile_of_resource(resource: str) -> str:
@@ -38,14 +41,18 @@ class SeenDevices:
         self._mig = {
             mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig
         }
-        self._instances = {
-            (subject.key, _normal(subject.profile)) for subject in subjects if subject.instance and subject.profile
-        } | {
-            (DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), _normal(mig.profile))
-            for gpu in inventory.gpus
-            for mig in gpu.mig
-        }
-        self._refs = refs
+        self._mapped = frozenset(self._mig.values())
+        self._instances = _by_profile(
+            (
+                *((subject.profile, subject.key.uuid, subject.key) for subject in subjects if subject.instance),
+                *(
+                    (mig.profile, gpu.uuid, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id))
+                    for gpu in inventory.gpus
+                    for mig in gpu.mig
+                ),
+            )
+        )
+        self._rivals = _by_profile((ref.profile, ref.parent, _identity(ref)) for ref in refs)
 
     def key_of(self, ref: DeviceRef) -> DeviceKey | None:
         """The device; one that nothing is known of goes by what the id says. None where it could be several."""
@@ -69,20 +76,15 @@ class SeenDevices:
         """The instance of the id's profile, if it is the only one and no other id could mean it."""
         if not ref.profile:
             return None
-        instances = {
-            key
-            for key, profile in self._instances
-            if profile == _normal(ref.profile) and (not ref.parent or key.uuid == ref.parent)
-        }
-        rivals = {
-            other.mig or (other.uuid, other.device, other.index, other.instance)
-            for other in self._refs
-            if _normal(other.profile) == _normal(ref.profile)
-            and (not ref.parent or not other.parent or other.parent == ref.parent)
-        }
-        if len(instances) > 1 or len(rivals) > 1 or instances & set(self._mig.values()):
+        profile = _normal(ref.profile)
+        instances = self._instances.get((profile, ref.parent), frozenset())
+        rivals = self._rivals.get((profile, ref.parent), frozenset())
+        if ref.parent:
+            # an id that does not name its parent could be of this one
+            rivals = rivals | self._rivals.get((profile, _UNNAMED), frozenset())
+        if len(instances) != 1 or len(rivals) > 1 or instances & self._mapped:
             return None
-        return next(iter(instances), None)
+        return next(iter(instances))
 
     def _uuids_of(self, ref: DeviceRef) -> set[str]:
         # by its name where samples carry names: the number of a name is not always the index
@@ -100,6 +102,26 @@ def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
         if name and uuid:
             found.setdefault(name, set()).add(uuid)
     return found
+
+
+def _by_profile(found: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str], frozenset[T]]:
+    """What there is of a profile, by (profile, parent); with the parent "" of all parents, with _UNNAMED of none.
+
+    Two of a kind stand for any number of them: whether there is more than one is all that is asked.
+    """
+    few: dict[tuple[str, str], set[T]] = {}
+    for profile, parent, what in found:
+        if profile:
+            for key in ((_normal(profile), ""), (_normal(profile), parent or _UNNAMED)):
+                of_key = few.setdefault(key, set())
+                if len(of_key) < 2:  # noqa: PLR2004 - see above
+                    of_key.add(what)
+    return {key: frozenset(of_key) for key, of_key in few.items()}
+
+
+def _identity(ref: DeviceRef) -> object:
+    """What an id means: shares of one instance mean the same."""
+    return ref.mig or (ref.uuid, ref.device, ref.index, ref.instance)
 
 
 def _normal(profile: str) -> str:

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import click
 
 from exporter.config import Config, flag_of, load
+from exporter.environment import CONFIG_FILE
 from exporter.errors import ConfigError
 from exporter.files import read_structured
-from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
+from exporter.settings import SETTINGS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_CONFIG_FILE_ENV = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 
 
 def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]:
@@ -43,7 +43,7 @@ def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]
             "--config.file",
             "config_file",
             metavar="FILE",
-            help=f"YAML; its keys are these flags without dashes. Flags and environment win. [{_CONFIG_FILE_ENV}]",
+            help=f"YAML; its keys are these flags without dashes. Flags and environment win. [{CONFIG_FILE}]",
         )(command)
 
     return decorate
@@ -64,7 +64,7 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
             flags[setting.name] = tuple(texts)
         if setting.parameter in fixed:
             flags[setting.name] = (fixed[setting.parameter],)
-    path = given.get("config_file") or os.environ.get(_CONFIG_FILE_ENV)
+    path = given.get("config_file") or os.environ.get(CONFIG_FILE)
     file = _read_file(path) if path else None
     return load(flags, os.environ, file, socket.gethostname(), path, _own_namespace())
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from exporter.attribution.explain import unowned
+from exporter.attribution.explain import Explainer
 from exporter.model import DeviceKey, DeviceRef, Inventory, Snapshot, Subject
 
 _MAX_INDEX_DIGITS = 9
@@ -88,9 +88,14 @@ def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:
     )
 
 
-def why_unowned(snapshot: Snapshot, device: Subject) -> str:
-    """Why a device that samples speak of has no owner, as far as it can be known."""
-    return unowned(device, snapshot.owners, kubelet_answered=snapshot.assignments_age_seconds is not None)
+def explainer(snapshot: Snapshot) -> Explainer:
+    """What finds the words for devices without samples, and without owners."""
+    return Explainer(
+        snapshot.owners,
+        snapshot.joined.subjects if snapshot.joined else (),
+        snapshot.facts,
+        kubelet_answered=snapshot.assignments_age_seconds is not None,
+    )
 
 
 def _order(subject: Subject) -> tuple[object, ...]:

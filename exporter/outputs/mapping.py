@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from exporter.attribution.explain import explain, outside
+from exporter.attribution.explain import is_unfollowed_claim
 from exporter.model import Assignment, Holder, Match, Snapshot, Subject
-from exporter.outputs.devices import all_devices, seen_devices, why_unowned
+from exporter.outputs.devices import all_devices, explainer, seen_devices
 from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
 
 
@@ -66,7 +66,7 @@ def family_name_of(node: str) -> str:
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
     """/debug/mapping: every device id the kubelet named, every device seen in samples, and why one has no match."""
-    subjects = snapshot.joined.subjects if snapshot.joined else {}
+    words = explainer(snapshot)
     return {
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
@@ -80,7 +80,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                     **_assigned(match.assignment),
                     **_resolved(match),
                     "reason": match.reason,
-                    "explanation": str(explain(match, snapshot.owners, subjects, snapshot.facts) or ""),
+                    "explanation": str(words.assigned(match) or ""),
                 }
                 for match in snapshot.owners.matches
             ),
@@ -88,8 +88,8 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                 {
                     **_assigned(assignment),
                     **_resolved(None),
-                    "reason": "outside_resources",
-                    "explanation": str(outside(assignment, snapshot.facts)),
+                    "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.facts) else "outside_resources",
+                    "explanation": str(words.outside(assignment)),
                 }
                 for assignment in snapshot.facts.outside
             ),
@@ -103,7 +103,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                 "device": subject.device,
                 "model": subject.model,
                 "matched": bool(holders),
-                "reason": "" if holders else why_unowned(snapshot, subject),
+                "reason": "" if holders else words.unowned(subject),
                 "owners": [
                     {
                         "namespace": holder.owner.namespace,

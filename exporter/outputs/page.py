@@ -3,8 +3,9 @@
 from html import escape
 
 from exporter import __version__
+from exporter.attribution.explain import Explainer
 from exporter.model import Snapshot, Subject
-from exporter.outputs.devices import seen_devices, why_unowned
+from exporter.outputs.devices import explainer, seen_devices
 
 LINKS = (
     ("/gpu/metrics", "GPU metrics with pod, namespace and container"),
@@ -44,8 +45,9 @@ table {{ border-collapse: collapse; }} td, th {{ padding: .2rem 1rem .2rem 0; te
 def render(snapshot: Snapshot) -> str:
     """The page of this moment."""
     devices = seen_devices(snapshot)
+    words = explainer(snapshot)
     gpus = {subject.uuid for subject in devices}
-    held = {uuid for uuid in gpus if any(key.uuid == uuid for key in snapshot.owners.holders)}
+    held = gpus & {key.uuid for key in snapshot.owners.holders}
     return _HTML.format(
         version=escape(__version__),
         node=escape(snapshot.node),
@@ -55,14 +57,14 @@ def render(snapshot: Snapshot) -> str:
             f"<td>{escape(state.message)}</td></tr>"
             for name, state in snapshot.health.items()
         ),
-        gpus="\n".join(_device_row(snapshot, subject) for subject in devices),
+        gpus="\n".join(_device_row(snapshot, subject, words) for subject in devices),
         links="\n".join(
             f'<tr><td><a href="{path}">{path}</a></td><td>{escape(text)}</td></tr>' for path, text in LINKS
         ),
     )
 
 
-def _device_row(snapshot: Snapshot, subject: Subject) -> str:
+def _device_row(snapshot: Snapshot, subject: Subject, words: Explainer) -> str:
     owners = [
         f"{holder.owner.namespace} / {holder.owner.pod} / {holder.owner.container}"
         + (" (share)" if holder.shared else "")
@@ -70,5 +72,5 @@ def _device_row(snapshot: Snapshot, subject: Subject) -> str:
     ]
     instance = f"{subject.instance} ({subject.profile})" if subject.instance else ""
     cells = [escape(text) for text in (subject.index, subject.model, subject.uuid, instance)]
-    cells.append("<br>".join(map(escape, owners)) or escape(f"({why_unowned(snapshot, subject)})"))
+    cells.append("<br>".join(map(escape, owners)) or escape(f"({words.unowned(subject)})"))
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

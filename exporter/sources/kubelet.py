@@ -31,7 +31,7 @@ from exporter.sources.attempt import health_after
 from exporter.sources.kubelet_socket import open_channel, translate
 from exporter.sources.pod_resources import parse
 from exporter.sources.single_flight import SingleFlight
-from exporter.telemetry import log
+from exporter.telemetry import debug, log
 
 NAME = "kubelet"
 NO_PODS = "no_pods"
@@ -62,7 +62,7 @@ class KubeletSource:
     ) -> None:
         """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        `claims` takes the devices of DRA claims as well; `node` is the node's name, which tells its static pods.
+        without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
         `wall_clock` is the one that files are dated by.
         """
         self.health = Health()
@@ -231,7 +231,9 @@ class KubeletSource:
                 serves="pod-resources v1 or v1alpha1",
                 timeout_seconds=self._timeout_seconds,
             ) from error
-        if self._last is None or self._last[:2] != (version, body):
+        changed = self._last is None or self._last[:2] != (version, body)
+        debug("kubelet answered", version=version, bytes=len(body), changed=changed)
+        if self._last is None or changed:
             answer = parse(body, version, resources=self._resources, claims=self._claims)
             if self._last is not None and answer == self._last[2]:
                 answer = self._last[2]  # the same in another order: nothing is worked out anew for it

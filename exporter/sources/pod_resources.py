@@ -26,7 +26,7 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 
 
 def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",), claims: bool = False) -> PodResources:
-    """A serialised ListPodResourcesResponse as the assignments of `resources`; with `claims` those of DRA as well.
+    """A serialised ListPodResourcesResponse as the assignments of `resources`; without `claims` no claim is among them.
 
     A container has several `devices` entries of one resource when they sit on several NUMA nodes, or one for each
     device; they add up. The order of pods and of entries is another one in every answer, and makes no difference here.
@@ -42,12 +42,11 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
     except DecodeError as error:
         raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
     holding = _holding(response)
-    meant = _Meant(resources)
+    meant = _Meant(resources, claims=claims)
     wanted = 0
     for _, container in holding:
         wanted += sum(len(of.device_ids) for of in container.devices if meant[of.resource_name, False])
-        if claims:
-            wanted += sum(1 for claim in _claims(container) if meant[claim.driver, True])
+        wanted += sum(1 for claim in _claims(container) if meant[claim.driver, True])
     if wanted > MOST_ASSIGNMENTS:
         raise Malformed("oversize", f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read")
     found: set[Assignment] = set()
@@ -59,13 +58,13 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
                     Assignment(owner=owner, resource=of.resource_name, device_id=device_id)
                     for device_id in of.device_ids
                 )
-        for claim in _claims(container) if claims else ():
+        for claim in _claims(container):
             if meant[claim.driver, True]:
                 found.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
     return PodResources(
         assignments=frozenset(found),
         listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
-        outside=_outside(holding, meant, claims=claims),
+        outside=_outside(holding, meant),
     )
 
 
@@ -88,17 +87,18 @@ def _holding(response: ListResponse) -> list[tuple[_Pod, _Container]]:
 class _Meant(dict[tuple[str, bool], bool]):
     """Whether a resource is one of `--resources`, by its name and whether it is a claim's driver."""
 
-    def __init__(self, globs: Sequence[str]) -> None:
+    def __init__(self, globs: Sequence[str], *, claims: bool) -> None:
         super().__init__()
         self._globs = globs
+        self._claims = claims
 
     def __missing__(self, key: tuple[str, bool]) -> bool:
         resource, of_claim = key
-        self[key] = found = is_meant(resource, self._globs, of_claim=of_claim)
+        self[key] = found = (self._claims or not of_claim) and is_meant(resource, self._globs, of_claim=of_claim)
         return found
 
 
-def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant, *, claims: bool) -> tuple[Assignment, ...]:
+def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple[Assignment, ...]:
     """What is handed out of other resources: the first MOST_OUTSIDE of it, whatever the order of the answer."""
     devices = (
         (pod.namespace, pod.name, container.name, of.resource_name, device_id)
@@ -110,7 +110,7 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant, *, claim
     of_claims = (
         (pod.namespace, pod.name, container.name, claim)
         for pod, container in holding
-        for claim in (_claims(container) if claims else ())
+        for claim in _claims(container)
         if not meant[claim.driver, True]
     )
     found = {

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.attribution.claims import complete_pools, devices_of, read_claim
-from exporter.attribution.explain import explain
+from exporter.attribution.explain import Explainer
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.retention import Retained, answered
@@ -70,7 +70,7 @@ SLICES = {("gpu.nvidia.com", "node-1", "gpu-0"): SliceDevice(kind="gpu")}
 )
 def test_why_a_claim_is_not_resolved(facts: Facts, says: str, remedy: str) -> None:
     owners = build_owners([given(A, claim())], {}, Knowledge(slices=facts.slice_devices))
-    advice = explain(owners.matches[0], owners, (), facts)
+    advice = Explainer(owners, (), facts, kubelet_answered=True).assigned(owners.matches[0])
     assert advice is not None
     assert says in advice.says
     assert remedy in advice.remedy

@@ -213,6 +213,18 @@ def test_a_page_of_another_node() -> None:
     assert reasons(build_owners([given(A, "MIG-x")], elsewhere)) == {"MIG-x": Unmatched.MIG_UNRESOLVED}
 
 
+# issue 7, line 11
+def test_a_page_that_names_this_node_is_not_another_nodes() -> None:
+    def why(host: str, node: str, uuid: str = "GPU-10") -> str:
+        page = {Subject(uuid=uuid, host=host): 9, Subject(host="ti"): 1}
+        return reasons(build_owners([given(A, "GPU-1")], page, Knowledge(node=node)))["GPU-1"]
+
+    assert why("ti", "ti") == Unmatched.NO_SAMPLE
+    # the name of dcgm-exporter's pod, where it was started without NODE_NAME, says nothing
+    assert why("dcgm-exporter-x7k2p", "ti") == Unmatched.OTHER_NODE
+    assert why("", "") == Unmatched.OTHER_NODE
+
+
 # issue 7, line 41
 def test_an_id_by_number_says_nothing_of_the_node() -> None:
     elsewhere = {Subject(uuid="GPU-10", index="0", device="nvidia0"): 9}

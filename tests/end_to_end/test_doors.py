@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, real
+from tests.conftest import ROOT, at_default_places, real
 from tests.test_deploy import config_from
 
 TEXTS = (ROOT / "README.md", ROOT / "docs" / "migration.md")
@@ -32,7 +32,7 @@ def test_a_command_as_written(command: str) -> None:
     if os.geteuid() != 0:
         real("root-to-make-namespaces-with")
     environment = {
-        **os.environ,
+        **at_default_places(),  # the namespaces have such places of their own
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
     }

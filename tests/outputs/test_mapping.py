@@ -93,9 +93,17 @@ def test_devices_are_ordered_by_index_and_instance_as_numbers_and_the_unknown_la
     ]
 
 
+# issue 7, line 41 (mapping.py)
 @pytest.mark.parametrize(
     ("node", "name"),
-    [("ti", "ti_info"), ("gpu-node-1", "gpu_node_1_info"), ("10.0.0.1", "_10_0_0_1_info"), ("nöde", "n_de_info")],
+    [
+        ("ti", "ti_info"),
+        ("7seas", "_7seas_info"),
+        ("a1", "a1_info"),
+        ("gpu-node-1", "gpu_node_1_info"),
+        ("10.0.0.1", "_10_0_0_1_info"),
+        ("nöde", "n_de_info"),
+    ],
 )
 def test_a_nodes_family_name(node: str, name: str) -> None:
     assert mapping.family_name_of(node) == name

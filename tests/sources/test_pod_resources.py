@@ -100,4 +100,7 @@ def test_what_lies_outside_is_told_with_its_claims() -> None:
     with_nic.pod_resources[0].containers[0].dynamic_resources[0].claim_resources.append(nic)
     body = with_nic.SerializeToString()
     assert [found.device_id for found in parse(body, resources=GLOBS, claims=True).outside] == ["dra.net/p/eth1"]
-    assert parse(body, resources=GLOBS).outside == ()
+    # issue 7, line 12: with --dra off they are told, too, so that it can be said what holds a GPU
+    off = parse(body, resources=GLOBS)
+    assert {found.device_id for found in off.outside} == {"dra.net/p/eth1", "gpu.nvidia.com//gpu-0"}
+    assert {found.claim for found in off.assignments} == {None}

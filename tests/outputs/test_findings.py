@@ -1,0 +1,133 @@
+"""What doctor makes of a look at a node: levels, words, remedies, groups. Pure."""
+
+import pytest
+
+from exporter.attribution.owners import build_owners
+from exporter.model import Assignment, Claim, Facts, Health, JoinedPage, Owner, Snapshot, Subject
+from exporter.outputs.findings import Finding, Level, Report, grouped, read_report
+from exporter.outputs.findings_of_devices import of_attribution, of_devices, summary
+from exporter.outputs.findings_of_sources import of_other_sources
+
+A = Owner(namespace="ml", pod="train-0", container="main")
+B = Owner(namespace="ml", pod="train-1", container="main")
+
+
+def given(device_id: str, owner: Owner = A, resource: str = "nvidia.com/gpu") -> Assignment:
+    return Assignment(owner=owner, resource=resource, device_id=device_id)
+
+
+def snapshot(
+    *assigned: Assignment,
+    seen: tuple[Subject, ...] = (),
+    facts: Facts | None = None,
+    health: dict[str, Health] | None = None,
+    age: float | None = 0.5,
+) -> Snapshot:
+    subjects = dict.fromkeys(seen, 3)
+    return Snapshot(
+        node="ti",
+        owners=build_owners(assigned, subjects),
+        joined=JoinedPage(pieces=(), size=0, subjects=subjects, sample_count=3, rejected={}),
+        health={"kubelet": Health(up=True), **(health or {})},
+        assignments_age_seconds=age,
+        facts=facts or Facts(resources=("nvidia.com/*",)),
+    )
+
+
+# issue 7, lines 11 and 13: what a source says of the remedy goes before what doctor would guess
+@pytest.mark.parametrize(
+    ("health", "says", "remedy"),
+    [
+        (Health(up=False, reason="permission", message="403", remedy="apply rbac.yaml"), "403", "apply rbac.yaml"),
+        (Health(up=False, reason="tls", message="unknown authority"), "unknown authority", "certificate authority"),
+        (Health(up=False, reason="refused", message="nobody listens"), "nobody listens", "is this its address"),
+        (Health(up=False, reason="deadline", message="no answer"), "no answer", "drops packets"),
+        (Health(up=False, reason="rate_limited", message="429"), "429", "only what it adds is missing"),
+        (Health(), "has not answered yet", "drops packets"),
+    ],
+)
+def test_a_source_that_fails_has_a_remedy(health: Health, says: str, remedy: str) -> None:
+    (finding,) = of_other_sources(snapshot(health={"resourceslices": health}))
+    assert (finding.level, finding.about, finding.says) == (Level.WARNING, "resourceslices", says)
+    assert remedy in finding.remedy
+
+
+# issue 7, line 13
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (snapshot(age=None), "the kubelet has not said which devices containers hold"),
+        (snapshot(seen=(Subject(uuid="GPU-1"),)), "no container holds a device"),
+        (snapshot(given("GPU-1"), given("x"), seen=(Subject(uuid="GPU-1"),)), "1 of 2 devices attributed"),
+        # two containers that share one device by one claim hold one device
+        (snapshot(given("GPU-1"), given("GPU-1", B), seen=(Subject(uuid="GPU-1"),)), "1 of 1 devices attributed"),
+    ],
+)
+def test_the_summary_counts_devices(found: Snapshot, says: str) -> None:
+    assert summary(found) == says
+
+
+# issue 7, line 13; line 41 (findings.py): a device is named with its instance, where it is one
+def test_devices_that_fare_alike_are_one_finding() -> None:
+    found = of_devices(
+        snapshot(
+            given("MIG-GPU-1/7/0"),
+            given("GPU-2"),
+            *(given(name, B) for name in ("quantum-1", "quantum-2")),
+            seen=(Subject(uuid="GPU-1", instance="7"), Subject(uuid="GPU-2")),
+        )
+    )
+    assert [(finding.level, finding.about, finding.says) for finding in found] == [
+        (Level.OK, "GPU-2 (nvidia.com/gpu, ml/train-0/main)", "is GPU-2, 3 samples"),
+        (Level.OK, "MIG-GPU-1/7/0 (nvidia.com/gpu, ml/train-0/main)", "is GPU-1 instance 7, 3 samples"),
+        (Level.PROBLEM, "2 devices", "the form of this device id is not known"),
+    ]
+    assert [name.split()[0] for name in found[2].devices] == ["quantum-1", "quantum-2"]
+
+
+def test_what_the_page_names_itself_is_attributed_only_as_often_as_it_names_it() -> None:
+    named = Subject(uuid="GPU-1", instance="7", came_with=A)
+    both = (given("MIG-a"), given("MIG-b"))
+    assert summary(snapshot(*both, seen=(named,))) == "0 of 2 devices attributed"
+    assert summary(snapshot(given("MIG-a"), seen=(named,))) == "1 of 1 devices attributed"
+    assert summary(snapshot(*both, seen=(named, Subject(uuid="GPU-1", instance="8", came_with=A)))).startswith("2 of 2")
+    # a device that the kubelet gave to another is not this one's, whatever the page says
+    taken = (given("MIG-a"), given("GPU-1", B))
+    assert summary(snapshot(*taken, seen=(named,))) == "1 of 2 devices attributed"
+
+
+# issue 7, line 12
+def test_claims_left_out_are_problems_and_other_resources_warnings() -> None:
+    claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")
+    by_claim = Assignment(owner=A, resource=claim.driver, device_id=claim.device_id, claim=claim)
+    outside = (by_claim, given("0000:c1:00.0", B, "amd.com/gpu"))
+    seen = snapshot(facts=Facts(resources=("nvidia.com/*",), outside=outside, follows_claims=False))
+    assert summary(seen) == "0 of 1 devices attributed"
+    assert [(finding.level, finding.says.partition(",")[0]) for finding in of_devices(seen)] == [
+        (Level.PROBLEM, "a DRA claim holds this device"),
+        (Level.WARNING, "resource amd.com/gpu is outside --resources (nvidia.com/*)"),
+    ]
+    # the claim is no reason to look at --resources
+    assert list(of_attribution(seen)) == []
+    nothing_else = snapshot(facts=Facts(resources=("nvidia.com/*",), outside=outside[1:]))
+    assert [finding.level for finding in of_attribution(nothing_else)] == [Level.PROBLEM]
+
+
+@pytest.mark.parametrize(
+    ("slices_up", "remedy"),
+    [(None, "access to the Kubernetes API"), (False, "mend that first"), (True, "the pod of the driver")],
+)
+def test_the_remedy_for_an_unresolved_claim_depends_on_the_source(slices_up: bool | None, remedy: str) -> None:
+    claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")
+    by_claim = Assignment(owner=A, resource=claim.driver, device_id=claim.device_id, claim=claim)
+    (finding,) = of_devices(snapshot(by_claim, facts=Facts(slices_up=slices_up)))
+    assert remedy in finding.remedy
+
+
+def test_a_report_is_the_same_after_its_way_over_json() -> None:
+    report = Report(
+        summary="1 of 2 devices attributed",
+        findings=grouped((name, Finding(level=Level.PROBLEM, about=name, says="x", remedy="y")) for name in ("a", "b")),
+    )
+    assert read_report(report.as_json()) == report
+    assert (report.works(), report.findings[0].devices) == (False, ("a", "b"))

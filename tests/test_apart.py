@@ -1,0 +1,23 @@
+"""The tests say nothing of the machine that they run on, be it a Kubernetes node itself."""
+
+import os
+
+from exporter.cli.options import read_config
+from tests.conftest import NOWHERE, config_of
+
+ITS_OWN = ("/var/lib/kubelet", "/var/run/secrets")
+
+
+# issue 7, line 34
+def test_no_default_leads_to_the_machines_own_kubelet() -> None:
+    for config in (config_of(), read_config({})):
+        paths = (
+            config.kubelet_socket,
+            config.kubelet_pods_socket,
+            config.kubernetes_token_file,
+            config.kubernetes_ca_file,
+        )
+        assert {path.startswith(NOWHERE) for path in paths} == {True}
+        assert not any(path.startswith(ITS_OWN) for path in paths)
+    assert read_config({}).kubernetes_url is None
+    assert not os.path.lexists(NOWHERE)

@@ -1,0 +1,105 @@
+"""--dra through the whole node role: nothing without a claim, ResourceSlices from the first one on."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exporter.model import Claim
+from exporter.node import Node
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import Container, Pod, World
+from tests.conftest import Exporter, config_of, running
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[SimulatedNode]:
+    """Four GPUs to be claimed, and no pod yet."""
+    simulated = SimulatedNode(World(gpus=4, claims=4, seed=7))
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+def settings(node: SimulatedNode, **more: str) -> dict[str, str]:
+    return {
+        "kubelet_socket": str(node.socket),
+        "kubelet_max_age": "0s",
+        "dcgm_url": node.url,
+        "kubernetes_url": node.api_url,
+        **more,
+    }
+
+
+async def owners(exporter: Exporter) -> dict[str, list[str]]:
+    mapping = json.loads((await exporter.get("/debug/mapping"))[1])
+    return {row["uuid"]: [owner["pod"] for owner in row["owners"]] for row in mapping["seen"]}
+
+
+# issue 7, line 12
+async def test_without_a_claim_nothing_is_asked_and_the_first_claim_finds_its_gpu(node: SimulatedNode) -> None:
+    claimed = [pod for pod in node.world.pods if any(container.claims for container in pod.containers)]
+    assert claimed
+    node.world.pods = ()
+    async with running(config_of(**settings(node))) as exporter:
+        for _ in range(3):
+            assert not any((await owners(exporter)).values())
+        assert (node.api.lists, node.api.watches) == (0, 0)
+        assert "resourceslices" not in json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
+        node.world.pods = tuple(claimed)
+        # the very page that first names the claim has its owner
+        found = {pod for pods in (await owners(exporter)).values() for pod in pods}
+        assert found == {pod.name for pod in claimed}
+        assert "dra_claim_name=" in await exporter.page()
+        assert node.api.lists == 1
+
+
+# issue 7, line 12
+async def test_a_cdi_name_that_holds_a_uuid_needs_no_api(node: SimulatedNode) -> None:
+    gpu = node.world.gpus[2]
+    claim = Claim(
+        namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-2",
+        cdi_names=(f"nvidia.com/gpu={gpu.uuid}",),
+    )  # fmt: skip
+    node.world.pods = (Pod(namespace="ml", name="one", containers=(Container(name="main", claims=(claim,)),)),)
+    async with running(config_of(**settings(node))) as exporter:
+        assert (await owners(exporter))[gpu.uuid] == ["one"]
+        assert node.api.lists == 0
+        # another driver's claims are none of its business
+        nic = replace(claim, driver="dra.net", device="gpu-3", cdi_names=())
+        node.world.pods += (Pod(namespace="ml", name="nic", containers=(Container(name="main", claims=(nic,)),)),)
+        assert (await owners(exporter))[gpu.uuid] == ["one"]
+        assert node.api.lists == 0
+
+
+# issue 7, line 12
+async def test_a_token_is_needed_and_may_come_later(node: SimulatedNode, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    given = settings(node, kubernetes_url="https://127.0.0.1:9", kubernetes_token_file=str(token))
+    async with running(config_of(**given)) as exporter:
+        assert not any((await owners(exporter)).values())
+        mapping = json.loads((await exporter.get("/debug/mapping"))[1])
+        assert {row["reason"] for row in mapping["assigned"]} == {"claim_unresolved"}
+        assert "access to the Kubernetes API" in mapping["assigned"][0]["explanation"]
+        assert "resourceslices" not in mapping["sources"]
+        token.write_text("t")
+        await owners(exporter)
+        sources = json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
+        assert sources["resourceslices"]["up"] is False
+
+
+# issue 7, line 12
+async def test_what_was_begun_goes_on_over_a_reload(node: SimulatedNode) -> None:
+    first = Node(config_of(**settings(node)))
+    await first.collect(None)
+    second = Node(config_of(**settings(node, sharing="device")), before=first)
+    try:
+        await first.give_way(second)
+        assert second.reads_slices
+        snapshot = await second.collect(None)
+        assert {match.reason for match in snapshot.owners.matches} == {""}
+        assert node.api.lists == 1
+    finally:
+        await second.close()
