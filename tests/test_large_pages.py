@@ -13,7 +13,7 @@ MIB = 1024 * 1024
 
 
 class Lag:
-    """How long the event loop did nothing else, at most, in seconds."""
+    """How long the event loop did nothing else, at most, in CPU seconds: others use this machine, too."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -21,9 +21,9 @@ class Lag:
 
     async def _watch(self) -> None:
         while True:
-            due = time.perf_counter() + 0.005
-            await asyncio.sleep(0.005)
-            self.seconds = max(self.seconds, time.perf_counter() - due)
+            before = time.thread_time()
+            await asyncio.sleep(0.001)
+            self.seconds = max(self.seconds, time.thread_time() - before)
 
     def end(self) -> float:
         self._watching.cancel()
@@ -68,8 +68,8 @@ async def test_a_hostile_page_stops_nobody(start: Start, tmp_path: Path, page: b
     lag = Lag()
     found = [(await exporter.get("/gpu/metrics"))[0] for _ in range(2)]
     _, own = await exporter.get("/metrics")
-    # 24 s it was once, and 3 s for the ordinary one; the bound is wide, since a test's machine has other things to do
-    assert lag.end() < 1.0
+    # 24 s it was once, and 1 to 3 s for the ordinary one; what this test does itself with 8 MB of text counts, too
+    assert lag.end() < 0.5
     assert found == [status, status]
     assert said in own
 

@@ -129,13 +129,9 @@ def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
     if not all(row.series.without_owner is None and row.head.endswith(_LABELS_END) for row in rows):
         return False
     end = 0
+    following = iter(values)
     for entry in shape.entries:
-        if isinstance(entry, bytes):
-            parts: tuple[bytes, ...] = (entry, b"\n")
-        elif entry.slot is None:
-            return False
-        else:
-            parts = (entry.head, values[entry.slot], b"\n")
+        parts = (entry, b"\n") if isinstance(entry, bytes) else (entry.head, next(following, b""), b"\n")
         for part in parts:
             if not body.startswith(part, end):
                 return False
