@@ -1,5 +1,6 @@
-# The base of both stages: any image with Python 3.11 or later, as python3, and its venv module.
-ARG BASE=docker.io/library/python:3.13-slim
+# The base of both stages: any image with Python 3.11 or later, as python3, and its venv module. Named by its digest, so
+# that the same sources make the same image; a newer base is a change of this line. Others: --build-arg BASE=…
+ARG BASE=docker.io/library/python:3.13.15-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 
 FROM ${BASE} AS build
 COPY requirements.lock /src/
@@ -18,20 +19,29 @@ RUN python3 -m venv /src/sbom \
 COPY exporter /opt/exporter/exporter
 # compiled here: the root file system is read-only when it runs
 RUN python3 -m compileall -q -j 0 /opt/exporter
+# the command's name, for `kubectl exec … pod-gpu-metrics-exporter doctor`
+RUN mkdir /src/bin \
+    && printf '#!/bin/sh\nexec python3 -m exporter "$@"\n' >/src/bin/pod-gpu-metrics-exporter \
+    && chmod 755 /src/bin/pod-gpu-metrics-exporter
 
 FROM ${BASE}
 ARG VERSION=0.1.0
+# the commit that it is built from: --build-arg REVISION=$(git rev-parse HEAD)
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="pod-gpu-metrics-exporter" \
     org.opencontainers.image.description="dcgm-exporter's GPU metrics with the pod, namespace and container that own each GPU" \
     org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.version="${VERSION}"
 COPY --from=build /opt/exporter /opt/exporter
+COPY --from=build /src/bin/pod-gpu-metrics-exporter /usr/local/bin/pod-gpu-metrics-exporter
 COPY LICENSE /opt/exporter/LICENSE
-ENV PYTHONPATH=/opt/exporter PYTHONDONTWRITEBYTECODE=1
+# the last is for build_info{revision}
+ENV PYTHONPATH=/opt/exporter PYTHONDONTWRITEBYTECODE=1 EXPORTER_REVISION=${REVISION}
 WORKDIR /
 EXPOSE 9400
 # No USER: the kubelet's socket is in a folder of uid 0. It needs no capability, and with a socket that another user may
 # open, any user will do.
-HEALTHCHECK --interval=30s --timeout=5s --start-period=5s CMD ["python3", "-m", "exporter", "healthcheck"]
-ENTRYPOINT ["python3", "-m", "exporter"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=5s CMD ["pod-gpu-metrics-exporter", "healthcheck"]
+ENTRYPOINT ["pod-gpu-metrics-exporter"]
 CMD ["serve"]

@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test faults soak fuzz bench profile bench-compare lint format bench protos lock clean
+.PHONY: help run test test-in-image faults soak fuzz bench profile bench-compare lint format bench protos lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +17,12 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@$(BIN)/pytest $(ARGS)
+
+# What needs the checkout's own tools stays outside: git, curl, a second program, and the image within the image.
+test-in-image:  ## the tests on the image's Python, with its libraries; as root, after `make test` has built the image
+	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q tests --ignore tests/faults \
+		--ignore tests/fuzz --ignore tests/test_benchmarks.py --ignore tests/end_to_end/test_image.py \
+		-k 'not schemathesis and not test_curl and not test_goldens_are_committed' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
 	@$(BIN)/ruff check .

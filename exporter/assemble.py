@@ -295,7 +295,9 @@ def pod_label_policy(config: Config) -> PodLabelPolicy | None:
     """Which labels come from pods; None where none do, and no source of pods is needed."""
     if not config.pod_uid and not config.pod_labels:
         return None
-    return PodLabelPolicy(with_uid=config.pod_uid, patterns=tuple(map(re.compile, config.pod_labels)))
+    return PodLabelPolicy(
+        with_uid=config.pod_uid, patterns=tuple(map(re.compile, config.pod_labels)), limit=config.pod_labels_limit
+    )
 
 
 def pods_source(config: Config, sources: Sources) -> PodsSource | None:

@@ -55,6 +55,7 @@ class Config:
     dra: str
     pod_uid: bool
     pod_labels: tuple[str, ...]
+    pod_labels_limit: int
     pods_source: str
     kubelet_pods_socket: str
     kubernetes_url: str | None
@@ -148,6 +149,7 @@ def load(
         dra=value["dra"],
         pod_uid=value["labels.pod-uid"] == "on",
         pod_labels=value.get("labels.pod-labels", ()),
+        pod_labels_limit=value["labels.pod-labels-limit"],
         pods_source=value["pods.source"],
         kubelet_pods_socket=value["kubelet.pods-socket"],
         kubernetes_url=value.get("kubernetes.url"),

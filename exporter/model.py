@@ -164,10 +164,11 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryGpu:
-    """A GPU of an inventory. `index` is "" where it is not known."""
+    """A GPU of an inventory. `index` is "" where it is not known, `device` where ids go by another name than this."""
 
     uuid: str
     index: str = ""
+    device: str = ""
     mig: tuple[MigInstance, ...] = ()
 
 

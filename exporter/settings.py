@@ -260,9 +260,17 @@ SETTINGS = (
         name="labels.pod-labels",
         parse=regex,
         allowed="a regular expression",
-        help="Add the owner's pod labels whose whole name matches one of these, as label_<name>; at most 32 a pod.",
+        help="Add the owner's pod labels whose whole name matches one of these, as label_<name>.",
         repeatable=True,
         metavar="REGEX",
+    ),
+    Setting(
+        name="labels.pod-labels-limit",
+        parse=positive_integer,
+        allowed="a whole number above 0",
+        help="The most of those labels for one pod, in the order of their names; what is left out is counted.",
+        default="32",
+        metavar="NUMBER",
     ),
     Setting(
         name="pods.source",

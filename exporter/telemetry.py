@@ -51,7 +51,12 @@ class Filled:
     samples: tuple[tuple[tuple[str, ...], float], ...]
 
 
-BUILD_INFO = Family("pod_gpu_exporter_build_info", "gauge", "The exporter's version; always 1.", ("version",))
+BUILD_INFO = Family(
+    "pod_gpu_exporter_build_info",
+    "gauge",
+    "The exporter's version and the commit that it was built from; always 1.",
+    ("version", "revision"),
+)
 SOURCE_UP = Family(
     "pod_gpu_exporter_source_up", "gauge", "Whether the last read of a source succeeded (1) or failed (0).", ("source",)
 )
@@ -123,8 +128,9 @@ POD_LABEL_PROBLEMS = Family(
 DEVICE_OWNERS = Family(
     "pod_gpu_device_owners",
     "gauge",
-    "How many containers hold a device: a GPU, or a MIG instance of it by GPU_I_ID.",
-    ("UUID", "GPU_I_ID"),
+    "How many containers hold a device: a GPU (entity gpu), a GPU that is cut into MIG instances (mig-parent), or a MIG"
+    " instance of it by GPU_I_ID (mig).",
+    ("UUID", "GPU_I_ID", "gpu", "entity", "node"),
 )
 MAP_INFO = Family(
     "pod_and_gpu_map_info",

@@ -83,6 +83,7 @@ def test_environment(environ: dict[str, str], field: str, value: object) -> None
         ({"kubelet.max-age": ["500ms"]}, "kubelet_max_age_seconds", 0.5),
         ({"kubelet.max-stale": ["2h"]}, "kubelet_max_stale_seconds", 7200.0),
         ({"dcgm.url": ["http://a:1/m", "https://b/m"]}, "dcgm_urls", ("http://a:1/m", "https://b/m")),
+        ({"labels.pod-labels-limit": ["5"]}, "pod_labels_limit", 5),
         ({"labels.names": ["legacy"]}, "label_names", ("pod_name", "pod_namespace", "container_name")),
         ({"labels.names": ["legacy"]}, "idle_labels", False),
         ({"labels.names": ["legacy"], "labels.idle": ["empty"]}, "idle_labels", True),

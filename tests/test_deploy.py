@@ -1,8 +1,10 @@
 """The shipped manifests against Kubernetes' schemas and against the program's own flags."""
 
+import csv
 import os
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from exporter.cli.main import commands
+from exporter.attribution.fields import FIELDS
+from exporter.cli.main import command_named
 from exporter.cli.options import read_config
 from exporter.config import Config
+from exporter.outputs.containers import METRICS
 from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
 from exporter.web import Endpoints
 from tests.conftest import ROOT, at_default_places
@@ -41,14 +45,18 @@ def of_kind(path: Path, kind: str) -> dict[str, Any]:
     return next(document for document in documents(path) if document["kind"] == kind)
 
 
-def exporter_container(path: Path) -> dict[str, Any]:
+def container_of(path: Path, name: str) -> dict[str, Any]:
     containers = of_kind(path, "DaemonSet")["spec"]["template"]["spec"]["containers"]
-    return next(container for container in containers if container["name"] == "exporter")
+    return next(container for container in containers if container["name"] == name)
+
+
+def exporter_container(path: Path) -> dict[str, Any]:
+    return container_of(path, "exporter")
 
 
 def config_from(arguments: list[str]) -> Config:
     """The configuration that a command line makes; a typo in a flag is an error here as it is there."""
-    command = commands.commands[arguments[0]]
+    command = command_named(arguments[0])
     context = command.make_context(arguments[0], arguments[1:])
     with patch.dict(os.environ, at_default_places(), clear=True):
         return read_config(context.params)
@@ -58,7 +66,7 @@ def config_from(arguments: list[str]) -> Config:
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_core_objects_are_valid(path: Path, version: str) -> None:
     found = documents(path)
-    assert {document["kind"] for document in found} == {"Namespace", "DaemonSet", "Service"}
+    assert {document["kind"] for document in found} - {"ConfigMap"} == {"Namespace", "DaemonSet", "Service"}
     for document in found:
         kubernetes_validate.validate(document, version, strict=True)
 
@@ -107,7 +115,7 @@ def test_the_command_line_environment_and_mounts_fit_the_program(path: Path, mon
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_volumes_are_the_folders_that_are_mounted(path: Path) -> None:
     pod = of_kind(path, "DaemonSet")["spec"]["template"]["spec"]
-    volumes = {volume["name"]: volume["hostPath"] for volume in pod["volumes"]}
+    volumes = {volume["name"]: volume["hostPath"] for volume in pod["volumes"] if "hostPath" in volume}
     for mount in exporter_container(path)["volumeMounts"]:
         assert volumes[mount["name"]] == {"path": mount["mountPath"], "type": "Directory"}
 
@@ -133,7 +141,7 @@ def test_it_asks_for_nothing_it_does_not_need(path: Path) -> None:
 def test_probes_services_and_selectors_meet_something(path: Path) -> None:
     container = exporter_container(path)
     paths = Endpoints(None).paths  # type: ignore[arg-type]
-    for probe in ("livenessProbe", "readinessProbe"):
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
         assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"]
     labels = of_kind(path, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
@@ -157,11 +165,101 @@ def test_beside_the_gpu_operator_the_page_is_always_this_nodes() -> None:
     assert url == f"http://{name}.{namespace}.svc:{service['spec']['ports'][0]['port']}/metrics"
 
 
-def test_dcgm_exporter_listens_where_the_exporter_reads() -> None:
-    containers = of_kind(MANIFESTS[0], "DaemonSet")["spec"]["template"]["spec"]["containers"]
-    environment = {variable["name"]: variable["value"] for variable in containers[0]["env"]}
-    (url,) = config_from(containers[1]["args"]).dcgm_urls
-    assert url == f"http://{environment['DCGM_EXPORTER_LISTEN']}/metrics"
+def test_dcgm_exporter_listens_where_the_exporter_reads_and_the_kubelet_probes() -> None:
+    dcgm = container_of(MANIFESTS[0], "dcgm-exporter")
+    environment = {variable["name"]: variable.get("value") for variable in dcgm["env"]}
+    (url,) = config_from(exporter_container(MANIFESTS[0])["args"]).dcgm_urls
+    # not on loopback: a probe comes to the pod's address
+    assert environment["DCGM_EXPORTER_LISTEN"] == ":9401"
+    assert url == "http://127.0.0.1:9401/metrics"
+    assert dcgm["ports"] == [{"name": "dcgm", "containerPort": 9401}]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert dcgm[probe]["httpGet"] == {"path": "/health", "port": "dcgm"}
+
+
+DCGM_EXPORTER = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless"
+# The names that this dcgm-exporter knows, of those that the counters file could want: DCGM's by their field ids
+# (go-dcgm v1.4611.0), and dcgm-exporter's own. One that it does not know ends it at its start.
+DCGM_FIELDS = {
+    "DCGM_FI_DRIVER_VERSION": 1,
+    **{
+        f"DCGM_FI_DEV_{name}": number
+        for name, number in {
+            "SM_CLOCK": 100, "MEM_CLOCK": 101, "CLOCKS_EVENT_REASONS": 112, "MEMORY_TEMP": 140, "GPU_TEMP": 150,
+            "POWER_USAGE": 155, "TOTAL_ENERGY_CONSUMPTION": 156, "ENFORCED_POWER_LIMIT": 164,
+            "PCIE_REPLAY_COUNTER": 202, "GPU_UTIL": 203, "MEM_COPY_UTIL": 204, "ENC_UTIL": 206, "DEC_UTIL": 207,
+            "XID_ERRORS": 230,
+            "PCIE_LINK_GEN": 237, "PCIE_LINK_WIDTH": 238, "POWER_VIOLATION": 240, "THERMAL_VIOLATION": 241,
+            "SYNC_BOOST_VIOLATION": 242, "BOARD_LIMIT_VIOLATION": 243, "LOW_UTIL_VIOLATION": 244,
+            "RELIABILITY_VIOLATION": 245, "FB_TOTAL": 250, "FB_FREE": 251, "FB_USED": 252, "FB_RESERVED": 253,
+            "ECC_SBE_VOL_TOTAL": 310, "ECC_DBE_VOL_TOTAL": 311, "UNCORRECTABLE_REMAPPED_ROWS": 393,
+            "CORRECTABLE_REMAPPED_ROWS": 394, "ROW_REMAP_FAILURE": 395, "ROW_REMAP_PENDING": 396,
+            "NVLINK_CRC_FLIT_ERROR_TOTAL": 409, "NVLINK_CRC_DATA_ERROR_TOTAL": 419, "NVLINK_REPLAY_ERROR_TOTAL": 429,
+            "NVLINK_RECOVERY_ERROR_TOTAL": 439, "NVLINK_BANDWIDTH_TOTAL": 449, "VGPU_LICENSE_STATUS": 526,
+        }.items()
+    },
+    **{
+        f"DCGM_FI_PROF_{name}": number
+        for name, number in {
+            "GR_ENGINE_ACTIVE": 1001, "SM_ACTIVE": 1002, "SM_OCCUPANCY": 1003, "PIPE_TENSOR_ACTIVE": 1004,
+            "DRAM_ACTIVE": 1005, "PIPE_FP64_ACTIVE": 1006, "PIPE_FP32_ACTIVE": 1007, "PIPE_FP16_ACTIVE": 1008,
+            "PCIE_TX_BYTES": 1009, "PCIE_RX_BYTES": 1010, "NVLINK_TX_BYTES": 1011, "NVLINK_RX_BYTES": 1012,
+            "PIPE_INT_ACTIVE": 1016,
+        }.items()
+    },
+}  # fmt: skip
+DCGM_EXPORTERS_OWN = {"DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL"}
+
+
+# issue 7, line 16
+def test_dcgm_exporter_is_as_new_and_as_hardened_as_in_nvidias_chart() -> None:
+    dcgm = container_of(MANIFESTS[0], "dcgm-exporter")
+    assert dcgm["image"] == DCGM_EXPORTER
+    assert dcgm["securityContext"] == {
+        "runAsUser": 0,
+        "runAsNonRoot": False,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]},
+        "allowPrivilegeEscalation": False,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    named = next(variable for variable in dcgm["env"] if variable["name"] == "NODE_NAME")
+    assert named["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert dcgm["resources"] == {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+    for path in MANIFESTS:
+        assert of_kind(path, "DaemonSet")["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
+
+
+# issue 7, line 16
+def test_the_counters_have_what_the_json_and_dashboards_need() -> None:
+    dcgm = container_of(MANIFESTS[0], "dcgm-exporter")
+    counters = of_kind(MANIFESTS[0], "ConfigMap")
+    environment = {variable["name"]: variable.get("value") for variable in dcgm["env"]}
+    (mount,) = dcgm["volumeMounts"]
+    (name,) = counters["data"]
+    assert environment["DCGM_EXPORTER_COLLECTORS"] == f"{mount['mountPath']}/{name}"
+    volumes = of_kind(MANIFESTS[0], "DaemonSet")["spec"]["template"]["spec"]["volumes"]
+    volume = next(volume for volume in volumes if volume["name"] == mount["name"])
+    assert volume["configMap"]["name"] == counters["metadata"]["name"]
+    lines = [line for line in counters["data"][name].splitlines() if not line.startswith("#")]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    assert {len(row) for row in rows} == {3}
+    names = [row[0] for row in rows]
+    assert len(set(names)) == len(names)
+    assert set(names) <= DCGM_FIELDS.keys() | DCGM_EXPORTERS_OWN
+    assert {row[1] for row in rows} == {"gauge", "counter", "label"}
+    assert {FIELDS[name].json for name in names if name in FIELDS} >= set(METRICS)
+
+
+# issue 7, line 18
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_readiness_is_asked_for_when_the_port_is_open(path: Path) -> None:
+    """The kubelet's first readiness probe came before the port was open: a failure at every start."""
+    assert exporter_container(path)["startupProbe"] == {
+        "httpGet": {"path": "/-/healthy", "port": "metrics"},
+        "periodSeconds": 1,
+        "timeoutSeconds": 3,
+        "failureThreshold": 60,
+    }
 
 
 @pytest.mark.parametrize("path", MONITORS, ids=lambda path: path.name)
@@ -179,9 +277,55 @@ def test_monitors_have_the_shape_of_their_custom_resource(path: Path) -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= meets["metadata"]["labels"].items()
     assert [endpoint["path"] for endpoint in monitor["spec"][endpoints_key]] == ["/gpu/metrics", "/metrics"]
     for endpoint in monitor["spec"][endpoints_key]:
-        assert set(endpoint) == {"port", "path", "honorLabels", "relabelings"}
+        assert set(endpoint) == {"port", "path", "interval", "honorLabels", "relabelings"}
         assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
-        assert endpoint["relabelings"] == [{"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"}]
+        # issue 7, line 17
+        assert endpoint["interval"] == "30s"
+        assert endpoint["relabelings"] == [
+            {"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"},
+            {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+        ]
+    assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+
+
+RULES = DEPLOY / "prometheus" / "rules.yaml"
+ONE_NODE = """
+rule_files: [{rules}]
+tests:
+  - interval: 1m
+    input_series:
+      - series: pod_gpu_exporter_source_up{{source="kubelet",instance="n:9400",metrics_path="/metrics"}}
+        values: 0x30
+      - series: pod_gpu_exporter_source_up{{source="kubelet",instance="n:9400",metrics_path="/gpu/metrics"}}
+        values: 0x30
+      - series: pod_gpu_exporter_unmatched_devices{{reason="no_sample",instance="n:9400",metrics_path="/metrics"}}
+        values: 2x30
+    alert_rule_test:
+      - alertname: PodGpuExporterSourceDown
+        eval_time: 10m
+        exp_alerts:
+          - exp_labels: {{source: kubelet, instance: "n:9400", metrics_path: /metrics, severity: warning}}
+            exp_annotations:
+              summary: kubelet cannot be read on n:9400
+              description: The reason is in a comment at the top of /metrics, on the page / and in the log.
+      - alertname: PodGpuExporterDeviceUnmatched
+        eval_time: 20m
+        exp_alerts:
+          - exp_labels: {{reason: no_sample, instance: "n:9400", severity: warning}}
+            exp_annotations:
+              summary: 2 device ids have no samples on n:9400 (no_sample)
+              description: "`pod-gpu-metrics-exporter doctor` and /debug/mapping name them and say what to do."
+"""
+
+
+# issue 7, line 17
+@pytest.mark.real
+def test_an_alert_on_a_family_of_both_pages_fires_once(promtool: Path, tmp_path: Path) -> None:
+    case = tmp_path / "test.yaml"
+    case.write_text(ONE_NODE.format(rules=RULES))
+    for command in (["check", "rules", str(RULES)], ["test", "rules", str(case)]):
+        ended = subprocess.run([promtool, *command], capture_output=True, text=True, check=False, timeout=60)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_compose() -> None:
@@ -193,6 +337,13 @@ def test_compose() -> None:
     assert exporter["volumes"] == [f"{folder}:{folder}:ro"]
     assert exporter["ports"] == [f"9400:{config.listen_addresses[0].port}"]
     assert (DEPLOY / exporter["build"] / "Dockerfile").exists()
+    # issue 7, line 18: a container's own host name is a new one with every container
+    assert dcgm["image"] == DCGM_EXPORTER
+    for service in (exporter, dcgm):
+        assert service["environment"]["NODE_NAME"].startswith("${NODE_NAME:?")
+        assert (service["restart"], service["cap_drop"]) == ("unless-stopped", ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    assert dcgm["cap_add"] == ["SYS_ADMIN"]
 
 
 def test_the_unit_starts_the_program() -> None:
@@ -203,6 +354,27 @@ def test_the_unit_starts_the_program() -> None:
     assert program.endswith("/bin/pod-gpu-metrics-exporter")
     assert config_from(arguments).dcgm_urls == ("http://127.0.0.1:9401/metrics",)
     assert re.search(r"^CapabilityBoundingSet=$", unit, re.MULTILINE)
+
+
+# issue 7, line 18
+@pytest.mark.parametrize("name", ["exporter", "textfile"])
+def test_a_unit_reloads_by_the_signal_that_the_program_knows(name: str) -> None:
+    unit = (DEPLOY / "systemd" / f"pod-gpu-metrics-{name}.service").read_text()
+    assert "\nExecReload=/bin/kill -HUP $MAINPID\n" in unit
+    assert "\nRestart=on-failure\n" in unit
+
+
+# issue 7, line 18
+def test_the_textfile_unit_writes_where_it_may() -> None:
+    unit = (DEPLOY / "systemd" / "pod-gpu-metrics-textfile.service").read_text()
+    line = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    assert line
+    program, *arguments = shlex.split(line[1])
+    assert program.endswith("/bin/pod-gpu-metrics-exporter")
+    context = command_named(arguments[0]).make_context(arguments[0], arguments[1:])
+    assert context.params["interval"] == "15s"
+    assert f"\nReadWritePaths={Path(context.params['output']).parent}\n" in unit
+    assert "\nProtectSystem=strict\n" in unit
 
 
 def test_a_typo_in_a_flag_would_be_noticed() -> None:

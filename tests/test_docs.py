@@ -1,14 +1,18 @@
 """What is written about the program, held against the program."""
 
+import json
 import re
 
 import click
+import yaml
+from aiohttp import web
 
-from exporter.cli.main import commands
+from exporter.cli.main import COMMANDS, command_named
 from exporter.settings import SETTINGS
+from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pages import GENERATIONS
 from exporter.telemetry import FAMILIES
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Start
 
 README = (ROOT / "README.md").read_text()
 
@@ -22,10 +26,8 @@ def test_every_flag_is_in_the_readme_with_its_default() -> None:
 
 
 def test_no_flag_in_the_readme_that_there_is_not() -> None:
-    known = {
-        option for command in commands.commands.values() for parameter in command.params for option in parameter.opts
-    }
-    of_docker_and_systemctl = {"--rm", "--network", "--read-only", "--cap-drop", "--build", "--now"}
+    known = {option for name in COMMANDS for parameter in command_named(name).params for option in parameter.opts}
+    of_docker_and_systemctl = {"--build-arg", "--rm", "--network", "--read-only", "--cap-drop", "--build", "--now"}
     named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][a-z.-]+", README)}
     assert named <= known | of_docker_and_systemctl
 
@@ -36,6 +38,27 @@ def test_every_family_of_our_own_is_in_the_readme() -> None:
 
 
 def test_the_demo_offers_every_generation_that_the_simulator_writes() -> None:
-    (generation,) = (found for found in commands.commands["demo"].params if found.name == "generation")
+    (generation,) = (found for found in command_named("demo").params if found.name == "generation")
     assert isinstance(generation.type, click.Choice)
     assert tuple(generation.type.choices) == GENERATIONS
+
+
+# issue 7, line 20
+async def test_the_recipe_that_counts_gpus_counts_those_that_are_cut(start: Start, simulated: SimulatedNode) -> None:
+    """dcgm-exporter usually writes no row of a GPU that is cut, so that no object has the entity mig-parent."""
+    page = simulated.dcgm.page()
+    cut = set(re.findall(r'UUID="([^"]+)"[^\n]*GPU_I_ID="\d', page))
+    lines = [line for line in page.splitlines(keepends=True) if "GPU_I_ID" in line or not any(u in line for u in cut)]
+    simulated.dcgm.failure = lambda _: web.Response(body="".join(lines).encode())
+    assert len(cut) == 1
+    for settings in ({"inventory_file": str(simulated.inventory_file)}, {}):
+        exporter = await start(**settings)
+        status, text = await exporter.get("/container/metrics")
+        assert status == 200
+        objects = json.loads(text)
+        assert len({found["device_uuid"] for found in objects if not found["device_uuid"].startswith("MIG-")}) == 4
+        assert any(found["device_uuid"].startswith("MIG-") for found in objects) is not bool(settings)
+    api = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+    for said in (README, api["paths"]["/container/metrics"]["get"]["description"]):
+        assert "count the distinct" in " ".join(said.split())
+        assert "whose entity is" not in " ".join(said.split())

@@ -2,10 +2,13 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 
-from exporter import telemetry
+from exporter import __version__, telemetry
 from exporter.model import Health
 from exporter.telemetry import Telemetry, log, start_logging
 
@@ -88,3 +91,19 @@ def test_rejected_lines_are_counted_and_the_first_of_a_reason_is_logged(caplog: 
     own.count_rejected({"syntax": 1, "value": 1})
     assert dict(own.rejected) == {"syntax": 3, "value": 1}
     assert len(caplog.records) == 2
+
+
+# issue 7, line 18
+@pytest.mark.parametrize(("environ", "revision"), [({"EXPORTER_REVISION": "3f2a91c"}, "3f2a91c"), ({}, "unknown")])
+def test_the_revision_that_an_image_was_built_from(environ: dict[str, str], revision: str) -> None:
+    usual = {name: value for name, value in os.environ.items() if name != "EXPORTER_REVISION"}
+    code = (
+        "from exporter.outputs import own_metrics; from exporter.outputs.families import render;"
+        "from exporter.model import Owners, Snapshot; from exporter.telemetry import Telemetry;"
+        "snapshot = Snapshot(node='n', owners=Owners(), joined=None, health={}, assignments_age_seconds=None);"
+        "print(render(own_metrics.families(snapshot, Telemetry())).decode())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30, env={**usual, **environ}
+    )
+    assert f'pod_gpu_exporter_build_info{{version="{__version__}",revision="{revision}"}} 1\n' in ended.stdout

@@ -1,6 +1,9 @@
 """An inventory as a file holds it: the node's GPUs and how they are cut into MIG instances.
 
 `{"gpus": [{"uuid": "GPU-…", "index": 0, "mig": [{"uuid": "MIG-…", "instance_id": 3, "profile": "1g.10gb"}]}]}`
+
+A GPU may also have a `device`: the name by which a device plugin hands it out, where its samples know another alone
+(Intel's card1 is pci_bdf 0000:4d:00.0).
 """
 
 from collections.abc import Mapping
@@ -25,10 +28,11 @@ def read_inventory(content: object) -> Inventory:
 
 
 def _gpu(content: object, where: str) -> InventoryGpu:
-    gpu = _fields(content, where, required={"uuid"}, optional={"index", "mig"})
+    gpu = _fields(content, where, required={"uuid"}, optional={"device", "index", "mig"})
     return InventoryGpu(
         uuid=_text(gpu["uuid"], f"{where}.uuid"),
         index=_number(gpu["index"], f"{where}.index") if gpu.get("index") is not None else "",
+        device=_text(gpu["device"], f"{where}.device") if gpu.get("device") is not None else "",
         mig=tuple(_mig(mig, f"{where}.mig[{i}]") for i, mig in enumerate(_list(gpu.get("mig") or [], f"{where}.mig"))),
     )
 

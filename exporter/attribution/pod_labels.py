@@ -13,22 +13,25 @@ from types import MappingProxyType
 from exporter.attribution.labels import POD_LABEL_PREFIX, UID_LABEL
 from exporter.model import AddedLabels, PodInfo
 
-MOST_LABELS = 32
 COLLISION, LIMIT = "collision", "limit"
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLabelPolicy:
-    """`with_uid` is --labels.pod-uid; `patterns` match whole label names (--labels.pod-labels)."""
+    """`with_uid` is --labels.pod-uid; `patterns` match whole label names (--labels.pod-labels).
+
+    `limit` is the most labels that go out for a pod (--labels.pod-labels-limit), the first in the order of their names.
+    """
 
     with_uid: bool = False
     patterns: tuple[re.Pattern[str], ...] = ()
+    limit: int = 32
 
     def labels_of(self, pod: PodInfo) -> tuple[AddedLabels, Mapping[str, int]]:
         """What a pod's samples gain, and how many of its labels were renamed (collision) or left out (limit)."""
         wanted = sorted(name for name in pod.labels if any(pattern.fullmatch(name) for pattern in self.patterns))
-        kept = wanted[:MOST_LABELS]
+        kept = wanted[: self.limit]
         names = _names(kept)
         added = tuple((names[name], pod.labels[name]) for name in kept)
         problems = {

@@ -37,6 +37,7 @@ class SeenDevices:
         self._by_index = _index((subject.index, subject.uuid) for subject in subjects)
         # of pages whose samples have no UUID: a GPU goes by its name, or else by its number
         self._names_by_index = _index((subject.index, subject.key.uuid) for subject in subjects if not subject.uuid)
+        self._by_inventory_name = _index((gpu.device, gpu.uuid) for gpu in inventory.gpus)
         self._by_inventory = _index((gpu.index, gpu.uuid) for gpu in inventory.gpus)
         self._mig = {
             mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig
@@ -87,6 +88,8 @@ class SeenDevices:
         return next(iter(instances))
 
     def _uuids_of(self, ref: DeviceRef) -> set[str]:
+        if ref.device in self._by_inventory_name:
+            return self._by_inventory_name[ref.device]
         # by its name where samples carry names: the number of a name is not always the index
         if ref.device and self._names:
             return self._by_device.get(ref.device, set())

@@ -6,9 +6,12 @@ from typing import Any
 
 import click
 
-from exporter.assemble import web_config
 from exporter.cli.options import read_config, setting_options
+from exporter.config import Config
 from exporter.errors import ExporterError
+from exporter.files import read_structured
+from exporter.tls import ServerTls
+from exporter.web_config import read_web_config
 
 TIMEOUT_SECONDS = 3.0
 
@@ -21,7 +24,7 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     address = config.listen_addresses[0]
     host, port = address.host or "localhost", address.port
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
-    tls = web_config(config).config.tls
+    tls = _server_tls(config)
     if tls:
         # it asks itself, on this machine: whose name is in the certificate makes no difference
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -41,3 +44,8 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
         connection.close()
     if status != http.HTTPStatus.OK:
         raise ExporterError(f"{address} answers with HTTP status {status}")
+
+
+def _server_tls(config: Config) -> ServerTls | None:
+    path = config.web_config_file
+    return read_web_config(read_structured(path, "--web.config.file"), path).tls if path else None

@@ -2,36 +2,43 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from exporter import __version__
-from exporter.cli.demo import demo
-from exporter.cli.doctor import doctor
-from exporter.cli.healthcheck import healthcheck
-from exporter.cli.serve import serve
-from exporter.cli.textfile import textfile
 from exporter.errors import ConfigError, ExporterError
 
 PROGRAM = "pod-gpu-metrics-exporter"
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+# Each is a function of its own name in a file of its own name.
+COMMANDS = ("serve", "demo", "textfile", "doctor", "healthcheck")
 
 
-@click.group()
+class _Commands(click.Group):
+    """Imports a command's file when the command is named: a healthcheck, every 30 s, must not carry the servers."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
+
+
+def command_named(name: str) -> click.Command:
+    """One of COMMANDS, imported now."""
+    found: click.Command = getattr(import_module(f"exporter.cli.{name}"), name)
+    return found
+
+
+@click.group(cls=_Commands)
 @click.version_option(__version__, prog_name=PROGRAM)
 def commands() -> None:
     """dcgm-exporter's GPU metrics with the pod, namespace and container that own each GPU.
 
     Without a command, `serve` runs.
     """
-
-
-commands.add_command(serve)
-commands.add_command(demo)
-commands.add_command(textfile)
-commands.add_command(doctor)
-commands.add_command(healthcheck)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -17,8 +17,8 @@ from typing import Any
 from exporter.attribution.fields import FIELDS, Field
 from exporter.attribution.labels import POD_LABEL_PREFIX, SHARED_LABEL, UID_LABEL
 from exporter.attribution.sharing import is_amount
-from exporter.model import NVIDIA_UUIDS, AddedLabels, Cell, DeviceKey, Owner, Snapshot, Subject
-from exporter.outputs.devices import known_devices
+from exporter.model import AddedLabels, Cell, DeviceKey, Owner, Snapshot, Subject
+from exporter.outputs.devices import cut_gpus, entity_of, known_devices
 from exporter.outputs.families import why_not
 
 # Query parameter → the field that it is compared with.
@@ -61,7 +61,6 @@ METRICS = (
 )
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FAMILIES = {name.encode(): known for name, known in FIELDS.items() if known.json}
-_MIG = NVIDIA_UUIDS[1]
 _OWNER = itemgetter(0)
 _NOBODY = Owner(namespace="", pod="", container="")
 # JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
@@ -104,14 +103,14 @@ def rows(snapshot: Snapshot) -> list[Row]:
     if snapshot.joined is None:
         return []
     devices = {device.key: device for device in known_devices(snapshot)}
-    parents = {key.uuid for key in devices if key.instance}
+    cut = cut_gpus(devices.values())
     held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
     filled = _fill(held, snapshot.joined.cells(_FAMILIES), snapshot.facts.label_names)
     _hold_the_rest(held, filled, devices, snapshot)
     read_at = _rfc3339(snapshot.read_at_seconds)
     found = []
     for key, device in devices.items():
-        identity = _identity(snapshot, device, parents)
+        identity = _identity(snapshot, device, cut)
         of_device = held[key]
         if len(of_device) > 1:
             # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
@@ -214,7 +213,7 @@ def wrong_query(given: Iterable[tuple[str, str]]) -> str:
     return ""
 
 
-def _identity(snapshot: Snapshot, device: Subject, parents: set[str]) -> Row:
+def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Row:
     named = snapshot.facts.node_is_named or not device.host
     found = {
         "node_name": snapshot.node if named else device.host,
@@ -222,15 +221,15 @@ def _identity(snapshot: Snapshot, device: Subject, parents: set[str]) -> Row:
         "device": device.device,
         "device_id": device.index,
         "device_uuid": device.uuid,
+        "entity": entity_of(device, cut),
     }
-    if device.instance or device.uuid.startswith(_MIG):
+    if found["entity"] == "mig":
         if device.profile:
             found["mig_profile"] = device.profile
         # an instance whose id nothing resolves has no number
         if device.instance:
             found["mig_instance_id"] = device.instance
-        return {**found, "entity": "mig"}
-    return {**found, "entity": "mig-parent" if device.key.uuid in parents else "gpu"}
+    return found
 
 
 def _of(owner: Owner, snapshot: Snapshot) -> Row:

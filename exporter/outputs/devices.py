@@ -1,5 +1,6 @@
 """The devices of a snapshot, each once and in stable order: what every output that lists devices shares."""
 
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from exporter.attribution.explain import Explainer
@@ -86,6 +87,18 @@ def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:
         device=ref.device,
         profile=ref.profile,
     )
+
+
+def cut_gpus(devices: Iterable[Subject]) -> frozenset[str]:
+    """The GPUs that are cut into MIG instances, as their keys name them."""
+    return frozenset(device.key.uuid for device in devices if device.instance)
+
+
+def entity_of(device: Subject, cut: Container[str]) -> str:
+    """`mig` for a MIG instance, `mig-parent` for a GPU that is cut into some (`cut_gpus`), `gpu` for any other."""
+    if device.instance or device.key.uuid.startswith("MIG-"):
+        return "mig"
+    return "mig-parent" if device.key.uuid in cut else "gpu"
 
 
 def explainer(snapshot: Snapshot) -> Explainer:

@@ -7,18 +7,25 @@ from typing import Any
 
 from exporter.attribution.explain import is_unfollowed_claim
 from exporter.model import Assignment, Holder, Match, Snapshot, Subject
-from exporter.outputs.devices import all_devices, explainer, seen_devices
+from exporter.outputs.devices import all_devices, cut_gpus, entity_of, explainer, seen_devices
 from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
 
 
 def families(snapshot: Snapshot) -> tuple[Filled, ...]:
     """The mapping families. A device without samples is there with what the kubelet alone knows of it."""
     devices = all_devices(snapshot)
+    cut = cut_gpus(devices)
     return (
         Filled(
             DEVICE_OWNERS,
-            # a device without a UUID goes by its name: two of them are not one
-            tuple(((found.key.uuid, found.instance), float(len(_holders(snapshot, found)))) for found in devices),
+            tuple(
+                (
+                    # a device without a UUID goes by its name: two of them are not one
+                    (device.key.uuid, device.instance, device.index, entity_of(device, cut), snapshot.node),
+                    float(len(_holders(snapshot, device))),
+                )
+                for device in devices
+            ),
         ),
         Filled(MAP_INFO, _map_info(snapshot)),
         Filled(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from exporter import __version__
+from exporter import __revision__, __version__
 from exporter.exposition.lines import Reason
 from exporter.model import Snapshot
 from exporter.telemetry import (
@@ -26,7 +26,7 @@ def families(snapshot: Snapshot, telemetry: Telemetry) -> tuple[Filled, ...]:
     # Without a page nobody can say which device is missing from it.
     unmatched = Counter(found.reason for found in matches if found.reason and snapshot.joined)
     return (
-        Filled(BUILD_INFO, (((__version__,), 1.0),)),
+        Filled(BUILD_INFO, (((__version__, __revision__), 1.0),)),
         *health_families(snapshot.health),
         Filled(
             SOURCE_LAST_SUCCESS,

@@ -40,7 +40,11 @@ def test_an_inventory() -> None:
         ({"gpus": {}}, "gpus must be a list"),
         ({"gpus": [1]}, "gpus[0] must hold uuid"),
         ({"gpus": [{"uuid": 5}]}, "gpus[0].uuid: 5 must be a text"),
-        ({"gpus": [{"uuid": "a", "idx": 5}]}, "gpus[0] has 'idx', which is not known; it may have index, mig, uuid"),
+        (
+            {"gpus": [{"uuid": "a", "idx": 5}]},
+            "gpus[0] has 'idx', which is not known; it may have device, index, mig, uuid",
+        ),
+        ({"gpus": [{"uuid": "a", "device": ""}]}, "gpus[0].device: '' must be a text"),
         ({"gpus": [{"uuid": "a", "index": -1}]}, "gpus[0].index: -1 must be a number, 0 or more"),
         ({"gpus": [{"uuid": "a", "index": True}]}, "gpus[0].index: True must be a number, 0 or more"),
         ({"gpus": [{"uuid": "a", "mig": [{"uuid": "b"}]}]}, "gpus[0].mig[0] lacks instance_id"),
@@ -90,6 +94,33 @@ def test_a_users_rule_comes_first_for_its_resource_alone() -> None:
 def test_a_label_that_a_user_names_is_looked_at_first_and_means_nothing_else() -> None:
     labels = read_rules({"samples": {"device": ["dev_file"], "index": ["gpu_uuid"]}}).sample_labels
     assert labels == SampleLabels(device=("dev_file", "device"), index=("gpu_uuid", "gpu"), uuid=("UUID", "uuid"))
+
+
+# issue 7, line 40
+@pytest.mark.parametrize(
+    ("name", "resource", "device_id", "labels", "gpu"),
+    [
+        # xpumd's labels, and those that AMD's exporter has today
+        ("intel", "gpu.intel.com/xe", "card1-0",
+         {"hw_id": "GPU-0", "pci_bdf": "0000:4d:00.0"}, {"uuid": "0000:4d:00.0", "device": "card1"}),
+        ("amd", "amd.com/gpu", "0000:c1:00.0",
+         {"gpu_id": "2", "gpu_uuid": "72ff740f-0000-1000-804c-3b58bf67050e"},
+         {"uuid": "72ff740f-0000-1000-804c-3b58bf67050e", "device": "0000:c1:00.0"}),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_sample_knows_is_looked_up_in_the_inventory(
+    name: str, resource: str, device_id: str, labels: dict[str, str], gpu: dict[str, str]
+) -> None:
+    rules = read_rules(yaml.safe_load((ROOT / "deploy" / "device-rules" / f"{name}.yaml").read_text()))
+    policy = LabelPolicy(sample_labels=rules.sample_labels)
+    subject, another = policy.read_subject(labels), policy.read_subject({**dict.fromkeys(labels, "other")})
+    assignment = Assignment(owner=A, resource=resource, device_id=device_id)
+    knowledge = Knowledge(rules=rules.rules, inventory=read_inventory({"gpus": [gpu]}))
+    owners = build_owners([assignment], {subject: 1, another: 1}, knowledge)
+    assert [holder.owner for holder in owners.of(subject.key)] == [A]
+    assert owners.of(another.key) == ()
+    without = build_owners([assignment], {subject: 1, another: 1}, Knowledge(rules=rules.rules))
+    assert without.of(subject.key) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """What a pod's samples gain from the pod itself."""
 
 import re
+from dataclasses import replace
 
-from exporter.attribution.pod_labels import MOST_LABELS, PodLabelPolicy
+from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.model import PodInfo
 
 
@@ -48,7 +49,10 @@ def test_labels_that_come_out_alike_get_a_suffix_in_the_order_of_their_names() -
     assert problems == {"collision": 3}
 
 
-def test_there_is_a_limit() -> None:
-    found, problems = EVERYTHING.labels_of(pod(**{f"l{number:03}": "x" for number in range(MOST_LABELS + 5)}))
-    assert len(found) == MOST_LABELS
-    assert problems == {"limit": 5}
+# issue 7, line 20
+def test_there_is_a_limit_that_can_be_set() -> None:
+    many = pod(**{f"l{number:03}": "x" for number in range(37)})
+    for policy, limit in ((EVERYTHING, 32), (replace(EVERYTHING, limit=3), 3), (replace(EVERYTHING, limit=37), 37)):
+        found, problems = policy.labels_of(many)
+        assert [name for name, _ in found] == [f"label_l{number:03}" for number in range(limit)]
+        assert problems == ({"limit": 37 - limit} if limit < 37 else {})

@@ -14,7 +14,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
+from exporter.tls import ServerTls, server_context
+from tests.certificates import LaxAuthority
 from tests.conftest import ROOT, real
 from tests.end_to_end.test_prometheus import free_port
 
@@ -34,6 +37,7 @@ root=$1; shift 2
 exec chroot "$root" setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs \
     env -i PATH=/usr/local/bin:/usr/bin:/bin PYTHONPATH=/opt/exporter PYTHONDONTWRITEBYTECODE=1 "$@"
 """
+MOST_MEMORY_BYTES = 25e6
 
 
 def buildah(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -62,6 +66,7 @@ def image() -> str:
 @dataclass
 class Running:
     container: str
+    root: Path
     process: asyncio.subprocess.Process
     base: str
 
@@ -74,20 +79,14 @@ async def exporter(image: str, simulated: SimulatedNode) -> AsyncIterator[Runnin
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *("unshare", "--mount", "sh", "-euc", RUN_LOCKED_DOWN, "sh", str(root), str(simulated.socket.parent)),
-        *(
-            "python3",
-            "-m",
-            "exporter",
-            "serve",
-            f"--web.listen-address=127.0.0.1:{port}",
-            f"--dcgm.url={simulated.url}",
-        ),
+        *("pod-gpu-metrics-exporter", "serve", f"--web.listen-address=127.0.0.1:{port}"),
+        f"--dcgm.url={simulated.url}",
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     line = (await process.stderr.readline()).decode()
     assert "msg=listening" in line, line + (await process.stderr.read()).decode()
-    yield Running(container, process, f"http://127.0.0.1:{port}")
+    yield Running(container, root, process, f"http://127.0.0.1:{port}")
     process.kill()
     await process.wait()
     buildah("umount", container)
@@ -112,7 +111,7 @@ async def test_its_healthcheck_tells_a_healthy_one_from_a_stuck_one(exporter: Ru
     address = exporter.base.removeprefix("http://")
 
     def healthcheck() -> subprocess.CompletedProcess[str]:
-        command = ["python3", "-m", "exporter", "healthcheck", f"--web.listen-address={address}"]
+        command = ["pod-gpu-metrics-exporter", "healthcheck", f"--web.listen-address={address}"]
         return buildah(
             "run", "--isolation", "chroot", "--cap-drop=ALL", exporter.container, "--", *command, check=False
         )
@@ -124,6 +123,80 @@ async def test_its_healthcheck_tells_a_healthy_one_from_a_stuck_one(exporter: Ru
     assert stuck.returncode == 1
     assert "does not answer" in stuck.stderr
     exporter.process.send_signal(signal.SIGCONT)
+
+
+async def locked_down(exporter: Running, folder: Path, *command: str) -> tuple[int, str]:
+    """A command in the image, as its runtime would start it: exit code and output. `folder` is the kubelet's."""
+    process = await asyncio.create_subprocess_exec(
+        *("unshare", "--mount", "sh", "-euc", RUN_LOCKED_DOWN, "sh", str(exporter.root), str(folder), *command),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+# issue 7, line 15
+async def test_doctor_runs_by_its_name(exporter: Running, simulated: SimulatedNode) -> None:
+    folder = simulated.socket.parent
+    code, said = await locked_down(
+        exporter,
+        folder,
+        "pod-gpu-metrics-exporter",
+        "doctor",
+        f"--dcgm.url={simulated.url}",
+        "--resources=nvidia.com/*",
+    )
+    assert "kubelet: answers (v1)" in said
+    assert code in (0, 1), said
+    _, said = await locked_down(exporter, folder, "pod-gpu-metrics-exporter", "--version")
+    assert re.search(r"\d+\.\d+\.\d+", said)
+
+
+# issue 7, lines 9 and 15: Python 3.13, and the Kubernetes API of many clusters
+async def test_an_authority_without_key_usage_is_taken(
+    exporter: Running, simulated: SimulatedNode, tmp_path: Path
+) -> None:
+    _, said = await locked_down(exporter, simulated.socket.parent, "python3", "--version")
+    assert said.startswith("Python 3.13")
+    pair = LaxAuthority(tmp_path).issue("server")
+    (exporter.root / "ca.crt").write_bytes((tmp_path / "lax-ca.pem").read_bytes())
+    (exporter.root / "token").write_text("token-1")
+    api = SimulatedApi(simulated.world)
+    tls = server_context(ServerTls(cert_file=str(pair.cert), key_file=str(pair.key)), "the API server")
+    url = await api.start(tls=tls)
+    try:
+        _, said = await locked_down(
+            exporter,
+            simulated.socket.parent,
+            *("pod-gpu-metrics-exporter", "doctor", f"--dcgm.url={simulated.url}", "--labels.pod-uid=on"),
+            *("--pods.source=api", f"--kubernetes.url={url}", "--kubernetes.ca-file=/ca.crt"),
+            *("--kubernetes.token-file=/token", "--node-name=gpu-node-1"),
+        )
+    finally:
+        await api.stop()
+    assert "certificate" not in said
+    assert re.search(r"^ok +pods: ", said, re.MULTILINE), said
+
+
+# issue 7, line 15
+async def test_a_healthcheck_is_small(exporter: Running, simulated: SimulatedNode) -> None:
+    """25 MB and no more, every 30 s; its time is in `make bench`."""
+    code = "import sys; from exporter.cli.main import run; print(run(sys.argv[1:]), flush=True); sys.stdin.read()"
+    process = await asyncio.create_subprocess_exec(
+        *("chroot", str(exporter.root), "env", "-i", "PATH=/usr/bin", "PYTHONPATH=/opt/exporter"),
+        *("python3", "-c", code),
+        *("healthcheck", f"--web.listen-address={exporter.base.removeprefix('http://')}"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"0\n"
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    await process.communicate(b"")  # the end of its input
+    assert peak
+    assert int(peak[1]) * 1024 <= MOST_MEMORY_BYTES
 
 
 def test_it_says_what_it_is_made_of(image: str) -> None:
@@ -147,6 +220,15 @@ def test_the_image_says_what_it_is(image: str) -> None:
     text = buildah("inspect", "--type", "image", image).stdout
     for part in ("org.opencontainers.image.title", "Apache-2.0", "healthcheck", '"9400/tcp"'):
         assert part in text
+    # issue 7, line 18
+    revision = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert f"EXPORTER_REVISION={revision.stdout.strip() or 'unknown'}" in text
+
+
+# issue 7, line 18
+def test_the_base_is_named_by_its_digest() -> None:
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/python:3\.13\.\d+-slim-trixie@sha256:[0-9a-f]{64}", base)
 
 
 def test_hadolint() -> None:

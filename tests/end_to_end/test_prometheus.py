@@ -165,12 +165,13 @@ def job(
 
 
 def shipped_jobs(prefix: str, target: str, **changes: Any) -> list[dict[str, Any]]:
-    """deploy/prometheus/scrape-config.yaml as it stands, with our target, as a pod's discovery would label it."""
+    """deploy/prometheus/scrape-config.yaml with our target, as a pod's discovery would label it, and every second."""
     shipped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
     return [
         {
             **found,
             **changes,
+            "scrape_interval": "1s",
             "job_name": f"{prefix}-{found['job_name']}",
             "static_configs": [{"targets": [target], "labels": OWN_LABELS}],
         }

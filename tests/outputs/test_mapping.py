@@ -44,7 +44,7 @@ def text_of(given: Snapshot) -> str:
 def test_the_families_are_the_contract() -> None:
     lines = text_of(snapshot({UUID: TI}, WHOLE)).splitlines()
     assert [line for line in lines if not line.startswith("#")] == [
-        f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID=""}} 1',
+        f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="",gpu="0",entity="gpu",node="ti"}} 1',
         f'pod_and_gpu_map_info{{gpu_id="{UUID}",gpu_model="{MODEL}",namespace="default",node="ti",pod_name="test"}} 1',
         (
             f'pod_gpu_info{{namespace="default",pod="test",container="main",UUID="{UUID}",gpu="0",device="nvidia0",'
@@ -57,13 +57,26 @@ def test_two_containers_of_a_pod_are_one_row_by_pod_and_two_by_container() -> No
     text = text_of(snapshot({f"{UUID}::0": TI, f"{UUID}::1": TWO}, WHOLE))
     assert text.count("pod_and_gpu_map_info{") == 1
     assert text.count("pod_gpu_info{") == 2
-    assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID=""}} 2\n' in text
+    assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="",gpu="0",entity="gpu",node="ti"}} 2\n' in text
 
 
 def test_idle_devices_and_instances_have_no_owners() -> None:
     text = text_of(snapshot({}, WHOLE, Subject(uuid=UUID, instance="7", profile="1g.5gb")))
-    assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="7"}} 0\n' in text
+    assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="7",gpu="",entity="mig",node="ti"}} 0\n' in text
     assert "pod_gpu_info" not in text
+
+
+# issue 7, line 17
+def test_device_owners_say_which_gpu_of_which_node_and_whether_it_is_cut() -> None:
+    instance = Subject(uuid=UUID, index="0", instance="7", profile="1g.5gb")
+    other = Subject(uuid="GPU-2", index="2")
+    text = text_of(snapshot({"GPU-2::0": TI, "GPU-2::1": TWO, "MIG-1": TI}, WHOLE, instance, other, node="n"))
+    assert [line for line in text.splitlines() if line.startswith("pod_gpu_device_owners{")] == [
+        f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="",gpu="0",entity="mig-parent",node="n"}} 0',
+        f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="7",gpu="0",entity="mig",node="n"}} 0',
+        'pod_gpu_device_owners{UUID="GPU-2",GPU_I_ID="",gpu="2",entity="gpu",node="n"} 2',
+        'pod_gpu_device_owners{UUID="MIG-1",GPU_I_ID="",gpu="",entity="mig",node="n"} 1',
+    ]
 
 
 def test_a_device_without_samples_is_there_with_the_kubelets_word() -> None:
