@@ -24,12 +24,16 @@ def read_claim(claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice]) -> D
                 form=form, mig=device.uuid, parent=device.parent_uuid, profile=device.profile, shared=shared
             )
         return DeviceRef(form=form, uuid=device.uuid, shared=shared)
-    for name in claim.cdi_names:
-        found = _UUID_IN_CDI_NAME.search(name)
-        if found:
-            kind = "mig" if found[1] == "MIG" else "uuid"
-            return DeviceRef(form="CDI name with a UUID", shared=shared, **{kind: found[0]})
-    return None
+    named = {(found[1], found[0]) for name in claim.cdi_names if (found := _UUID_IN_CDI_NAME.search(name))}
+    # the names of a MIG instance may name its GPU as well
+    of_kind = {uuid for kind, uuid in named if kind == "MIG"} or {uuid for _, uuid in named}
+    if len(of_kind) != 1:
+        return None  # none, or several of which each could be meant
+    (uuid,) = of_kind
+    form = "CDI name with a UUID"
+    if uuid.startswith("MIG-"):
+        return DeviceRef(form=form, mig=uuid, shared=shared)
+    return DeviceRef(form=form, uuid=uuid, shared=shared)
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Sequence[ResourceSlice]]:

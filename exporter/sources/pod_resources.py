@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from google.protobuf.message import DecodeError
 
@@ -133,16 +134,34 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
 def _claims(container: _Container) -> Iterator[Claim]:
     """Each device of each claim."""
     for dynamic in _dynamic(container):
-        for device in dynamic.claim_resources:
+        for device, cdi_names in zip(dynamic.claim_resources, _own_cdi_names(dynamic), strict=True):
             yield Claim(
                 namespace=dynamic.claim_namespace,
                 name=dynamic.claim_name,
                 driver=device.driver_name,
                 pool=device.pool_name,
                 device=device.device_name,
-                cdi_names=tuple(cdi.name for cdi in device.cdi_devices),
+                cdi_names=cdi_names,
                 share=device.share_id,
             )
+
+
+def _own_cdi_names(dynamic: v1.DynamicResource) -> list[tuple[str, ...]]:
+    """For each device of a claim the CDI names that are its own.
+
+    The kubelet lists with each device the names of those before it as well (measured on 1.36.2), so what a shorter
+    list names is another device's.
+    """
+    listed = [tuple(cdi.name for cdi in device.cdi_devices) for device in dynamic.claim_resources]
+    own = list(listed)
+    of_others: set[str] = set()
+    by_length = sorted(range(len(listed)), key=lambda at: len(listed[at]))
+    for _, group in groupby(by_length, key=lambda at: len(listed[at])):
+        of_one_length = tuple(group)
+        for at in of_one_length:
+            own[at] = tuple(name for name in listed[at] if name not in of_others)
+        of_others.update(name for at in of_one_length for name in listed[at])
+    return own
 
 
 def _dynamic(container: _Container) -> Sequence[v1.DynamicResource]:

@@ -33,6 +33,8 @@ def given(owner: Owner, of: Claim) -> Assignment:
         ((), {"gpu-0": MIG}, "", "MIG-1"),
         ((f"nvidia.com/gpu=GPU-{UUID}",), {}, f"GPU-{UUID}", ""),
         ((f"nvidia.com/gpu=MIG-{UUID}",), {}, "", f"MIG-{UUID}"),
+        # the names of an instance may name its GPU as well
+        ((f"nvidia.com/gpu=GPU-{CLAIM_UID}", f"nvidia.com/gpu=MIG-{UUID}"), {}, "", f"MIG-{UUID}"),
         # the slice's word counts more than a name's
         ((f"nvidia.com/gpu=GPU-{CLAIM_UID}",), {"gpu-0": GPU}, f"GPU-{UUID}", ""),
     ],
@@ -43,7 +45,17 @@ def test_a_claims_device(cdi: tuple[str, ...], slices: dict[str, SliceDevice], u
     assert (ref.uuid, ref.mig) == (uuid, mig)
 
 
-@pytest.mark.parametrize("cdi", [(), (f"k8s.gpu.nvidia.com/claim={CLAIM_UID}-gpu-0",), ("x=GPU-short",)])
+@pytest.mark.parametrize(
+    "cdi",
+    [
+        (),
+        (f"k8s.gpu.nvidia.com/claim={CLAIM_UID}-gpu-0",),
+        ("x=GPU-short",),
+        # a wrong owner is worse than none
+        (f"x=GPU-{UUID}", f"x=GPU-{CLAIM_UID}"),
+        (f"x=MIG-{UUID}", f"x=MIG-{CLAIM_UID}"),
+    ],
+)
 def test_a_claim_that_says_nothing(cdi: tuple[str, ...]) -> None:
     # NVIDIA's driver puts the claim's own UUID into its names: that is no GPU
     assert read_claim(claim(*cdi), {}) is None

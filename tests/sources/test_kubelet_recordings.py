@@ -126,3 +126,13 @@ def test_pods_that_a_kubelet_without_its_device_plugin_rejects_lose_their_device
     assert pods_in(state.assignments) == held
     state = answered(state, after, now=6.0 + GRACE_SECONDS, reconnected=False)
     assert held - pods_in(state.assignments) == {"init-handover", "crash-loop"}
+
+
+# issue 7, found beside line 12
+def test_each_device_of_a_recorded_claim_has_its_own_cdi_name() -> None:
+    """The kubelet lists with the second device the name of the first as well."""
+    claims = {found.claim for found in newer("before").assignments if found.claim and found.owner.pod == "mig-pod"}
+    assert len(claims) == 2
+    for claim in claims:
+        (name,) = claim.cdi_names
+        assert name.endswith(claim.device)

@@ -104,3 +104,39 @@ def test_what_lies_outside_is_told_with_its_claims() -> None:
     off = parse(body, resources=GLOBS)
     assert {found.device_id for found in off.outside} == {"dra.net/p/eth1", "gpu.nvidia.com//gpu-0"}
     assert {found.claim for found in off.assignments} == {None}
+
+
+def claimed(*devices: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """A claim whose devices 0, 1, 2… are listed with these CDI names: the names that each is read with."""
+    resources = [
+        v1.ClaimResource(
+            driver_name="gpu.nvidia.com", device_name=str(number), cdi_devices=[v1.CDIDevice(name=one) for one in names]
+        )
+        for number, names in enumerate(devices)
+    ]
+    container = v1.ContainerResources(
+        name="main", dynamic_resources=[v1.DynamicResource(claim_name="c", claim_resources=resources)]
+    )
+    pod = v1.PodResources(namespace="ml", name="train", containers=[container])
+    body = v1.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    found = parse(body, resources=GLOBS, claims=True).assignments
+    return {one.claim.device: one.claim.cdi_names for one in found if one.claim}
+
+
+# issue 7, found beside line 12
+@pytest.mark.parametrize(
+    ("listed", "own"),
+    [
+        ([("a",), ("a", "b"), ("a", "b", "c")], [("a",), ("b",), ("c",)]),
+        ([("a", "b", "c"), ("a",), ("a", "b")], [("c",), ("a",), ("b",)]),
+        ([("a1", "a2"), ("a1", "a2", "b1", "b2")], [("a1", "a2"), ("b1", "b2")]),
+        # a kubelet that lists each with its own, and what cannot be told apart
+        ([("a",), ("b",)], [("a",), ("b",)]),
+        ([("a", "b"), ("a", "b")], [("a", "b"), ("a", "b")]),
+        ([(), ("a",)], [(), ("a",)]),
+    ],
+)
+def test_a_device_is_read_with_the_cdi_names_that_are_its_own(
+    listed: list[tuple[str, ...]], own: list[tuple[str, ...]]
+) -> None:
+    assert claimed(*listed) == {str(number): names for number, names in enumerate(own)}
