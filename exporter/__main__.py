@@ -12,8 +12,9 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
-    from exporter.cli.main import run  # noqa: PLC0415 - see above
+    from exporter.cli.main import import_command, run  # noqa: PLC0415 - see above
 
+    import_command(sys.argv[1:])
     signal.signal(signal.SIGINT, before)
     sys.exit(run(sys.argv[1:]))
 
