@@ -12,7 +12,8 @@ from benchmarks.table import Row, median_seconds, rounds
 from exporter.attribution.fields import FIELDS
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.exposition.join import Joiner
-from exporter.model import DeviceKey, Health, Owners, Snapshot
+from exporter.model.devices import DeviceKey, Owners
+from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import containers
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.world import World

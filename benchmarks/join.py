@@ -12,7 +12,8 @@ from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
-from exporter.model import Assignment, DeviceKey, Owner, Owners
+from exporter.model.devices import Assignment, DeviceKey, Owners
+from exporter.model.pods import Owner
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.world import World
 from tests.reference_join import reference_join

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.table import Row, median_seconds, rounds
 from exporter.simulator.kubelet import list_response
 from exporter.simulator.world import Container, Pod, World
-from exporter.sources.pod_resources import parse
+from exporter.sources.kubelet.pod_resources import parse
 
 SCRAPES = 7000
 LONG_RUN = 10_000

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from benchmarks.table import Row, median_seconds
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.exposition.join import Joiner
-from exporter.model import Owners
+from exporter.model.devices import Owners
 
 SMALL, TIMES = 250_000, 4
 # 4 would be linear to the letter; caches and memory add to it, a square would be 16

@@ -14,18 +14,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from exporter import __version__, assemble, diagnosis, telemetry
-from exporter.config import Config, source_names
+from exporter import __version__
+from exporter.config.files import Identity, identity_of
+from exporter.config.load import Config, source_names
+from exporter.config.parsers import Address
 from exporter.errors import ConfigError
-from exporter.files import Identity, identity_of
-from exporter.guard import Guard
-from exporter.model import Snapshot
-from exporter.node import Node
+from exporter.log import debug, log, start_logging
+from exporter.model.snapshot import Snapshot
+from exporter.node import build, diagnosis
+from exporter.node.node import Node
 from exporter.outputs import textfile
-from exporter.parsers import Address
-from exporter.server import Server
-from exporter.telemetry import Telemetry, debug, log
-from exporter.web import Endpoints
+from exporter.telemetry import Telemetry
+from exporter.web.endpoints import Endpoints
+from exporter.web.guard import Guard
+from exporter.web.server import Server
 
 LAG_EVERY_SECONDS = 1.0
 # Looking at a few files is cheap, and the kubelet itself takes a minute or so to bring a changed ConfigMap.
@@ -46,7 +48,7 @@ class Service:
         self._config = config
         self._reread = reread
         self._divides_counters = divides_counters
-        self._web = assemble.web_config(config)
+        self._web = build.web_config(config)
         self._node = Node(config, divides_counters=divides_counters)
         self.guard = Guard(Endpoints(self).answer, self._web.config, self.telemetry)
         self._server: Server | None = None
@@ -123,7 +125,7 @@ class Service:
             # watched from now on even if it is refused: mending one of them may be all that is needed
             self._named = config.files
             _check_stays(config, self._config)
-            web = assemble.web_config(config)
+            web = build.web_config(config)
             node = Node(config, divides_counters=self._divides_counters, before=self._node)
         except ConfigError as error:
             self.telemetry.note_reload(error)
@@ -133,7 +135,7 @@ class Service:
             self.telemetry.note_reload(error)
             return
         if (config.log_level, config.log_format) != (self._config.log_level, self._config.log_format):
-            telemetry.start_logging(config.log_level, config.log_format)
+            start_logging(config.log_level, config.log_format)
         before, self._node, self._config = self._node, node, config
         self._protect(web)
         # it may name other files; of those it named before, this is what was read, or older
@@ -151,7 +153,7 @@ class Service:
             await asyncio.sleep(LAG_EVERY_SECONDS)
             self.telemetry.note_loop_lag(loop.time() - due)
 
-    def _protect(self, web: assemble.Web) -> None:
+    def _protect(self, web: build.Web) -> None:
         self._web = web
         self.guard.use(web.config)
         if self._server is not None:

@@ -1,4 +1,4 @@
-"""The exporter's own families and its log, in one place.
+"""The exporter's own families, and what it counts about itself.
 
 `FAMILIES` is the catalogue: every family that the program makes up itself, with its type, help and labels. The slim
 part at the end of /gpu/metrics and the whole on /metrics are filled from it. They are written by the program's own
@@ -6,13 +6,9 @@ writer (exposition/text.py): it is on every scrape's path, and it keeps the labe
 """
 
 import asyncio
-import json
 import logging
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,31 +20,18 @@ from prometheus_client import (
     generate_latest,
 )
 
-from exporter.model import Health
+from exporter.exposition.families import Family, Filled
+from exporter.log import LOG, _fields, debug, log
+from exporter.model.snapshot import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
+
+
 # An idle loop is up to 1.2 ms late, since epoll counts in milliseconds; the kubelet gives a probe 1 s by default.
 LAG_BUCKETS_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
-LOG = logging.getLogger("pod_gpu_exporter")
+
+
 disable_created_metrics()  # type: ignore[no-untyped-call] # otherwise a histogram comes with a second family
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One family of the catalogue. A counter's name ends in _total."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """A family with its samples: one tuple of label values (as many as the family has labels) and a number each."""
-
-    family: Family
-    samples: tuple[tuple[tuple[str, ...], float], ...]
 
 
 BUILD_INFO = Family(
@@ -296,65 +279,5 @@ def _tasks() -> int:
         return 0
 
 
-def _fields(**fields: object) -> dict[str, object]:
-    return {"fields": fields}
-
-
-def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
-    """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
-    LOG.log(level, message, exc_info=error, extra=_fields(**fields))
-
-
-def debugging() -> bool:
-    """Whether the level debug is on."""
-    return LOG.isEnabledFor(logging.DEBUG)
-
-
-def debug(message: str, /, **fields: object) -> None:
-    """One event of the level debug. Cheap where it is off, as it is on every scrape's path."""
-    if debugging():
-        LOG.debug(message, extra=_fields(**fields))
-
-
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
-
-
-def start_logging(level: str, log_format: str) -> None:
-    """Log to standard error from here on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if log_format == "json" else _Logfmt())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    LOG.setLevel({"warn": "WARNING"}.get(level, level.upper()))
-
-
-class _Event(logging.Formatter):
-    """Time, level, message and fields of a record, in that order."""
-
-    def event(self, record: logging.LogRecord) -> dict[str, object]:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        event: dict[str, object] = {"ts": moment, "level": record.levelname.lower(), "msg": record.getMessage()}
-        if record.name != LOG.name:
-            event["logger"] = record.name
-        event.update(getattr(record, "fields", {}))
-        if record.exc_info:
-            event["exception"] = self.formatException(record.exc_info)
-        return event
-
-
-class _Json(_Event):
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(self.event(record), default=str)
-
-
-class _Logfmt(_Event):
-    def format(self, record: logging.LogRecord) -> str:
-        return " ".join(f"{key}={_logfmt_value(str(value))}" for key, value in self.event(record).items())
-
-
-def _logfmt_value(text: str) -> str:
-    # json's quoting also keeps control characters, and with them terminal escapes, out of the log
-    plain = text.isascii() and text.isprintable() and text and not set(text) & {" ", '"', "=", "\\"}
-    return text if plain else json.dumps(text)

@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from exporter.config import Config, load
+from exporter.config.load import Config, load
+from exporter.config.settings import SETTINGS
 from exporter.service import Service
-from exporter.settings import SETTINGS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.attribution.sharing import CounterBook
-from exporter.model import Assignment, Owner, Owners
+from exporter.model.devices import Assignment, Owners
+from exporter.model.pods import Owner
 
 UUIDS = tuple(f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in range(4))
 ODD_TEXT = st.text(

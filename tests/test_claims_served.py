@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.model import Claim
-from exporter.node import Node
+from exporter.model.devices import Claim
+from exporter.node.node import Node
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
 from tests.conftest import Exporter, config_of, running

@@ -64,7 +64,7 @@ def test_a_bad_file_ends_with_2_and_one_line(tmp_path: Path, content: str) -> No
 
 
 # issue 7, line 11
-@pytest.mark.parametrize("module", ["click", "aiohttp", "grpc", "exporter.cli.main", "exporter.settings"])
+@pytest.mark.parametrize("module", ["click", "aiohttp", "grpc", "exporter.cli.main", "exporter.config.settings"])
 def test_ctrl_c_while_the_program_is_being_read_ends_it_without_a_trace(module: str) -> None:
     """It is interrupted as it imports `module`, by a finder that is asked first."""
     script = f"""
@@ -138,7 +138,7 @@ def test_a_command_imports_what_it_needs_and_no_more(arguments: list[str], may_i
         "asyncio",
         "bcrypt",
         "exporter.simulator",
-        "exporter.checkup",
+        "exporter.cli.doctor.checkup",
         "grpc",
         "prometheus_client",
         "yaml",

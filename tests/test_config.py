@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from exporter.config import Config, load, source_names
+from exporter.config.load import Config, load, source_names
+from exporter.config.parsers import Address, duration
+from exporter.config.settings import SETTINGS
 from exporter.errors import ConfigError
-from exporter.parsers import Address, duration
-from exporter.settings import SETTINGS
 
 
 def config(

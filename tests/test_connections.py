@@ -20,9 +20,9 @@ import aiohttp
 import pytest
 import yaml
 
-from exporter import server
-from exporter.server import MOST_CONNECTIONS, RESERVED_DESCRIPTORS, Server, most_connections
 from exporter.simulator.node import SimulatedNode
+from exporter.web import server
+from exporter.web.server import MOST_CONNECTIONS, RESERVED_DESCRIPTORS, Server, most_connections
 from tests.certificates import Authority
 from tests.conftest import Exporter, Start, config_of, running
 

@@ -18,10 +18,10 @@ import yaml
 from exporter.attribution.fields import FIELDS
 from exporter.cli.main import command_named
 from exporter.cli.options import read_config
-from exporter.config import Config
+from exporter.config.load import Config
+from exporter.config.settings import ENVIRONMENT_PREFIX, SETTINGS
 from exporter.outputs.containers import METRICS
-from exporter.settings import ENVIRONMENT_PREFIX, SETTINGS
-from exporter.web import Endpoints
+from exporter.web.endpoints import Endpoints
 from tests.conftest import ROOT, at_default_places
 
 DEPLOY = ROOT / "deploy"

@@ -12,16 +12,16 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.config import Config, load
+from exporter.config.load import Config, load
+from exporter.config.parsers import GPU_OPERATOR_NAMESPACES
+from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.model import PodInfo
-from exporter.parsers import GPU_OPERATOR_NAMESPACES
+from exporter.model.pods import PodInfo
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod
-from exporter.sources.dcgm import DcgmSource
-from exporter.sources.discovery import AT_ONCE, MOST_FOUND, Discovery
-from exporter.tls import ServerTls, server_context
+from exporter.sources.pages.discovery import AT_ONCE, MOST_FOUND, Discovery
+from exporter.sources.pages.url import DcgmSource
 from tests.certificates import Authority
 from tests.conftest import Exporter, config_of, running
 

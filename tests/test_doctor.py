@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from exporter import checkup, diagnosis
+from exporter.cli.doctor import checkup
+from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.outputs.findings import Finding, Level
+from exporter.node import diagnosis
+from exporter.outputs.findings.report import Finding, Level
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
-from exporter.tls import ServerTls, server_context
 from tests.certificates import LaxAuthority
 from tests.conftest import config_of
 
@@ -118,7 +119,7 @@ async def test_3_in_a_real_mount_namespace(node: SimulatedNode, tmp_path: Path) 
     target.touch()
     script = tmp_path / "inside.py"
     script.write_text(
-        "import asyncio, sys; from exporter import checkup; from tests.conftest import config_of\n"
+        "import asyncio, sys; from exporter.cli.doctor import checkup; from tests.conftest import config_of\n"
         "sys.stdin.readline()\n"
         f"print(asyncio.run(checkup.examine(config_of(kubelet_socket={str(target)!r},"
         f" dcgm_url={node.url!r}))).report.render())"

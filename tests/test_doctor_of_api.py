@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from exporter import checkup
-from exporter.outputs.findings import Finding, Level
+from exporter.cli.doctor import checkup
+from exporter.config.tls import ServerTls, server_context
+from exporter.outputs.findings.report import Finding, Level
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.tls import ServerTls, server_context
 from tests.certificates import Authority
 from tests.conftest import config_of
 
@@ -117,7 +117,7 @@ async def test_a_black_hole(
 ) -> None:
     """A listener whose queue is full: the kernel drops what comes, as a firewall does."""
     monkeypatch.setattr(checkup, "FIRST_WORD_SECONDS", patience_seconds)
-    monkeypatch.setattr("exporter.sources.kubernetes_api.CONNECT_SECONDS", connect_seconds)
+    monkeypatch.setattr("exporter.sources.kubernetes.api.CONNECT_SECONDS", connect_seconds)
     with ExitStack() as stack:
         hole = stack.enter_context(socket.socket())
         hole.bind(("127.0.0.1", 0))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.config.files import read_structured
 from exporter.errors import ConfigError
-from exporter.files import read_structured
 
 
 def write(folder: Path, content: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 from aiohttp import web
 
-from exporter import guard
 from exporter.simulator.node import SimulatedNode
+from exporter.web import guard
 from tests.conftest import Exporter, Start
 
 REQUEST = b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n"

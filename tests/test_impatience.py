@@ -11,7 +11,7 @@ from exporter.attribution import current
 from exporter.attribution.owners import build_owners
 from exporter.exposition.blocks import PageReader
 from exporter.exposition.join import Joiner
-from exporter.joins import KEPT_SECONDS, Joins
+from exporter.node.joins import KEPT_SECONDS, Joins
 from exporter.simulator.node import SimulatedNode
 from tests.conftest import Exporter, Start
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.attribution.inventory import read_inventory
-from exporter.model import Inventory, InventoryGpu, MigInstance
+from exporter.model.devices import Inventory, InventoryGpu, MigInstance
 from tests.conftest import ROOT
 
 LISTED = """\

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.assemble import http_config
+from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
+from exporter.node.build import http_config
 from exporter.simulator.node import SimulatedNode
-from exporter.tls import ServerTls, server_context
 from tests.certificates import Authority
 from tests.conftest import Start, config_of
 

@@ -19,13 +19,14 @@ import bcrypt
 import pytest
 import yaml
 
-from exporter import guard, service
-from exporter.assemble import web_config
+from exporter import service
+from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError
-from exporter.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
+from exporter.node.build import web_config
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
-from exporter.web_config import read_web_config
+from exporter.web import guard
+from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 from tests.certificates import Authority
 from tests.conftest import Exporter, Start, config_of, running
 
@@ -192,7 +193,7 @@ async def test_a_scraper_gets_its_turn_in_a_flood_of_wrong_passwords() -> None:
 async def test_a_flood_from_another_address_does_not_keep_a_scraper_out(
     start: Start, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.passwords.MOST_UNCHECKED_PASSWORDS", 8)
+    monkeypatch.setattr("exporter.web.passwords.MOST_UNCHECKED_PASSWORDS", 8)
     users = {"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(8)).decode()}
     exporter = await start(web_config_file=files.write({"basic_auth_users": users}))
     statuses: Counter[int] = Counter()

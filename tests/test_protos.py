@@ -8,8 +8,8 @@ import pytest
 
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
-from exporter.sources.kubelet import LIST_METHODS
-from exporter.sources.pod_resources import parse
+from exporter.sources.kubelet.assignments import LIST_METHODS
+from exporter.sources.kubelet.pod_resources import parse
 from tests.sources.test_kubelet_recordings import read
 
 MESSAGES = {"v1": v1, "v1alpha1": v1alpha1}

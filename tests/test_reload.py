@@ -18,10 +18,10 @@ import yaml
 
 from exporter import service
 from exporter.cli.options import read_config
-from exporter.node import Node
-from exporter.server import Server
+from exporter.node.node import Node
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
+from exporter.web.server import Server
 from tests.conftest import Exporter
 
 NAMES = {"pod": 'pod="', "legacy": 'pod_name="'}

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from exporter.config import Config
-from exporter.model import Snapshot
+from exporter.config.load import Config
+from exporter.model.snapshot import Snapshot
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World

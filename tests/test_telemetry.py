@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from exporter import __version__, telemetry
-from exporter.model import Health
-from exporter.telemetry import Telemetry, log, start_logging
+from exporter import __version__
+from exporter.log import LOG, log, start_logging
+from exporter.model.snapshot import Health
+from exporter.telemetry import Telemetry
 
 DOWN = Health(up=False, reason="refused", message="nobody listens")
 UP = Health(up=True)
@@ -22,7 +23,7 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers[:])
     monkeypatch.setattr(root, "level", root.level)
-    monkeypatch.setattr(telemetry.LOG, "level", telemetry.LOG.level)
+    monkeypatch.setattr(LOG, "level", LOG.level)
 
 
 def test_logfmt_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +46,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_failure_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()
-    with caplog.at_level(logging.INFO, telemetry.LOG.name):
+    with caplog.at_level(logging.INFO, LOG.name):
         for health in (UP, UP, DOWN, DOWN, DOWN, Health(up=False, reason="missing"), UP, UP):
             own.note_health("kubelet", health)
     assert [record.getMessage() for record in caplog.records] == [
@@ -59,7 +60,7 @@ def test_a_failure_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixtu
 # issue 7, line 11
 def test_debug_shows_every_read(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()
-    with caplog.at_level(logging.DEBUG, telemetry.LOG.name):
+    with caplog.at_level(logging.DEBUG, LOG.name):
         for health in (UP, Health(up=True, duration_seconds=0.25), DOWN):
             own.note_health("kubelet", health)
     reads = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "read"]
@@ -74,7 +75,7 @@ def test_debug_shows_every_read(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_odd_answer_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()
     odd = Health(up=True, reason="no_pods", message="the kubelet lists no pod")
-    with caplog.at_level(logging.INFO, telemetry.LOG.name):
+    with caplog.at_level(logging.INFO, LOG.name):
         for health in (UP, DOWN, odd, odd, UP):
             own.note_health("kubelet", health)
     assert [record.getMessage() for record in caplog.records] == [
@@ -99,7 +100,8 @@ def test_the_revision_that_an_image_was_built_from(environ: dict[str, str], revi
     usual = {name: value for name, value in os.environ.items() if name != "EXPORTER_REVISION"}
     code = (
         "from exporter.outputs import own_metrics; from exporter.outputs.families import render;"
-        "from exporter.model import Owners, Snapshot; from exporter.telemetry import Telemetry;"
+        "from exporter.model.devices import Owners; from exporter.model.snapshot import Snapshot;"
+        "from exporter.telemetry import Telemetry;"
         "snapshot = Snapshot(node='n', owners=Owners(), joined=None, health={}, assignments_age_seconds=None);"
         "print(render(own_metrics.families(snapshot, Telemetry())).decode())"
     )

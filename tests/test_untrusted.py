@@ -116,12 +116,12 @@ async def check_pages(exporter: Exporter) -> None:
 
 
 async def test_the_log(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
-    from exporter import telemetry  # noqa: PLC0415
+    from exporter.log import log, start_logging  # noqa: PLC0415
 
     for log_format in ("logfmt", "json"):
-        telemetry.start_logging("debug", log_format)
+        start_logging("debug", log_format)
         for text in EVIL:
-            telemetry.log(30, "an event", source=text, error=text)
+            log(30, "an event", source=text, error=text)
         shown = capsys.readouterr().err
         assert len(shown.splitlines()) == len(EVIL)
         assert is_plain(shown)

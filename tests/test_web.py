@@ -16,11 +16,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from exporter import checkup, guard, service
-from exporter.model import JoinedPage, Page
+from exporter import service
+from exporter.cli.doctor import checkup
+from exporter.model.pages import JoinedPage, Page
 from exporter.outputs import gpu_metrics
 from exporter.simulator.node import SimulatedNode
-from exporter.web import PIECE_BYTES, accepts_gzip, patience_of
+from exporter.web import guard
+from exporter.web.endpoints import PIECE_BYTES, accepts_gzip, patience_of
 from tests.conftest import Start, config_of
 
 PATHS = ["/gpu/metrics", "/metrics", "/metrics/nodes", "/debug/mapping", "/", "/-/healthy", "/healthz", "/-/ready"]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
 
-from exporter.model import Assignment, Bearer, Bearers, PodInfo
+from exporter.model.devices import Assignment
+from exporter.model.pods import Bearer, Bearers, PodInfo
 
 PodName = tuple[str, str]
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})

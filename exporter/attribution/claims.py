@@ -7,7 +7,7 @@ attributes, or the name of a CDI device, where it holds a UUID.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from exporter.model import Claim, DeviceRef, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.model.devices import Claim, DeviceRef, ResourceSlice, SliceDevice, SliceDeviceName
 
 # With its prefix only: a CDI name such as k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 holds the claim's own UUID.
 _UUID_IN_CDI_NAME = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

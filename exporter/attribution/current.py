@@ -14,18 +14,9 @@ from exporter.attribution.labels import SPLIT, Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.sharing import CounterBook
-from exporter.model import (
-    AddedLabels,
-    Assignment,
-    Bearers,
-    Inventory,
-    Owners,
-    Page,
-    PodInfo,
-    SliceDevice,
-    SliceDeviceName,
-    Subject,
-)
+from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.pages import Page, Subject
+from exporter.model.pods import Bearers, PodInfo
 
 OfPods = Mapping[PodName, AddedLabels]
 NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})

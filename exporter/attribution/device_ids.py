@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from exporter.model import DeviceRef
+from exporter.model.devices import DeviceRef
 
 PARTS = frozenset({"uuid", "mig", "device", "index", "instance", "share"})
 # Without one of these an id names no device.

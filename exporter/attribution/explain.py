@@ -5,7 +5,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from exporter.attribution.owners import Unmatched, is_meant
-from exporter.model import Assignment, Facts, Match, Owners, Subject
+from exporter.model.devices import Assignment, Match, Owners
+from exporter.model.pages import Subject
+from exporter.model.snapshot import Facts
 
 
 class Advice(NamedTuple):

@@ -8,7 +8,7 @@ A GPU may also have a `device`: the name by which a device plugin hands it out, 
 
 from collections.abc import Mapping
 
-from exporter.model import Inventory, InventoryGpu, MigInstance
+from exporter.model.devices import Inventory, InventoryGpu, MigInstance
 
 
 def read_inventory(content: object) -> Inventory:

@@ -12,18 +12,9 @@ from types import MappingProxyType
 
 from exporter.attribution.fields import ADDITIVE, Additive
 from exporter.attribution.sharing import CounterBook, split_gauge
-from exporter.model import (
-    NVIDIA_UUIDS,
-    AddedLabels,
-    Claim,
-    DeviceKey,
-    Holder,
-    Owner,
-    Owners,
-    Rows,
-    ShareValues,
-    Subject,
-)
+from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Holder, Owners
+from exporter.model.pages import Rows, ShareValues, Subject
+from exporter.model.pods import Owner
 
 SHARED_LABEL = "gpu_shared"
 UID_LABEL = "pod_uid"

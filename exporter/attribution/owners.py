@@ -10,22 +10,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from exporter.attribution.claims import read_claim
 from exporter.attribution.device_ids import RULES, Rule, read_device_id
 from exporter.attribution.seen import SeenDevices, is_part_of_instance, profile_of_resource
-from exporter.model import (
-    Assignment,
-    DeviceKey,
-    DeviceRef,
-    Holder,
-    Inventory,
-    Match,
-    Owner,
-    Owners,
-    SliceDevice,
-    Subject,
-)
+from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inventory, Match, Owners, SliceDevice
+from exporter.model.pages import Subject
+
+if TYPE_CHECKING:
+    from exporter.model.pods import Owner
 
 DRA_DRIVERS = ("gpu.nvidia.com",)
 

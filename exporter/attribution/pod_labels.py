@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from exporter.attribution.labels import POD_LABEL_PREFIX, UID_LABEL
-from exporter.model import AddedLabels, PodInfo
+from exporter.model.devices import AddedLabels
+from exporter.model.pods import PodInfo
 
 COLLISION, LIMIT = "collision", "limit"
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")

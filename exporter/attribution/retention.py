@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from exporter.attribution.owners import Knowledge, read_assignment
-from exporter.model import Assignment, DeviceRef, PodResources
+from exporter.model.devices import Assignment, DeviceRef, PodResources
 
 Read = Callable[[Assignment], DeviceRef | None]
 

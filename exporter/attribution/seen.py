@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from exporter.model import DeviceKey, DeviceRef, Inventory, Subject
+from exporter.model.devices import DeviceKey, DeviceRef, Inventory
+from exporter.model.pages import Subject
 
 T = TypeVar("T")
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")

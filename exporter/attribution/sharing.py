@@ -18,7 +18,8 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_DOWN, Context, Decimal
 from math import isfinite
 from typing import Any
 
-from exporter.model import Owner, Page
+from exporter.model.pages import Page
+from exporter.model.pods import Owner
 
 # Exact, whatever the number of digits: nothing here may be rounded.
 _EXACT = Context(prec=min(MAX_PREC, 20_000), rounding=ROUND_DOWN, Emin=MIN_EMIN, Emax=MAX_EMAX)

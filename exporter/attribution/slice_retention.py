@@ -17,7 +17,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from exporter.attribution.claims import complete_pools, devices_of
-from exporter.model import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
 
 Devices = Mapping[SliceDeviceName, SliceDevice]
 

@@ -1,13 +1,13 @@
 """What a pod belongs to: the walk from a pod by way of its controllers to the one at the top.
 
-Pure: what has to be asked for comes in as an answer (sources/workloads.py asks).
+Pure: what has to be asked for comes in as an answer (sources/kubernetes/workloads.py asks).
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from exporter.model import OwnerReference, PodInfo
+from exporter.model.pods import OwnerReference, PodInfo
 
 # Controllers that users make: nothing above them is a workload's name. (A ReplicaSet has a Deployment or a Rollout of
 # Argo above it, a Job a CronJob or a kind of somebody's own.)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter import service, telemetry
+from exporter import service
 from exporter.cli.options import read_config, setting_options
-from exporter.config import Config
-from exporter.parsers import Address
+from exporter.config.load import Config
+from exporter.config.parsers import Address
+from exporter.log import start_logging
 
 if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode
@@ -61,7 +62,7 @@ async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
     try:
         await simulated.start(step_seconds=STEP_SECONDS)
         config = read_config(given, **_where_to_ask(simulated, given))
-        telemetry.start_logging(config.log_level, config.log_format)
+        start_logging(config.log_level, config.log_format)
         if not given["web_listen_address"]:
             config = _on_a_free_port(config)
         addresses = config.listen_addresses

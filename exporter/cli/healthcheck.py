@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from exporter.cli.options import read_config, setting_options
-from exporter.config import Config
+from exporter.config.files import read_structured
+from exporter.config.load import Config
+from exporter.config.tls import ServerTls
+from exporter.config.web_file import read_web_config
 from exporter.errors import ExporterError
-from exporter.files import read_structured
-from exporter.tls import ServerTls
-from exporter.web_config import read_web_config
 
 TIMEOUT_SECONDS = 3.0
 

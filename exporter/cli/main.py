@@ -12,8 +12,14 @@ from exporter.errors import ConfigError, ExporterError
 PROGRAM = "pod-gpu-metrics-exporter"
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-# Each is a function of its own name in a file of its own name.
-COMMANDS = ("serve", "demo", "textfile", "doctor", "healthcheck")
+# Where each is: a function of its own name.
+COMMANDS = {
+    "serve": "exporter.cli.serve",
+    "demo": "exporter.cli.demo",
+    "textfile": "exporter.cli.textfile",
+    "doctor": "exporter.cli.doctor.command",
+    "healthcheck": "exporter.cli.healthcheck",
+}
 
 
 class _Commands(click.Group):
@@ -28,7 +34,7 @@ class _Commands(click.Group):
 
 def command_named(name: str) -> click.Command:
     """One of COMMANDS, imported now."""
-    found: click.Command = getattr(import_module(f"exporter.cli.{name}"), name)
+    found: click.Command = getattr(import_module(COMMANDS[name]), name)
     return found
 
 

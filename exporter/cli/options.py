@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from exporter.config import Config, flag_of, load
-from exporter.environment import CONFIG_FILE
+from exporter.config.environment import CONFIG_FILE
+from exporter.config.files import read_structured
+from exporter.config.load import Config, flag_of, load
+from exporter.config.settings import SETTINGS
 from exporter.errors import ConfigError
-from exporter.files import read_structured
-from exporter.settings import SETTINGS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

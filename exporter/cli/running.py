@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from exporter.config.parsers import Address
 from exporter.errors import ExporterError
-from exporter.parsers import Address
 
 TIMEOUT_SECONDS = 20.0  # it asks its own sources before it answers
 MOST_BYTES = 256 * 1024 * 1024

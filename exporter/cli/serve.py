@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from exporter import service, telemetry
+from exporter import service
 from exporter.cli.options import read_config, setting_options
+from exporter.log import start_logging
 
 
 @click.command()
@@ -14,5 +15,5 @@ from exporter.cli.options import read_config, setting_options
 def serve(**given: Any) -> None:  # noqa: ANN401 - click hands over what the table of settings makes
     """Serve GPU metrics with the pods that own them, at /gpu/metrics."""
     config = read_config(given)
-    telemetry.start_logging(config.log_level, config.log_format)
+    start_logging(config.log_level, config.log_format)
     asyncio.run(service.serve(config, reread=lambda: read_config(given)))

@@ -19,7 +19,7 @@ from exporter.exposition.plain import PlainBlock, is_plain
 from exporter.exposition.series import Interned, Series, SeriesReader
 from exporter.exposition.shape import Family, ShapeReader, Wanted
 from exporter.exposition.slices import Work
-from exporter.model import Subject
+from exporter.model.pages import Subject
 
 # Each of 100,000 samples costs 190 ns so, and 530 where the whole page is cut at once. A page of up to this size is one
 # block, as a node of 8 GPUs has it.

@@ -11,7 +11,7 @@ from exporter.exposition.cuts import Cuts
 from exporter.exposition.series import Series, identity_of
 from exporter.exposition.shape import Family, Row, Shape
 from exporter.exposition.text import Labels, render_labels
-from exporter.model import Cell, Rows, ShareValues, Subject
+from exporter.model.pages import Cell, Rows, ShareValues, Subject
 
 # The series of a page that have been laid out, by their identity and that of what they gained.
 Seen = set[tuple[bytes, bytes]]

@@ -11,7 +11,7 @@ from exporter.exposition.layout import Layout, Seen, lay_out
 from exporter.exposition.lines import Reason
 from exporter.exposition.plain import Closings, Owned, PlainBlock
 from exporter.exposition.slices import Work
-from exporter.model import Cell, JoinedPage, Rows, Subject
+from exporter.model.pages import Cell, JoinedPage, Rows, Subject
 
 _SUBJECTS_A_SLICE = 1000
 # Above it, what is laid out is written anew for each page, which takes 2 us a sample more. 16 GPUs, each in 7

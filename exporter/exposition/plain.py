@@ -12,7 +12,8 @@ from exporter.exposition.cuts import Cuts
 from exporter.exposition.series import Series
 from exporter.exposition.shape import Family, Row, Shape
 from exporter.exposition.text import render_labels
-from exporter.model import AddedLabels, Cell, Rows, Subject
+from exporter.model.devices import AddedLabels
+from exporter.model.pages import Cell, Rows, Subject
 
 _LABELS_END = b'"} '
 

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from exporter.exposition.lines import SampleLine, is_value
 from exporter.exposition.text import unescape
-from exporter.model import Subject
+from exporter.model.pages import Subject
 
 ReadSubject = Callable[[Mapping[str, str]], Subject]
 IsOwnerLabel = Callable[[str], bool]

@@ -30,7 +30,7 @@ from exporter.exposition.lines import (
     read_line,
 )
 from exporter.exposition.series import Interned, Series, SeriesReader, opened_as_it_came
-from exporter.model import Subject
+from exporter.model.pages import Subject
 
 RESERVED_PREFIX = b"pod_gpu_exporter_"
 # A line whose value may move without the line being read again: with any value that cuts.py lets pass it is no longer

@@ -17,7 +17,10 @@ from typing import Any
 from exporter.attribution.fields import FIELDS, Field
 from exporter.attribution.labels import POD_LABEL_PREFIX, SHARED_LABEL, UID_LABEL
 from exporter.attribution.sharing import is_amount
-from exporter.model import AddedLabels, Cell, DeviceKey, Owner, Snapshot, Subject
+from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.pages import Cell, Subject
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import cut_gpus, entity_of, known_devices
 from exporter.outputs.families import why_not
 

@@ -4,7 +4,9 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from exporter.attribution.explain import Explainer
-from exporter.model import DeviceKey, DeviceRef, Inventory, Snapshot, Subject
+from exporter.model.devices import DeviceKey, DeviceRef, Inventory
+from exporter.model.pages import Subject
+from exporter.model.snapshot import Snapshot
 
 _MAX_INDEX_DIGITS = 9
 

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 
+from exporter.exposition.families import Filled
 from exporter.exposition.text import render_family, render_number
-from exporter.model import Health, Snapshot
-from exporter.telemetry import Filled, age_family, health_families
+from exporter.model.snapshot import Health, Snapshot
+from exporter.telemetry import age_family, health_families
 
 
 def render(families: Iterable[Filled]) -> bytes:

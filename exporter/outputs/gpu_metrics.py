@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exporter.model import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.families import slim
 
 

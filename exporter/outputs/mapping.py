@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from exporter.attribution.explain import is_unfollowed_claim
-from exporter.model import Assignment, Holder, Match, Snapshot, Subject
+from exporter.exposition.families import Filled
+from exporter.model.devices import Assignment, Holder, Match
+from exporter.model.pages import Subject
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import all_devices, cut_gpus, entity_of, explainer, seen_devices
-from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO, Filled
+from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO
 
 
 def families(snapshot: Snapshot) -> tuple[Filled, ...]:

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from exporter import __revision__, __version__
+from exporter.exposition.families import Filled
 from exporter.exposition.lines import Reason
-from exporter.model import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.telemetry import (
     ASSIGNMENTS,
     BUILD_INFO,
@@ -12,7 +13,6 @@ from exporter.telemetry import (
     REJECTED,
     SOURCE_LAST_SUCCESS,
     UNMATCHED,
-    Filled,
     Telemetry,
     age_family,
     health_families,

@@ -4,7 +4,8 @@ from html import escape
 
 from exporter import __version__
 from exporter.attribution.explain import Explainer
-from exporter.model import Snapshot, Subject
+from exporter.model.pages import Subject
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import explainer, seen_devices
 
 LINKS = (

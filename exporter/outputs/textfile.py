@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from exporter.exposition.lines import SampleLine, read_line, split_lines
-from exporter.model import Snapshot
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.families import complaints, slim
 
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from exporter.model import Claim
+from exporter.model.devices import Claim
 
 REPLICAS = 4
 MIG_INSTANCES = 7

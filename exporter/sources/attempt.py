@@ -1,7 +1,7 @@
 """How an attempt at a source went, as every source notes it."""
 
 from exporter.errors import SourceError
-from exporter.model import Health
+from exporter.model.snapshot import Health
 
 
 def health_after(last: Health, error: SourceError | None, *, took_seconds: float, now_seconds: float) -> Health:

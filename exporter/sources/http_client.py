@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import ResolveResult
 
-from exporter.parsers import without_secrets
+from exporter.config.parsers import without_secrets
 
 # A peer that is gone without a word (a node that lost its power, a firewall that forgot the connection) is noticed
 # after 30 s: an idle connection is asked from the 15th second on whether it lives, and bytes that nobody acknowledged

@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable
 
 from exporter.attribution.inventory import read_inventory
+from exporter.config.files import identity_of, read_structured
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
-from exporter.files import identity_of, read_structured
-from exporter.model import Health, Inventory
+from exporter.model.devices import Inventory
+from exporter.model.snapshot import Health
 from exporter.sources.attempt import health_after
 
 FLAG = "--inventory.file"

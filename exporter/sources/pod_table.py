@@ -21,8 +21,8 @@ from types import MappingProxyType
 
 from exporter.attribution.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.errors import Malformed
-from exporter.model import Bearer, Bearers, PodInfo
-from exporter.telemetry import log
+from exporter.log import log
+from exporter.model.pods import Bearer, Bearers, PodInfo
 
 # A kubelet takes 110 pods by default; those that have ended are listed for a while too.
 MOST_PODS = 10_000

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from exporter.errors import Malformed, SourceError
-from exporter.model import Health
+from exporter.log import log
+from exporter.model.snapshot import Health
 from exporter.sources.attempt import health_after
-from exporter.telemetry import log
 
 FIRST_PAUSE_SECONDS = 0.1
 

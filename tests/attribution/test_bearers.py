@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.bearers import Listing, PodsOfOwners, may_change, pods_of
-from exporter.model import Assignment, Bearer, Owner, PodInfo
+from exporter.model.devices import Assignment
+from exporter.model.pods import Bearer, Owner, PodInfo
 
 NAME = ("data", "db-0")
 

@@ -7,7 +7,10 @@ from exporter.attribution.explain import Explainer
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.retention import Retained, answered
-from exporter.model import Assignment, Claim, DeviceKey, Facts, Owner, PodResources, ResourceSlice, SliceDevice, Subject
+from exporter.model.devices import Assignment, Claim, DeviceKey, PodResources, ResourceSlice, SliceDevice
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Facts
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 CLAIM_UID = "11111111-2222-4333-8444-555555555555"

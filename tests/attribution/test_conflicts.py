@@ -9,7 +9,8 @@ from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.exposition.text import unescape
-from exporter.model import Assignment, Claim, Owner
+from exporter.model.devices import Assignment, Claim
+from exporter.model.pods import Owner
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 UUIDS = (f"GPU-{'1' * 8}-1111-1111-1111-{'1' * 12}", "GPU-2")

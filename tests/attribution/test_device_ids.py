@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.attribution.device_ids import read_device_id
-from exporter.model import DeviceRef
+from exporter.model.devices import DeviceRef
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 GPU = f"GPU-{UUID}"

@@ -10,7 +10,8 @@ from exporter.attribution.inventory import read_inventory
 from exporter.attribution.labels import LabelPolicy, SampleLabels
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.rule_file import read_rules
-from exporter.model import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance, Owner
+from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance
+from exporter.model.pods import Owner
 from exporter.simulator.world import World
 from tests.conftest import ROOT
 

@@ -9,7 +9,8 @@ from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
-from exporter.model import Assignment, Inventory, InventoryGpu, MigInstance, Owner
+from exporter.model.devices import Assignment, Inventory, InventoryGpu, MigInstance
+from exporter.model.pods import Owner
 
 X, Y = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9", "40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"
 SEVEN, EIGHT, TWO = (f"{number}1111111-2222-5333-8444-555555555555" for number in range(3))

@@ -7,7 +7,8 @@ import pytest
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
-from exporter.model import AddedLabels, Assignment, DeviceKey, Holder, Owner, Owners
+from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Holder, Owners
+from exporter.model.pods import Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")

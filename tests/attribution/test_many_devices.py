@@ -7,21 +7,10 @@ import pytest
 from exporter.attribution import seen
 from exporter.attribution.explain import Explainer
 from exporter.attribution.owners import Unmatched, build_owners
-from exporter.model import (
-    Assignment,
-    DeviceKey,
-    DeviceRef,
-    Facts,
-    Health,
-    Holder,
-    Inventory,
-    JoinedPage,
-    Match,
-    Owner,
-    Owners,
-    Snapshot,
-    Subject,
-)
+from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inventory, Match, Owners
+from exporter.model.pages import JoinedPage, Subject
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.outputs import mapping, page
 
 A = Owner(namespace="ml", pod="train-0", container="main")

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.seen import profile_of_resource
-from exporter.model import (
+from exporter.model.devices import (
     Assignment,
     Claim,
     DeviceKey,
@@ -12,11 +12,11 @@ from exporter.model import (
     Inventory,
     InventoryGpu,
     MigInstance,
-    Owner,
     Owners,
     SliceDevice,
-    Subject,
 )
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")

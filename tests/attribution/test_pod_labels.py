@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from exporter.attribution.pod_labels import PodLabelPolicy
-from exporter.model import PodInfo
+from exporter.model.pods import PodInfo
 
 
 def pod(**labels: str) -> PodInfo:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.retention import GRACE_SECONDS, STALE_WHILE_REFUSED_SECONDS, Retained, answered, failed
-from exporter.model import Assignment, Owner, PodResources
+from exporter.model.devices import Assignment, PodResources
+from exporter.model.pods import Owner
 
 
 def assignment(pod: str, device_id: str) -> Assignment:

@@ -16,7 +16,9 @@ from exporter.attribution.sharing import CounterBook, is_amount, split_gauge
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.exposition.text import unescape
-from exporter.model import Assignment, Owner, Page
+from exporter.model.devices import Assignment
+from exporter.model.pages import Page
+from exporter.model.pods import Owner
 
 ENERGY = b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 A, B, C = (Owner(namespace="ml", pod=name, container="main") for name in "abc")

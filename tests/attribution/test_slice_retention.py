@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from exporter.attribution import slice_retention
 from exporter.attribution.slice_retention import KnownDevices, named, told
-from exporter.model import Assignment, Claim, Owner, ResourceSlice, SliceDevice
+from exporter.model.devices import Assignment, Claim, ResourceSlice, SliceDevice
+from exporter.model.pods import Owner
 
 DRIVER, POOL = "gpu.nvidia.com", "node-1"
 

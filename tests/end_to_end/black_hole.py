@@ -15,8 +15,8 @@ from contextlib import suppress
 from exporter.errors import SourceError
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.world import World
-from exporter.sources.kubernetes import ApiPods
-from exporter.sources.kubernetes_api import KubernetesApi
+from exporter.sources.kubernetes.api import KubernetesApi
+from exporter.sources.kubernetes.pods import ApiPods
 
 NODE = "gpu-node-1"
 OURS, THEIRS = "192.0.2.1", "192.0.2.2"  # TEST-NET-1 (RFC 5737)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
-from exporter.model import JoinedPage, Owners
+from exporter.model.devices import Owners
+from exporter.model.pages import JoinedPage
 from tests.strategies import Row, attribution_of, owner_states, pages, policies, rows
 
 

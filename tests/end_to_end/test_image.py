@@ -14,9 +14,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from exporter.config.tls import ServerTls, server_context
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
-from exporter.tls import ServerTls, server_context
 from tests.certificates import LaxAuthority
 from tests.conftest import ROOT, real
 from tests.end_to_end.test_prometheus import free_port

@@ -23,7 +23,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.model import JoinedPage
+from exporter.model.pages import JoinedPage
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.conftest import ROOT, config_of, real, running

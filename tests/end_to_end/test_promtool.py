@@ -8,7 +8,7 @@ import pytest
 
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.exposition.join import Joiner
-from exporter.model import Owners
+from exporter.model.devices import Owners
 from tests.conftest import Start
 from tests.end_to_end.generated import joined_pages, valid_pages
 

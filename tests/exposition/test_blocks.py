@@ -16,7 +16,8 @@ from exporter.attribution.sharing import CounterBook
 from exporter.exposition import blocks, owned, shape
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Line, read_line
-from exporter.model import Assignment, Owner, Owners
+from exporter.model.devices import Assignment, Owners
+from exporter.model.pods import Owner
 from tests.reference_join import reference_join
 from tests.strategies import attribution_of, owner_states, pages, policies, tidy_pages, with_other_values
 

@@ -10,7 +10,8 @@ from exporter.exposition.join import Joiner
 from exporter.exposition.layout import LaidOutBlock
 from exporter.exposition.plain import PlainBlock
 from exporter.exposition.text import render_labels
-from exporter.model import Cell, Owners
+from exporter.model.devices import Owners
+from exporter.model.pages import Cell
 from tests.strategies import attribution_of, owner_states, tidy_pages, with_other_values
 
 POLICY = LabelPolicy()

@@ -10,7 +10,9 @@ from exporter.exposition.check import has_sample
 from exporter.exposition.join import Joiner
 from exporter.exposition.shape import Wanted
 from exporter.exposition.slices import at_once
-from exporter.model import Assignment, JoinedPage, Owner
+from exporter.model.devices import Assignment
+from exporter.model.pages import JoinedPage
+from exporter.model.pods import Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")

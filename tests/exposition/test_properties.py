@@ -13,7 +13,8 @@ from exporter.attribution.sharing import CounterBook
 from exporter.exposition import blocks
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
-from exporter.model import DeviceKey, Owners, Page
+from exporter.model.devices import DeviceKey, Owners
+from exporter.model.pages import Page
 from tests.reference_join import reference_join
 from tests.strategies import (
     Row,

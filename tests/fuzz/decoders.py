@@ -8,17 +8,21 @@ from collections.abc import Callable
 
 from exporter.attribution.inventory import read_inventory
 from exporter.attribution.rule_file import read_rules
+from exporter.config.http_file import read_http_config
+from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError, Malformed, Unavailable
-from exporter.http_config import read_http_config
-from exporter.sources import kubernetes, kubernetes_api, pod_resources, pods_api
-from exporter.web_config import read_web_config
+from exporter.sources.kubelet import pod_resources
+from exporter.sources.kubelet import pods as pods_api
+from exporter.sources.kubernetes import api as kubernetes_api
+from exporter.sources.kubernetes.pods import ApiPods
+from exporter.sources.kubernetes.slices import ApiSlices
 
 
 def read_list(version: str) -> Callable[[bytes], object]:
     return lambda body: pod_resources.parse(body, version, claims=True)
 
 
-def read_event(kind: type[kubernetes.ApiPods] | type[kubernetes.ApiSlices]) -> Callable[[bytes], object]:
+def read_event(kind: type[ApiPods] | type[ApiSlices]) -> Callable[[bytes], object]:
     """An event of a watch, and a list, as the API's sources take them."""
 
     async def read(body: bytes) -> None:
@@ -51,8 +55,8 @@ DECODERS = (
     read_list("v1"),
     read_list("v1alpha1"),
     pods_api.parse_pod,
-    read_event(kubernetes.ApiPods),
-    read_event(kubernetes.ApiSlices),
+    read_event(ApiPods),
+    read_event(ApiSlices),
     read_file(read_web_config),
     read_file(read_http_config),
     read_file(lambda content, _: read_inventory(content)),

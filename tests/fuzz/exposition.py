@@ -5,7 +5,8 @@ from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Reason, SampleLine, read_line
 from exporter.exposition.text import unescape
-from exporter.model import Assignment, Owner, Owners
+from exporter.model.devices import Assignment, Owners
+from exporter.model.pods import Owner
 from tests.reference_join import reference_join
 from tests.strategies import UUIDS, attribution_of
 

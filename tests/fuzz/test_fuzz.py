@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.config.files import read_structured
 from exporter.errors import ConfigError
-from exporter.files import read_structured
 from tests.conftest import ROOT
 from tests.fuzz import decoders, device_ids, engine, exposition
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from exporter.attribution.fields import FIELDS, Field
 from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
-from exporter.model import Health, Owners, Snapshot
+from exporter.model.devices import Owners
+from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import containers
 from exporter.outputs.containers import METRICS, number
 from exporter.simulator.node import SimulatedNode

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model import Health, Owners, Snapshot
+from exporter.model.devices import Owners
+from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs.families import render, slim
 from exporter.telemetry import age_family, health_families
 

@@ -3,10 +3,13 @@
 import pytest
 
 from exporter.attribution.owners import build_owners
-from exporter.model import Assignment, Claim, Facts, Health, JoinedPage, Owner, Snapshot, Subject
-from exporter.outputs.findings import Finding, Level, Report, grouped, read_report
-from exporter.outputs.findings_of_devices import of_attribution, of_devices, summary
-from exporter.outputs.findings_of_sources import of_other_sources
+from exporter.model.devices import Assignment, Claim
+from exporter.model.pages import JoinedPage, Subject
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Facts, Health, Snapshot
+from exporter.outputs.findings.of_devices import of_attribution, of_devices, summary
+from exporter.outputs.findings.of_sources import of_other_sources
+from exporter.outputs.findings.report import Finding, Level, Report, grouped, read_report
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="ml", pod="train-1", container="main")

@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.owners import build_owners
-from exporter.model import Assignment, Health, JoinedPage, Owner, Snapshot, Subject
+from exporter.model.devices import Assignment
+from exporter.model.pages import JoinedPage, Subject
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import mapping, own_metrics
 from exporter.outputs.families import render
 from exporter.telemetry import Telemetry

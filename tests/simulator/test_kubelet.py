@@ -11,8 +11,8 @@ import pytest
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.world import Container, Pod
-from exporter.sources.kubelet import LIST_METHODS
-from exporter.sources.kubelet_socket import open_channel
+from exporter.sources.kubelet.assignments import LIST_METHODS
+from exporter.sources.kubelet.socket import open_channel
 
 GPU = "nvidia.com/gpu"
 

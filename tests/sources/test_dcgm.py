@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from exporter.errors import SourceError, TimedOut
-from exporter.sources.dcgm import DcgmSource
 from exporter.sources.http_client import Connector
+from exporter.sources.pages.url import DcgmSource
 from exporter.sources.unpack import Unpacker
 
 PAGE = b'# TYPE a gauge\na{UUID="GPU-1"} 1\n'

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from exporter.model import Health
+from exporter.model.snapshot import Health
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.world import Container, Pod, World
-from exporter.sources.kubelet import KubeletSource
+from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.telemetry import Telemetry
 
 

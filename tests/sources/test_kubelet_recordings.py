@@ -8,8 +8,9 @@ import pytest
 
 from exporter.attribution.retention import GRACE_SECONDS, Retained, answered
 from exporter.errors import Malformed
-from exporter.model import Assignment, Owner, PodResources
-from exporter.sources.pod_resources import parse
+from exporter.model.devices import Assignment, PodResources
+from exporter.model.pods import Owner
+from exporter.sources.kubelet.pod_resources import parse
 from tests.conftest import DATA
 
 RECORDINGS = DATA / "kubelet-1.20.2"

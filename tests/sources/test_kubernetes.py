@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from exporter.errors import Malformed
-from exporter.model import Assignment, Claim, Health, Owner
+from exporter.model.devices import Assignment, Claim
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Health
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import DRA_DRIVER, DRA_POOL, World
-from exporter.sources import kubernetes
-from exporter.sources.kubernetes import MOST_SLICES, ApiPods, ApiSlices, read_pod
-from exporter.sources.kubernetes_api import KubernetesApi
+from exporter.sources.kubernetes.api import KubernetesApi
+from exporter.sources.kubernetes.pods import ApiPods, read_pod
+from exporter.sources.kubernetes.slices import MOST_SLICES, SLICE_VERSIONS, ApiSlices
 from tests.sources.test_pods_api import until
 
 NODE = "gpu-node-1"
@@ -90,7 +92,7 @@ async def test_pods_are_listed_once_and_then_watched(server: SimulatedApi, conne
     ],
 )
 def test_when_a_pod_was_made(time: object, seconds: float | None) -> None:
-    found = kubernetes.read_pod({"metadata": {"name": "p", "creationTimestamp": time}}).created_at_seconds
+    found = read_pod({"metadata": {"name": "p", "creationTimestamp": time}}).created_at_seconds
     assert found == seconds
 
 
@@ -182,7 +184,7 @@ async def test_the_token_is_read_for_every_request(server: SimulatedApi, connect
     assert "first" not in source.health.message
 
 
-@pytest.mark.parametrize("version", kubernetes.SLICE_VERSIONS)
+@pytest.mark.parametrize("version", SLICE_VERSIONS)
 async def test_slices_in_every_version(connect: Connect, world: World, version: str) -> None:
     server = SimulatedApi(world, node_name=NODE, slice_version=version)
     source = connect(await server.start(), ApiSlices)
@@ -191,7 +193,7 @@ async def test_slices_in_every_version(connect: Connect, world: World, version: 
         assert {key: device.uuid for key, device in source.devices.items()} == {
             ("gpu.nvidia.com", "gpu-node-1", f"gpu-{index}"): world.gpus[index].uuid for index in range(2)
         }
-        assert server.lists == kubernetes.SLICE_VERSIONS.index(version) * 0 + 1
+        assert server.lists == SLICE_VERSIONS.index(version) * 0 + 1
     finally:
         await server.stop()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from exporter.config.tls import ClientTls, ServerTls, client_context, server_context
 from exporter.errors import SourceError, Unavailable
-from exporter.sources import kubernetes_api
 from exporter.sources.http_client import Connector, watched_socket
-from exporter.sources.kubernetes_api import KubernetesApi
-from exporter.tls import ClientTls, ServerTls, client_context, server_context
+from exporter.sources.kubernetes import api as kubernetes_api
+from exporter.sources.kubernetes.api import KubernetesApi
 from tests.certificates import Authority, LaxAuthority
 from tests.conftest import DATA
 

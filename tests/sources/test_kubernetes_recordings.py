@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from exporter._gen import pods_pb2 as messages
-from exporter.model import Assignment, Claim, Owner
-from exporter.sources.kubernetes import ApiSlices
-from exporter.sources.kubernetes_api import KubernetesApi
-from exporter.sources.pods_api import CONFIG_SOURCE, PodsApi, parse_pod
+from exporter.model.devices import Assignment, Claim
+from exporter.model.pods import Owner
+from exporter.sources.kubelet.pods import CONFIG_SOURCE, PodsApi, parse_pod
+from exporter.sources.kubernetes.api import KubernetesApi
+from exporter.sources.kubernetes.slices import ApiSlices
 from tests.conftest import DATA
 
 RECORDINGS = DATA / "kubernetes-1.36"

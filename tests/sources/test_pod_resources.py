@@ -4,9 +4,9 @@ import pytest
 
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter.errors import Malformed
-from exporter.model import Assignment
-from exporter.sources import pod_resources
-from exporter.sources.pod_resources import MOST_ASSIGNMENTS, MOST_OUTSIDE, parse
+from exporter.model.devices import Assignment
+from exporter.sources.kubelet import pod_resources
+from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, MOST_OUTSIDE, parse
 
 GPU, OTHER = "nvidia.com/gpu", "example.com/gpu-mib"
 GLOBS = ("nvidia.com/*",)

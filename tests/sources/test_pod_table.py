@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed
-from exporter.model import PodInfo
+from exporter.model.pods import PodInfo
 from exporter.sources.pod_table import GRACE_SECONDS, MOST_GONE, MOST_PODS, PodTable
 
 

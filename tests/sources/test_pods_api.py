@@ -9,10 +9,11 @@ import pytest
 
 from exporter._gen import pods_pb2 as messages
 from exporter.errors import Malformed
-from exporter.model import Health, OwnerReference
+from exporter.model.pods import OwnerReference
+from exporter.model.snapshot import Health
 from exporter.simulator.pods_api import SimulatedPodsApi, container_id, pod_message
 from exporter.simulator.world import Pod, World
-from exporter.sources.pods_api import VERSIONS, PodsApi, parse_pod
+from exporter.sources.kubelet.pods import VERSIONS, PodsApi, parse_pod
 
 
 @pytest.fixture

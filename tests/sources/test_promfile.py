@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import SourceError, Unavailable
-from exporter.sources.promfile import PromFileSource
+from exporter.sources.pages.file import PromFileSource
 
 PAGE = b'dcgm_gpu_temp{gpu="0",uuid="GPU-1"} 33\n'
 

@@ -8,8 +8,8 @@ import pytest
 
 from exporter.attribution.workloads import Workload
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.model import OwnerReference, PodInfo
-from exporter.sources.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
+from exporter.model.pods import OwnerReference, PodInfo
+from exporter.sources.kubernetes.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
 
 TEAM_KIND = {
     "resources": [{"name": "pytorchjobs", "kind": "PyTorchJob"}, {"name": "pytorchjobs/status", "kind": "PyTorchJob"}]

@@ -1,0 +1,1 @@
+"""`doctor`: what works on this node, what does not, why, and what to do."""

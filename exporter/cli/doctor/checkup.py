@@ -1,0 +1,91 @@
+"""One look at a node for `doctor`: by the exporter that runs here, or by asking every source once in its place."""
+
+import io
+import json
+import platform
+import sys
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from exporter import __version__
+from exporter.config.load import Config
+from exporter.node.diagnosis import as_json, diagnose
+from exporter.node.node import Node
+from exporter.outputs import families, gpu_metrics, mapping, own_metrics
+from exporter.outputs.findings.report import Finding, Level, Report
+
+# A connection into the void ends after 10 s (the API sources' own timeout).
+FIRST_WORD_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """What one look showed. `files` go into a bundle, by name; no token and no password is in them."""
+
+    report: Report
+    files: Mapping[str, bytes]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that was found."""
+        return self.report.findings
+
+    def works(self, *, strict: bool = False) -> bool:
+        """See `Report.works`."""
+        return self.report.works(strict=strict)
+
+    def remarked(self, finding: Finding) -> "Checkup":
+        """The same with one more finding, before all others."""
+        return replace(self, report=replace(self.report, findings=(finding, *self.report.findings)))
+
+    def write_bundle(self, path: Path) -> None:
+        """All of it as a .tar.gz for a bug report.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        versions = f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n"
+        files = {"report.txt": self.report.render().encode(), "versions.txt": versions.encode(), **self.files}
+        with tarfile.open(path, "w:gz") as archive:
+            for name, body in files.items():
+                entry = tarfile.TarInfo(f"pod-gpu-metrics-exporter/{name}")
+                entry.size, entry.mtime = len(body), int(time.time())
+                archive.addfile(entry, io.BytesIO(body))
+
+
+async def examine(config: Config) -> Checkup:
+    """Ask every source once, with their own timeouts."""
+    node = Node(config)
+    try:
+        snapshot = await node.collect(None)
+        if any(state.up is None for state in snapshot.health.values()):
+            await node.hear_watches(FIRST_WORD_SECONDS)
+            snapshot = await node.collect(None)
+        own = families.render((*own_metrics.families(snapshot, node.telemetry), *mapping.families(snapshot)))
+        page = gpu_metrics.render(snapshot)
+    finally:
+        await node.close()
+    about = as_json(config, snapshot)
+    return Checkup(
+        report=diagnose(config, snapshot),
+        files={
+            "mapping.json": _json(mapping.debug(snapshot)),
+            "gpu-metrics.prom": b"".join(page[0]) if page else families.why_not(snapshot).encode(),
+            "metrics.prom": families.complaints(snapshot) + own,
+            "settings.json": _json(about["settings"]),
+        },
+    )
+
+
+def by_running(where: str, report: Report, answers: Mapping[str, bytes]) -> Checkup:
+    """What the exporter at `where` says of itself; `answers` are its pages by path."""
+    names = {"/debug/mapping": "mapping.json", "/gpu/metrics": "gpu-metrics.prom", "/metrics": "metrics.prom"}
+    seen = Checkup(report=report, files={names[path]: body for path, body in answers.items() if path in names})
+    return seen.remarked(Finding(level=Level.OK, about="doctor", says=f"asked the exporter that runs here, {where}"))
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, indent=2).encode("utf-8", "replace")

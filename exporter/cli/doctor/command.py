@@ -1,0 +1,85 @@
+"""`doctor`: what works on this node, what does not, why, and what to do."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from exporter.cli import running
+from exporter.cli.options import read_config, setting_options
+from exporter.config.load import Config
+from exporter.errors import ExporterError
+from exporter.log import start_logging
+
+if TYPE_CHECKING:
+    from exporter.cli.doctor.checkup import Checkup
+
+# They say where the exporter in question answers and how this command logs, not what is to be judged.
+_WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
+
+
+@click.command()
+@click.option("--bundle", metavar="FILE.tar.gz", help="Also write all of it to a file for a bug report; no secrets.")
+@click.option("--strict", is_flag=True, help="Warnings, too, end it with exit code 1.")
+@setting_options()
+def doctor(bundle: str | None, strict: bool, **given: Any) -> None:  # noqa: ANN401 - see serve; click's way
+    """Say what works, what does not, why, and what to do.
+
+    Without flags the exporter that runs here is asked, at its default address (or the one that the environment or
+    --web.listen-address names), and judged as it is configured. With flags, or where none answers, the sources are
+    asked by this command in its place: give it the settings of the exporter in question.
+
+    Exit code 0 only if the main job works and every device that a container holds was attributed.
+    """
+    config = read_config(given)
+    start_logging("error", config.log_format)
+    seen = _look(config, by_own_settings=any(value for name, value in given.items() if name not in _WHERE))
+    print(seen.report.render(), end="")
+    if bundle:
+        try:
+            seen.write_bundle(Path(bundle))
+        except OSError as error:
+            raise ExporterError(f"--bundle: {bundle} cannot be written: {error.strerror}") from error
+    if not seen.works(strict=strict):
+        sys.exit(1)
+
+
+def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
+    # imported only here: the node exporter must not carry what only this command needs
+    from exporter.cli.doctor import checkup  # noqa: PLC0415
+    from exporter.outputs.findings.report import Finding, Level, read_report  # noqa: PLC0415
+
+    if by_own_settings:
+        return asyncio.run(checkup.examine(config))
+    try:
+        found, mapping, body = running.find(config.listen_addresses[0])
+        report = read_report(mapping["doctor"])
+    except running.NotReadable as error:
+        why = str(error)
+    except (KeyError, TypeError, ValueError):
+        why = "the exporter that runs here is of another version"
+    else:
+        return checkup.by_running(
+            f"{found} ({mapping.get('version')})", report, {"/debug/mapping": body, **_pages(found)}
+        )
+    return asyncio.run(checkup.examine(config)).remarked(
+        Finding(
+            level=Level.WARNING,
+            about="doctor",
+            says=f"{why}: this is judged by doctor's own settings",
+            remedy="give it the flags of the exporter in question, or its --web.listen-address",
+        )
+    )
+
+
+def _pages(found: running.Running) -> Mapping[str, bytes]:
+    pages = {}
+    for path in ("/gpu/metrics", "/metrics"):
+        try:
+            pages[path] = found.get(path)[1]
+        except OSError as error:  # it went away meanwhile: the bundle says so in the page's place
+            pages[path] = f"{path}: {error}\n".encode()
+    return pages

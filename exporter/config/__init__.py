@@ -1,0 +1,1 @@
+"""Configuration: what can be set, and the files that settings name."""

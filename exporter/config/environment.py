@@ -1,0 +1,104 @@
+"""The environment as settings, and what in it was probably meant otherwise. Pure: it comes in as a value."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from exporter.config.parsers import MAX_PORT, without_secrets
+from exporter.config.settings import ENVIRONMENT_PREFIX, SETTINGS
+
+CONFIG_FILE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
+DEFAULT_DCGM_PORT = 9400
+# For a Service called pod-gpu-exporter or pod-gpu-exporter-…, Kubernetes puts such names into every pod of its
+# namespace, after the Service's own.
+_SERVICE_LINK = re.compile(
+    r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The texts of a setting, and where they were given, as errors name it."""
+
+    where: str
+    values: tuple[str, ...]
+
+
+class Doubt(NamedTuple):
+    """Something that can be used, and was probably meant otherwise; with what to do."""
+
+    says: str
+    remedy: str
+
+
+def settings_from(environ: Mapping[str, str]) -> dict[str, Given]:
+    """By setting name. Unknown names are left out: `doubts` names them."""
+    found: dict[str, Given] = {}
+    host = environ.get("DCGM_HOST", "").strip()
+    if host:
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        found["dcgm.url"] = Given("DCGM_HOST", (f"http://{host}:{dcgm_port(environ)}{dcgm_path(environ)}",))
+    api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
+    if api:
+        port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
+        api = f"[{api}]" if ":" in api else api
+        found["kubernetes.url"] = Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
+    for setting in SETTINGS:
+        for name in (setting.also_env, setting.env):  # the exporter's own name wins
+            text = environ.get(name, "").strip() if name else ""
+            if not text:
+                continue
+            if name == "HTTP_LISTEN_PORT":
+                text = f":{text}"
+            values = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeatable else (text,)
+            found[setting.name] = Given(name, values)
+    return found
+
+
+def dcgm_port(environ: Mapping[str, str]) -> int:
+    """DCGM_PORT, or 9400 where it is no port.
+
+    Kubernetes' service links set DCGM_PORT=tcp://10.0.0.1:9400 where a service is called dcgm.
+    """
+    port = environ.get("DCGM_PORT", "").strip()
+    return int(port) if _is_port(port) else DEFAULT_DCGM_PORT
+
+
+def dcgm_path(environ: Mapping[str, str]) -> str:
+    """DCGM_METRICS_ENDPOINT, or /metrics."""
+    return "/" + (environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics").removeprefix("/")
+
+
+def doubts(environ: Mapping[str, str], *, port_is_used: bool) -> Iterator[Doubt]:
+    """Names that no setting has, and a DCGM_PORT without effect; `port_is_used` says that one would have an effect."""
+    known = {CONFIG_FILE, *(setting.env for setting in SETTINGS)}
+    for name in sorted(environ):
+        rest = name.removeprefix(ENVIRONMENT_PREFIX)
+        if rest != name and name not in known and not _SERVICE_LINK.fullmatch(rest):
+            from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
+
+            close = get_close_matches(rest, [one.removeprefix(ENVIRONMENT_PREFIX) for one in sorted(known)], 1)
+            yield Doubt(
+                f"{name} is no setting, and is ignored",
+                f"did you mean {ENVIRONMENT_PREFIX}{close[0]}?" if close else "serve --help names them all",
+            )
+    port = environ.get("DCGM_PORT", "").strip()
+    if not port:
+        return
+    if port_is_used and not _is_port(port):
+        yield Doubt(
+            f"DCGM_PORT {without_secrets(port)!r} is no port, and is ignored: {DEFAULT_DCGM_PORT} is used",
+            f"give it a number from 1 to {MAX_PORT}; a Service called dcgm sets it to tcp://… in every pod of its"
+            " namespace (enableServiceLinks: false in the pod's spec keeps it out)",
+        )
+    # a service link's tcp://… was meant by nobody
+    elif not port_is_used and "://" not in port:
+        yield Doubt(
+            f"DCGM_PORT {port!r} is ignored: nothing says whose port it is",
+            "it goes with DCGM_HOST or --dcgm.selector; otherwise name the whole URL with --dcgm.url",
+        )
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text[: len(str(MAX_PORT)) + 1]) <= MAX_PORT

@@ -1,0 +1,135 @@
+"""`--dcgm.http-config`: TLS and authorisation towards dcgm-exporter, in the form of Prometheus' `http_config`.
+
+https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config describes the form. What this
+program cannot do (OAuth 2, proxies, redirects) is refused, never ignored.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exporter.config.regular import read_regular
+from exporter.config.sections import Section
+from exporter.config.tls import VERSIONS, ClientTls
+from exporter.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A secret, or the file that holds it: the file wins, and is read for every request."""
+
+    value: str = field(default="", repr=False)
+    file: str = ""
+
+
+_NO_SECRET = Secret()
+_NO_TLS = ClientTls()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpConfig:
+    """How to connect. `scheme` is what stands before the credentials; for "Basic" there is a `username`."""
+
+    scheme: str = ""
+    username: Secret = _NO_SECRET
+    credentials: Secret = _NO_SECRET
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tls: ClientTls = _NO_TLS
+
+
+def read_http_config(content: object, path: str) -> HttpConfig:
+    """The parsed file `path` as an `HttpConfig`. Files that it names without a `/` in front are beside it.
+
+    Raises:
+        ConfigError: one line that names the key and what is allowed. Never with a secret in it.
+    """
+    folder = Path(path).parent
+    top = Section(content, f"--dcgm.http-config: {path!r}")
+    basic, authorization = top.section("basic_auth"), top.section("authorization")
+    if basic.is_given and authorization.is_given:
+        raise top.error("basic_auth", "and authorization cannot both be given")
+    scheme, username, credentials = "", Secret(), Secret()
+    if basic.is_given:
+        scheme = "Basic"
+        username, credentials = _secret(basic, "username", folder), _secret(basic, "password", folder)
+        if username == Secret():
+            raise basic.error("username", "is missing")
+    if authorization.is_given:
+        scheme = authorization.text("type", "Bearer")
+        credentials = _secret(authorization, "credentials", folder)
+        if not scheme.isalnum() or scheme.lower() == "basic":
+            raise authorization.error("type", "must be one word such as Bearer; for Basic use basic_auth")
+        if credentials == Secret():
+            raise authorization.error("credentials", "is missing")
+    if top.flag("follow_redirects", default=False):
+        raise top.error("follow_redirects", "must be false: the upstream is the one that is configured")
+    top.flag("enable_http2", default=False)  # HTTP/1.1 is spoken, and every server of HTTP/2 speaks it too
+    found = HttpConfig(
+        scheme=scheme,
+        username=username,
+        credentials=credentials,
+        headers=_headers(top.section("http_headers")),
+        tls=_tls(top.section("tls_config"), folder),
+    )
+    for section in (basic, authorization, top):
+        section.close()
+    return found
+
+
+def read_secret(secret: Secret, where: str) -> str:
+    """The secret itself, from its file if it is in one; white space around it is taken off.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds more than a line.
+    """
+    if not secret.file:
+        return secret.value
+    try:
+        text = read_regular(secret.file).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{where}: {secret.file!r} cannot be read: {why}") from error
+    if not text.isprintable():
+        raise ConfigError(f"{where}: {secret.file!r} must hold one line of printable text")
+    return text
+
+
+def _secret(section: Section, key: str, folder: Path) -> Secret:
+    value, file = section.text(key), section.file(f"{key}_file", folder)
+    if value and file:
+        raise section.error(key, f"and {key}_file cannot both be given")
+    return Secret(value=value, file=file)
+
+
+def _headers(section: Section) -> tuple[tuple[str, str], ...]:
+    found = []
+    for name in section:
+        header = section.section(name)
+        for value in header.texts("values"):
+            if not _is_header(name, value):
+                raise section.error(repr(name), "is no header that can be sent, or has a line break in its value")
+            found.append((name, value))
+        header.close()
+    return tuple(found)
+
+
+def _is_header(name: str, value: str) -> bool:
+    own = {"host", "authorization", "accept", "accept-encoding", "via", "connection", "content-length", "user-agent"}
+    is_token = bool(name) and name.isascii() and all(char.isalnum() or char in "-_" for char in name)
+    return is_token and name.lower() not in own and not set(value) & set("\r\n\0")
+
+
+def _tls(section: Section, folder: Path) -> ClientTls:
+    ca, cert, key = (section.file(name, folder) for name in ("ca_file", "cert_file", "key_file"))
+    if bool(cert) is not bool(key):
+        raise section.error("cert_file", "and key_file go together: one is given without the other")
+    found = ClientTls(
+        ca_file=ca,
+        cert_file=cert,
+        key_file=key,
+        server_name=section.text("server_name"),
+        verifies=not section.flag("insecure_skip_verify", default=False),
+        min_version=section.one_of("min_version", VERSIONS, default="TLS12"),
+        max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
+    )
+    section.close()
+    return found

@@ -1,0 +1,143 @@
+"""TLS contexts, for those who connect to this program and for the upstreams that it connects to.
+
+The names of versions and cipher suites are those of Go's crypto/tls, which Prometheus' configuration files use.
+"""
+
+import ssl
+from dataclasses import dataclass
+
+from exporter.config.regular import check_regular
+from exporter.errors import ConfigError
+
+VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+# Go's names for suites of TLS 1.2 that OpenSSL still has; those of TLS 1.3 cannot be chosen in Go either.
+CIPHERS = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """`tls_server_config` of a web config. `client_certificate` is "none", "if_given" or "required"."""
+
+    cert_file: str
+    key_file: str
+    client_ca_file: str = ""
+    client_certificate: str = "none"
+    client_allowed_sans: tuple[str, ...] = ()
+    min_version: str = "TLS12"
+    max_version: str = "TLS13"
+    ciphers: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files it is made of: a change in one of them is a change of the configuration."""
+        return tuple(path for path in (self.cert_file, self.key_file, self.client_ca_file) if path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """`tls_config` of a client. Without `ca_file` the system's authorities are trusted."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    verifies: bool = True
+    min_version: str = "TLS12"
+    max_version: str = "TLS13"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files it is made of."""
+        return tuple(path for path in (self.ca_file, self.cert_file, self.key_file) if path)
+
+
+def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
+    """The context for the listening sockets; `where` names the file that asks for it.
+
+    Raises:
+        ConfigError: a file cannot be used, or OpenSSL does not know what is asked for.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit(context, tls.min_version, tls.max_version, where)
+    _load_pair(context, tls.cert_file, tls.key_file, where)
+    if tls.client_ca_file:
+        _load_authorities(context, tls.client_ca_file, where)
+    if tls.client_certificate != "none":
+        context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificate == "required" else ssl.CERT_OPTIONAL
+    if tls.ciphers:
+        context.set_ciphers(":".join(CIPHERS[name] for name in tls.ciphers))
+    return context
+
+
+def client_context(tls: ClientTls, where: str) -> ssl.SSLContext:
+    """The context for connections to an upstream.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.create_default_context() if not tls.ca_file else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As Go's clients judge certificates, whatever the version of Python (3.13 changed the default): an authority
+    # without keyUsage or authorityKeyIdentifier, as many clusters have, is one, and so is an intermediate one that is
+    # trusted. The chain, the name and the dates are checked as ever.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _limit(context, tls.min_version, tls.max_version, where)
+    if tls.ca_file:
+        _load_authorities(context, tls.ca_file, where)
+    if tls.cert_file:
+        _load_pair(context, tls.cert_file, tls.key_file, where)
+    if not tls.verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _limit(context: ssl.SSLContext, least: str, most: str, where: str) -> None:
+    if VERSIONS[least] > VERSIONS[most]:
+        raise ConfigError(f"{where}: min_version: {least!r} is not allowed; it is above max_version {most}")
+    context.minimum_version, context.maximum_version = VERSIONS[least], VERSIONS[most]
+
+
+def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, where: str) -> None:
+    def no_password() -> str:
+        # OpenSSL would otherwise ask the terminal, and wait
+        raise ConfigError(f"{where}: key_file: {key_file!r} is encrypted; give a key without a passphrase")
+
+    try:
+        for path in (cert_file, key_file):
+            check_regular(path)
+        context.load_cert_chain(cert_file, key_file, password=no_password)
+    except OSError as error:
+        raise ConfigError(f"{where}: cert_file {cert_file!r} and key_file {key_file!r}: {_why(error)}") from error
+
+
+def _load_authorities(context: ssl.SSLContext, path: str, where: str) -> None:
+    try:
+        check_regular(path)
+        context.load_verify_locations(cafile=path)
+    except OSError as error:
+        raise ConfigError(f"{where}: {path!r} holds no certificate authority: {_why(error)}") from error
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"no certificate and key in PEM that belong together ({error.reason or 'not PEM'})"
+    return error.strerror or str(error)

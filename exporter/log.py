@@ -1,0 +1,68 @@
+"""The log: one event a line, a fixed message and what varies as fields, as logfmt or JSON."""
+
+import json
+import logging
+import sys
+import time
+
+LOG = logging.getLogger("pod_gpu_exporter")
+
+
+def _fields(**fields: object) -> dict[str, object]:
+    return {"fields": fields}
+
+
+def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
+    """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
+    LOG.log(level, message, exc_info=error, extra=_fields(**fields))
+
+
+def debugging() -> bool:
+    """Whether the level debug is on."""
+    return LOG.isEnabledFor(logging.DEBUG)
+
+
+def debug(message: str, /, **fields: object) -> None:
+    """One event of the level debug. Cheap where it is off, as it is on every scrape's path."""
+    if debugging():
+        LOG.debug(message, extra=_fields(**fields))
+
+
+def start_logging(level: str, log_format: str) -> None:
+    """Log to standard error from here on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if log_format == "json" else _Logfmt())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    LOG.setLevel({"warn": "WARNING"}.get(level, level.upper()))
+
+
+class _Event(logging.Formatter):
+    """Time, level, message and fields of a record, in that order."""
+
+    def event(self, record: logging.LogRecord) -> dict[str, object]:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        event: dict[str, object] = {"ts": moment, "level": record.levelname.lower(), "msg": record.getMessage()}
+        if record.name != LOG.name:
+            event["logger"] = record.name
+        event.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        return event
+
+
+class _Json(_Event):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.event(record), default=str)
+
+
+class _Logfmt(_Event):
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{key}={_logfmt_value(str(value))}" for key, value in self.event(record).items())
+
+
+def _logfmt_value(text: str) -> str:
+    # json's quoting also keeps control characters, and with them terminal escapes, out of the log
+    plain = text.isascii() and text.isprintable() and text and not set(text) & {" ", '"', "=", "\\"}
+    return text if plain else json.dumps(text)

@@ -1,0 +1,187 @@
+"""Devices: what the kubelet hands out, what an inventory knows, and who holds what."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from exporter.model.pods import Owner
+
+AddedLabels = tuple[tuple[str, str], ...]
+NVIDIA_UUIDS = ("GPU-", "MIG-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Claim:
+    """A device that came through Dynamic Resource Allocation: DynamicResource and one of its ClaimResources.
+
+    `cdi_names` are the names of its CDI devices, `share` its share_id ("" where the device is not shared that way).
+    """
+
+    namespace: str
+    name: str
+    driver: str
+    pool: str
+    device: str
+    cdi_names: tuple[str, ...] = ()
+    share: str = ""
+
+    @property
+    def device_id(self) -> str:
+        """The device as Kubernetes writes it."""
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One device id in one container: ContainerDevices.resource_name and one of its .device_ids.
+
+    With a `claim`, the resource is the claim's driver and the id is driver/pool/device.
+    """
+
+    owner: Owner
+    resource: str
+    device_id: str
+    claim: Claim | None = None
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What assignments are sorted by."""
+        return (self.owner, self.resource, self.device_id, str(self.claim))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodResources:
+    """One answer of the kubelet's List.
+
+    `listed` names every pod in the answer as (namespace, name), with or without devices: a pod that is listed holds
+    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are assignments of
+    resources that are none of this program's business (`--resources`): the first so many, in stable order.
+    """
+
+    assignments: frozenset[Assignment]
+    listed: frozenset[tuple[str, str]]
+    outside: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeviceKey:
+    """A GPU or a MIG instance as samples name it: the UUID label and GPU_I_ID ("" for a whole GPU)."""
+
+    uuid: str
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRef:
+    """What a device id refers to, as far as the id itself says; every field "" where it says nothing.
+
+    `uuid` is a GPU's, `mig` a MIG instance's own (its parent and GPU_I_ID are elsewhere), `device` and `index` are a
+    GPU's name (nvidia3) and number. `parent` and `profile` narrow a MIG instance down. `form` names the rule.
+    """
+
+    form: str
+    uuid: str = ""
+    mig: str = ""
+    device: str = ""
+    index: str = ""
+    instance: str = ""
+    parent: str = ""
+    profile: str = ""
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance:
+    """A MIG instance of an inventory: its UUID, its GPU instance id (GPU_I_ID of samples) and its profile (1g.10gb)."""
+
+    uuid: str
+    instance_id: str
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryGpu:
+    """A GPU of an inventory. `index` is "" where it is not known, `device` where ids go by another name than this."""
+
+    uuid: str
+    index: str = ""
+    device: str = ""
+    mig: tuple[MigInstance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The GPUs of the node and how they are cut, as a file or the driver tells it."""
+
+    gpus: tuple[InventoryGpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceDevice:
+    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none."""
+
+    uuid: str = ""
+    kind: str = ""
+    parent_uuid: str = ""
+    profile: str = ""
+
+
+# driver, pool and name of a device of a ResourceSlice
+SliceDeviceName = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSlice:
+    """A ResourceSlice: spec.driver, spec.pool (name, generation, resourceSliceCount) and its devices by name."""
+
+    driver: str
+    pool: str
+    generation: int
+    slice_count: int
+    devices: Mapping[str, SliceDevice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """An owner of a device. `shared` says that it has a share of it (time slicing, MPS), or that others hold it too."""
+
+    owner: Owner
+    resource: str
+    shared: bool
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """What became of one assignment.
+
+    `ref` is None for an id of unknown form, `key` where no device could be made of it. `samples` counts the samples of
+    that device that came in; where there are none, `reason` says why (a closed set), otherwise it is "".
+    """
+
+    assignment: Assignment
+    ref: DeviceRef | None
+    key: DeviceKey | None
+    samples: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Owners:
+    """Who holds which device, ready to be asked. A new state is a new object: compare by identity.
+
+    `matches` says it from the kubelet's side, one entry an assignment.
+    """
+
+    holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    matches: tuple[Match, ...] = ()
+
+    def of(self, device: DeviceKey) -> tuple[Holder, ...]:
+        """The holders of a device, in stable order.
+
+        Whoever holds a whole GPU holds its MIG instances too; the holder of an instance never holds the GPU.
+        """
+        found = self.holders.get(device, ())
+        if not found and device.instance:
+            found = self.holders.get(DeviceKey(uuid=device.uuid), ())
+        return found

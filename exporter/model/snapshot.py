@@ -1,0 +1,74 @@
+"""One look at a node: what every output is made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from exporter.model.devices import Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.pages import Attribute, JoinedPage, nobodys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the last attempt at a source went. Before the first attempt `up` is None.
+
+    `reason` (of a closed set) and `message` say why it failed, or what is odd about an answer that came: a kubelet that
+    lists no pod. `remedy` is what to do, where the source knows it and `message` does not say it.
+    """
+
+    up: bool | None = None
+    reason: str = ""
+    message: str = ""
+    remedy: str = ""
+    duration_seconds: float | None = None
+    last_success_at_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What explanations need beside the devices: the settings that decide, and what lies outside them.
+
+    `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
+    pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
+    those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
+    `follows_claims` is off with `--dra off`.
+    `slice_devices` are the devices that are known from ResourceSlices; `slices_up` says whether the source of
+    ResourceSlices answers, None where there is none.
+    """
+
+    resources: tuple[str, ...] = ()
+    outside: tuple[Assignment, ...] = ()
+    incoming_wins: bool = False
+    has_inventory: bool = False
+    kubelet_version: str = ""
+    label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    label_names: tuple[str, str, str] = ("pod", "namespace", "container")
+    node_is_named: bool = True
+    follows_claims: bool = True
+    slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
+    slices_up: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One look at the node: what every output is made from.
+
+    `joined` is None where every GPU source failed. `health` holds one entry a source, by its name; `page_sources` are
+    the names of those of GPU samples.
+    `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
+    the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
+    asked for and are known. `attribute` says which labels the samples of a page gain, by family and subject: the very
+    one that `joined` was made with.
+    """
+
+    node: str
+    owners: Owners
+    joined: JoinedPage | None
+    health: Mapping[str, Health]
+    assignments_age_seconds: float | None
+    page_sources: tuple[str, ...] = ()
+    facts: Facts = field(default_factory=Facts)
+    read_at_seconds: float | None = None
+    workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    inventory: Inventory = field(default_factory=Inventory)
+    attribute: Attribute = field(default=nobodys, compare=False, repr=False)

@@ -1,0 +1,1 @@
+"""What `doctor` says, finding by finding."""

@@ -1,0 +1,134 @@
+"""What `doctor` finds at the devices: which are attributed, and why the others are not. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from exporter.attribution.explain import Explainer, is_unfollowed_claim
+from exporter.attribution.owners import Unmatched
+from exporter.model.devices import Assignment, DeviceKey
+from exporter.model.snapshot import Snapshot
+from exporter.outputs.devices import explainer
+from exporter.outputs.findings.report import Finding, Level, grouped
+
+if TYPE_CHECKING:
+    from exporter.model.pods import Owner
+
+# Here the page can know what this program does not: it may have been attributed already.
+_UNRESOLVED = frozenset(
+    {Unmatched.MIG_UNRESOLVED, Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS}
+)
+
+
+def summary(snapshot: Snapshot) -> str:
+    """How many of the devices that containers hold have their owner on a sample. A share counts as a device."""
+    if snapshot.assignments_age_seconds is None:
+        return "the kubelet has not said which devices containers hold"
+    by_page = _attributed_by_page(snapshot)
+    held: dict[tuple[str, str], bool] = {}
+    for match in snapshot.owners.matches:
+        known = not match.reason or match.assignment in by_page
+        id_of = _id_of(match.assignment)
+        held[id_of] = held.get(id_of, True) and known
+    for assignment in snapshot.facts.outside:
+        if is_unfollowed_claim(assignment, snapshot.facts):
+            held[_id_of(assignment)] = False
+    if not held:
+        return "no container holds a device"
+    return f"{sum(held.values())} of {len(held)} devices attributed"
+
+
+def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
+    """What is true of all devices, or of many."""
+    owners, joined = snapshot.owners, snapshot.joined
+    if joined is None:
+        return
+    if any(match.reason == Unmatched.OTHER_NODE for match in owners.matches):
+        says, remedy = explainer(snapshot).other_node
+        yield Finding(level=Level.PROBLEM, about="page", says=says, remedy=remedy)
+    outside = [found for found in snapshot.facts.outside if not is_unfollowed_claim(found, snapshot.facts)]
+    if outside and len(outside) == len(snapshot.facts.outside) and not owners.matches:
+        yield Finding(
+            level=Level.PROBLEM,
+            about="attribution",
+            says="all that the kubelet handed out is outside --resources",
+            remedy="see each of them below",
+        )
+    hidden = {
+        subject.key
+        for subject in joined.subjects
+        if snapshot.facts.incoming_wins
+        and subject.came_with
+        and (holders := owners.of(subject.key))
+        and all(holder.owner != subject.came_with for holder in holders)
+    }
+    if hidden:
+        yield Finding(
+            level=Level.WARNING,
+            about="attribution",
+            says=f"dcgm-exporter attributes already, and --labels.conflict keep hides the kubelet's word for"
+            f" {len(hidden)} devices",
+            remedy="use --labels.conflict replace, or start dcgm-exporter without -k (DCGM_EXPORTER_KUBERNETES)",
+        )
+
+
+def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """One finding a cause: devices that fare alike are named together."""
+    words = explainer(snapshot)
+    return grouped((*_matched(snapshot, words), *_left_out(snapshot, words)))
+
+
+def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Finding]]:
+    by_page = _attributed_by_page(snapshot)
+    for match in snapshot.owners.matches:
+        name = _name_of(match.assignment)
+        if not match.reason and match.key is not None:
+            says = f"is {_device(match.key)}, {match.samples} samples"
+            yield name, Finding(level=Level.OK, about=name, says=says)
+        elif match.assignment in by_page:
+            says = "is not known here, but the page names its container itself, and that is kept"
+            yield name, Finding(level=Level.OK, about=name, says=says)
+        elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE:
+            # without a page, or with another node's, that is the cause, and it has been named
+            advice = words.assigned(match)
+            if advice is not None:
+                yield name, Finding(level=Level.PROBLEM, about=name, says=advice.says, remedy=advice.remedy)
+
+
+def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Finding]]:
+    for assignment in snapshot.facts.outside:
+        says, remedy = words.outside(assignment)
+        level = Level.PROBLEM if is_unfollowed_claim(assignment, snapshot.facts) else Level.WARNING
+        name = _name_of(assignment)
+        yield name, Finding(level=level, about=name, says=says, remedy=remedy)
+
+
+def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
+    """What this program cannot resolve, and the page says itself: it names the container on as many devices."""
+    unresolved: dict[Owner, set[Assignment]] = defaultdict(set)
+    for match in snapshot.owners.matches:
+        if match.reason in _UNRESOLVED:
+            unresolved[match.assignment.owner].add(match.assignment)
+    named: Counter[Owner] = Counter()
+    subjects = snapshot.joined.subjects if snapshot.joined and unresolved else ()
+    for owner, _ in {(subject.came_with, subject.key) for subject in subjects if not _is_held(snapshot, subject.key)}:
+        if owner is not None:
+            named[owner] += 1
+    return frozenset(assignment for owner, of in unresolved.items() if named[owner] >= len(of) for assignment in of)
+
+
+def _is_held(snapshot: Snapshot, key: DeviceKey) -> bool:
+    return bool(snapshot.owners.of(key))
+
+
+def _id_of(assignment: Assignment) -> tuple[str, str]:
+    return assignment.resource, assignment.device_id
+
+
+def _device(key: DeviceKey) -> str:
+    return f"{key.uuid} instance {key.instance}" if key.instance else key.uuid
+
+
+def _name_of(assignment: Assignment) -> str:
+    owner = assignment.owner
+    return f"{assignment.device_id} ({assignment.resource}, {owner.namespace}/{owner.pod}/{owner.container})"

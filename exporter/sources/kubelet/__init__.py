@@ -1,0 +1,1 @@
+"""The kubelet's two sockets: pod-resources and the Pods API."""

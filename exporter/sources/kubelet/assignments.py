@@ -1,0 +1,242 @@
+"""The kubelet's pod-resources socket: which container holds which device.
+
+One grpc channel for the life of the program, set up for a peer that restarts (kubelet_socket.py). v1 is asked first,
+v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are read (pod_resources.py) only when they differ from the last.
+
+What the kubelet last said outlives its failures: the rules are in attribution/retention.py. Whether a new answer comes
+from another kubelet is seen on the socket file (device, inode and change time: inode numbers recur) and on a
+connection that was lost since. A kubelet makes the file anew when it starts, so its change time says when that was.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import grpc.aio
+
+from exporter.attribution.retention import (
+    STALE_OTHERWISE_SECONDS,
+    STALE_WHILE_REFUSED_SECONDS,
+    Retained,
+    answered,
+    failed,
+    read_by_built_in_rules,
+)
+from exporter.errors import SourceError, Unavailable, Unsupported
+from exporter.log import debug, log
+from exporter.model.devices import Assignment, DeviceRef, PodResources
+from exporter.model.snapshot import Health
+from exporter.sources.attempt import health_after
+from exporter.sources.kubelet.pod_resources import parse
+from exporter.sources.kubelet.socket import open_channel, translate
+from exporter.sources.single_flight import SingleFlight
+
+NAME = "kubelet"
+NO_PODS = "no_pods"
+_NO_PODS = "the kubelet lists no pod: it has just started, or cannot reach the API server, or the node has none"
+_OWNERS_ARE_KEPT = (
+    "the kubelet lists no pod, static ones aside: it has just started, or cannot reach the API server; the last known"
+    " owners are kept"
+)
+LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
+
+
+class KubeletSource:
+    """Assignments as the kubelet last gave them, read when asked for and kept while it is away."""
+
+    def __init__(
+        self,
+        *,
+        socket: str,
+        timeout_seconds: float,
+        max_age_seconds: float,
+        max_stale_seconds: float | None,
+        resources: Sequence[str],
+        on_health: Callable[[str, Health], None],
+        claims: bool = False,
+        node: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
+
+        without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
+        `wall_clock` is the one that files are dated by.
+        """
+        self.health = Health()
+        self.asked_at_seconds: float | None = None  # when the call of the last answer began, by `clock`
+        self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
+        self._socket = socket
+        self._timeout_seconds = timeout_seconds
+        self._max_age_seconds = max_age_seconds
+        self._max_stale_seconds = max_stale_seconds
+        self._resources = tuple(resources)
+        self._on_health = on_health
+        self._claims = claims
+        self._node = node
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._flight = SingleFlight(self._refresh)
+        self._retained = Retained()
+        self._version = "v1"
+        self._last: tuple[str, bytes, PodResources] | None = None
+        self._answered_on: tuple[int, int, int] | None = None
+        self._connection_lost = False
+        self._attempted_at: float | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    async def close(self) -> None:
+        """End the call in flight and the channel."""
+        await self._flight.close()
+        if self._channel is not None:
+            await self._channel.close()
+
+    @property
+    def assignments(self) -> frozenset[Assignment]:
+        """What is in force now. The same object as long as nothing changed."""
+        return self._retained.assignments
+
+    @property
+    def unlisted(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of the pods whose owners are in force only because they were.
+
+        The kubelet has not listed them since it was lost, or does not answer now. Another pod may have taken a name
+        meanwhile, so what a pod's name leads to elsewhere need not be of these.
+        """
+        held = self.assignments if self.health.up is False else self._retained.unlisted
+        return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
+
+    @property
+    def outside(self) -> tuple[Assignment, ...]:
+        """What the last answer handed out of resources that are left out."""
+        return self._last[2].outside if self._last else ()
+
+    @property
+    def version(self) -> str:
+        """The interface that the kubelet answered last, v1 or v1alpha1; "" before the first answer."""
+        return self._last[0] if self._last else ""
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How old the kubelet's word is that is in force; None before its first answer."""
+        known_at = self._retained.known_at
+        return None if known_at is None else max(0.0, self._clock() - known_at)
+
+    def begin(self) -> asyncio.Task[Health] | None:
+        """The call in flight, or a new one; None while the last answer is younger than `max_age_seconds`.
+
+        A failed attempt is not repeated at once either, so that a crowd of scrapes does not become a crowd of calls.
+        The task raises nothing for the kubelet's sake: its result is how it went, `assignments` what is in force.
+        """
+        since = None if self._attempted_at is None else self._clock() - self._attempted_at
+        fresh_for = self._max_age_seconds if self.health.up else self._max_age_seconds / 2
+        return self._flight.begin() if since is None or since >= fresh_for else None
+
+    async def _refresh(self) -> Health:
+        started = self._clock()
+        identity = self._socket_identity()
+        try:
+            answer = await self._list()
+        except SourceError as error:
+            self._note_failure(error, started)
+        else:
+            self._note_answer(answer, self._socket_identity())
+            # The identity from before the call: a socket replaced during the call is noticed by the next one.
+            self._answered_on = identity
+            self._connection_lost = False
+            self.asked_at_seconds = started
+            self._set_health(started, None)
+        self._attempted_at = self._clock()
+        return self.health
+
+    def _note_answer(self, answer: PodResources, identity: tuple[int, int, int] | None) -> None:
+        before = self._retained
+        max_stale = self._max_unlisted_seconds
+        self._retained = answered(
+            before,
+            answer,
+            now=self._clock(),
+            reconnected=self._connection_lost or identity != self._answered_on,
+            up_for_seconds=self._wall_clock() - identity[2] / 1e9 if identity else 0.0,
+            max_stale_seconds=max_stale,
+            node=self._node,
+            read=self.read,
+        )
+        held = len(before.assignments)
+        if held and not self._retained.assignments and not self._retained.lists_pods:
+            log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
+
+    def _note_failure(self, error: SourceError, started: float) -> None:
+        if isinstance(error, Unavailable) and error.reason != "rate_limited":
+            self._connection_lost = True
+            self._version = "v1"  # the kubelet that comes back may be a newer one
+        max_stale = self._max_stale_seconds
+        if max_stale is None:
+            max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
+        held = len(self._retained.assignments)
+        self._retained = failed(
+            self._retained,
+            now=self._clock(),
+            max_stale_seconds=max_stale,
+            max_unlisted_seconds=self._max_unlisted_seconds,
+        )
+        if held and not self._retained.assignments:
+            log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
+        self._set_health(started, error)
+
+    @property
+    def _max_unlisted_seconds(self) -> float:
+        """How long the last word of a kubelet holds that lists no pod since: as long as that of one that is down."""
+        return STALE_WHILE_REFUSED_SECONDS if self._max_stale_seconds is None else self._max_stale_seconds
+
+    def _set_health(self, started: float, error: SourceError | None) -> None:
+        health = health_after(self.health, error, took_seconds=self._clock() - started, now_seconds=time.time())
+        if error is None and not self._retained.lists_pods:
+            kept = self._retained.unlisted
+            health = replace(health, reason=NO_PODS, message=_OWNERS_ARE_KEPT if kept else _NO_PODS)
+        self.health = health
+        self._on_health(NAME, self.health)
+
+    def _socket_identity(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._socket)  # noqa: PTH116 - one system call on a local file system
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+
+    async def _list(self) -> PodResources:
+        try:
+            return await self._call(self._version)
+        except Unsupported:
+            other = "v1alpha1" if self._version == "v1" else "v1"
+            answer = await self._call(other)
+            self._version = other
+            return answer
+
+    async def _call(self, version: str) -> PodResources:
+        if self._channel is None:
+            self._channel = open_channel(self._socket)
+        call = self._channel.unary_unary(
+            LIST_METHODS[version], request_serializer=lambda body: body, response_deserializer=lambda body: body
+        )
+        try:
+            body: bytes = await call(b"", timeout=self._timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise translate(
+                error,
+                socket=self._socket,
+                setting="--kubelet.socket",
+                serves="pod-resources v1 or v1alpha1",
+                timeout_seconds=self._timeout_seconds,
+            ) from error
+        changed = self._last is None or self._last[:2] != (version, body)
+        debug("kubelet answered", version=version, bytes=len(body), changed=changed)
+        if self._last is None or changed:
+            answer = parse(body, version, resources=self._resources, claims=self._claims)
+            if self._last is not None and answer == self._last[2]:
+                answer = self._last[2]  # the same in another order: nothing is worked out anew for it
+            self._last = (version, body, answer)
+        return self._last[2]

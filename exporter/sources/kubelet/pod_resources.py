@@ -1,0 +1,170 @@
+"""An answer of the kubelet's List, v1 or v1alpha1, as assignments."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from google.protobuf.message import DecodeError
+
+from exporter._gen import podresources_v1_pb2 as v1
+from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter.attribution.owners import is_meant
+from exporter.errors import Malformed
+from exporter.model.devices import Assignment, Claim, PodResources
+from exporter.model.pods import Owner
+
+# 16 GPUs in 48 shares each are 768
+MOST_ASSIGNMENTS = 50_000
+# they are only explained; some plugins hand out each MiB of a device by an id of its own
+MOST_OUTSIDE = 1_000
+
+ListResponse = v1.ListPodResourcesResponse | v1alpha1.ListPodResourcesResponse
+_Pod = v1.PodResources | v1alpha1.PodResources
+_Container = v1.ContainerResources | v1alpha1.ContainerResources
+RESPONSE_TYPES: dict[str, type[ListResponse]] = {
+    "v1": v1.ListPodResourcesResponse,
+    "v1alpha1": v1alpha1.ListPodResourcesResponse,
+}
+
+
+def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",), claims: bool = False) -> PodResources:
+    """A serialised ListPodResourcesResponse as the assignments of `resources`; without `claims` no claim is among them.
+
+    A container has several `devices` entries of one resource when they sit on several NUMA nodes, or one for each
+    device; they add up. The order of pods and of entries is another one in every answer, and makes no difference here.
+
+    Ids are counted before anything is made of them: an answer may hold millions.
+
+    Raises:
+        Malformed: the bytes are no such message, or name too many devices.
+    """
+    response = RESPONSE_TYPES[version]()
+    try:
+        response.ParseFromString(body)
+    except DecodeError as error:
+        raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
+    holding = _holding(response)
+    meant = _Meant(resources, claims=claims)
+    wanted = 0
+    for _, container in holding:
+        wanted += sum(len(of.device_ids) for of in container.devices if meant[of.resource_name, False])
+        wanted += sum(1 for claim in _claims(container) if meant[claim.driver, True])
+    if wanted > MOST_ASSIGNMENTS:
+        raise Malformed("oversize", f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read")
+    found: set[Assignment] = set()
+    for pod, container in holding:
+        owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
+        for of in container.devices:
+            if meant[of.resource_name, False]:
+                found.update(
+                    Assignment(owner=owner, resource=of.resource_name, device_id=device_id)
+                    for device_id in of.device_ids
+                )
+        for claim in _claims(container):
+            if meant[claim.driver, True]:
+                found.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
+    return PodResources(
+        assignments=frozenset(found),
+        listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
+        outside=_outside(holding, meant),
+    )
+
+
+def _holding(response: ListResponse) -> list[tuple[_Pod, _Container]]:
+    """The containers that hold devices or claims, and their pods.
+
+    Raises:
+        Malformed: they are too many.
+    """
+    found: list[tuple[_Pod, _Container]] = []
+    for pod in response.pod_resources:
+        for container in pod.containers:
+            if container.devices or _dynamic(container):
+                found.append((pod, container))
+                if len(found) > MOST_ASSIGNMENTS:
+                    raise Malformed("oversize", f"more than {MOST_ASSIGNMENTS} containers hold devices")
+    return found
+
+
+class _Meant(dict[tuple[str, bool], bool]):
+    """Whether a resource is one of `--resources`, by its name and whether it is a claim's driver."""
+
+    def __init__(self, globs: Sequence[str], *, claims: bool) -> None:
+        super().__init__()
+        self._globs = globs
+        self._claims = claims
+
+    def __missing__(self, key: tuple[str, bool]) -> bool:
+        resource, of_claim = key
+        self[key] = found = (self._claims or not of_claim) and is_meant(resource, self._globs, of_claim=of_claim)
+        return found
+
+
+def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple[Assignment, ...]:
+    """What is handed out of other resources: the first MOST_OUTSIDE of it, whatever the order of the answer."""
+    devices = (
+        (pod.namespace, pod.name, container.name, of.resource_name, device_id)
+        for pod, container in holding
+        for of in container.devices
+        if not meant[of.resource_name, False]
+        for device_id in of.device_ids
+    )
+    of_claims = (
+        (pod.namespace, pod.name, container.name, claim)
+        for pod, container in holding
+        for claim in _claims(container)
+        if not meant[claim.driver, True]
+    )
+    found = {
+        Assignment(
+            owner=Owner(namespace=namespace, pod=pod, container=container), resource=resource, device_id=device_id
+        )
+        for namespace, pod, container, resource, device_id in heapq.nsmallest(MOST_OUTSIDE, devices)
+    } | {
+        Assignment(
+            owner=Owner(namespace=namespace, pod=pod, container=container),
+            resource=claim.driver,
+            device_id=claim.device_id,
+            claim=claim,
+        )
+        for namespace, pod, container, claim in heapq.nsmallest(MOST_OUTSIDE, of_claims)
+    }
+    return tuple(sorted(found, key=lambda one: one.order)[:MOST_OUTSIDE])
+
+
+def _claims(container: _Container) -> Iterator[Claim]:
+    """Each device of each claim."""
+    for dynamic in _dynamic(container):
+        for device, cdi_names in zip(dynamic.claim_resources, _own_cdi_names(dynamic), strict=True):
+            yield Claim(
+                namespace=dynamic.claim_namespace,
+                name=dynamic.claim_name,
+                driver=device.driver_name,
+                pool=device.pool_name,
+                device=device.device_name,
+                cdi_names=cdi_names,
+                share=device.share_id,
+            )
+
+
+def _own_cdi_names(dynamic: v1.DynamicResource) -> list[tuple[str, ...]]:
+    """For each device of a claim the CDI names that are its own.
+
+    The kubelet lists with each device the names of those before it as well (measured on 1.36.2), so what a shorter
+    list names is another device's.
+    """
+    listed = [tuple(cdi.name for cdi in device.cdi_devices) for device in dynamic.claim_resources]
+    own = list(listed)
+    of_others: set[str] = set()
+    by_length = sorted(range(len(listed)), key=lambda at: len(listed[at]))
+    for _, group in groupby(by_length, key=lambda at: len(listed[at])):
+        of_one_length = tuple(group)
+        for at in of_one_length:
+            own[at] = tuple(name for name in listed[at] if name not in of_others)
+        of_others.update(name for at in of_one_length for name in listed[at])
+    return own
+
+
+def _dynamic(container: _Container) -> Sequence[v1.DynamicResource]:
+    """ContainerResources.dynamic_resources; v1alpha1 has none."""
+    return container.dynamic_resources if isinstance(container, v1.ContainerResources) else ()

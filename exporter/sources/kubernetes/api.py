@@ -1,0 +1,233 @@
+"""The HTTP client of the Kubernetes API: lists, objects and the lines of a watch, or a SourceError that says why not.
+
+Plain HTTP: aiohttp is here anyway, and a client library would weigh more than the exporter.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from exporter.config.files import identity_of
+from exporter.config.regular import read_regular
+from exporter.config.tls import ClientTls, client_context
+from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
+from exporter.sources.http_client import Connector, why_broken, why_late, why_no_connection
+from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
+
+LONGEST_PAUSE_SECONDS = 30.0
+# The API ends a watch by itself after this long; silence for longer is a connection that nobody holds any more.
+WATCH_SECONDS = 240
+SILENCE_SECONDS = 270.0
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+MAX_BYTES = 64 * 1024 * 1024
+# etcd takes no object above 1.5 MiB; JSON takes a little more room than what it stores
+MAX_OBJECT_BYTES = 2 * 1024 * 1024
+MAX_STATUS_BYTES = 16 * 1024
+LIST_AND_WATCH = "list and watch"
+GET = "get"
+_UNREACHABLE = (
+    "can this container reach that address? A firewall or a NetworkPolicy may be in between, or the API server restarts"
+)
+
+Object = Mapping[str, Any]
+
+
+class Forgotten(Exception):
+    """410 Gone: the API no longer knows the place where the watch was."""
+
+
+class KubernetesApi:
+    """One API server, by its URL. The token is read for every request: it is replaced while the program runs."""
+
+    def __init__(self, *, url: str, token_file: str, ca_file: str) -> None:
+        self._url = url.rstrip("/")
+        self._token_file = Path(token_file)
+        self._ca_file = Path(ca_file)
+        self._session: aiohttp.ClientSession | None = None
+        self._connector: Connector | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_made_of: object = None
+        # what was allowed once, as a right: a refusal of it later may be an API server that has just started
+        self._allowed: set[str] = set()
+
+    async def close(self) -> None:
+        """End the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def list(self, path: str, parameters: Mapping[str, str]) -> Object:
+        """A whole list.
+
+        Raises:
+            Forgotten, SourceError: see `lines`.
+        """
+        return await self._whole(path, parameters, LIST_AND_WATCH, MAX_BYTES)
+
+    async def get(self, path: str) -> Object:
+        """One object, or the list of what an API group serves.
+
+        Raises:
+            SourceError: see `lines`. An object that is not there is Unsupported.
+        """
+        return await self._whole(path, {}, GET, MAX_OBJECT_BYTES)
+
+    async def lines(
+        self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None]
+    ) -> AsyncGenerator[Object, None]:
+        """The events of a watch, as they come, until the API ends it. `on_open` hears that it is taken up.
+
+        Raises:
+            Forgotten: 410 Gone.
+            SourceError: nobody answers, or with a status other than 200, or with what is no JSON.
+        """
+        rest = b""
+        async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, on_open)) as chunks:
+            async for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > MAX_BYTES:
+                    raise Malformed("oversize", f"one event of {path} is larger than {MAX_BYTES} bytes")
+                for line in lines:
+                    if line.strip():
+                        yield read_object(line, path)
+
+    async def _whole(self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int) -> Object:
+        body = bytearray()
+        async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > most_bytes:
+                    raise Malformed("oversize", f"the Kubernetes API answers {path} with more than {most_bytes} bytes")
+        return read_object(bytes(body), path)
+
+    async def _chunks(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        verb: str,
+        seconds: float | None,
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        if self._session is None or self._connector is None:
+            self._connector = Connector()
+            self._session = aiohttp.ClientSession(connector=self._connector, auto_decompress=True)
+        timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        headers = self._headers()
+        try:
+            # a watch, too, is answered at once, though its events may be long in coming
+            async with asyncio.timeout(ANSWER_SECONDS):
+                response = await self._session.get(
+                    self._url + path,
+                    params=parameters,
+                    headers=headers,
+                    ssl=self._context(),
+                    timeout=timeout,
+                    allow_redirects=False,
+                )
+            async with response:
+                await self._check(response, path, verb, has_token="Authorization" in headers)
+                if on_open:
+                    on_open()
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except TimeoutError as error:
+            raise self._late(error, path, self._connector) from error
+        except ConfigError as error:
+            raise Unavailable("tls", str(error)) from error
+        except aiohttp.ClientConnectionError as error:
+            raise self._unreachable(error) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(
+                "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
+            ) from error
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": "pod-gpu-metrics-exporter"}
+        try:
+            headers["Authorization"] = f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no token"
+            raise Unavailable("permission", f"{self._token_file} cannot be read: {why}") from error
+        return headers
+
+    def _context(self) -> ssl.SSLContext | bool:
+        """Made anew when the file of the authority has changed: a new context is a new connection."""
+        if not self._url.startswith("https:"):
+            return True
+        made_of = identity_of(str(self._ca_file))
+        if self._tls is None or made_of != self._tls_made_of:
+            tls = ClientTls(ca_file=str(self._ca_file) if self._ca_file.exists() else "")
+            self._tls, self._tls_made_of = client_context(tls, "--kubernetes.ca-file"), made_of
+        return self._tls
+
+    def _late(self, error: TimeoutError, path: str, connector: Connector) -> SourceError:
+        connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+        why = why_late(connector, CONNECT_SECONDS, connecting=connecting) if connecting else None
+        if why:
+            return TimedOut("deadline", f"the Kubernetes API at {self._url}: {why.says}", remedy=why.remedy)
+        return TimedOut(
+            "deadline",
+            f"the Kubernetes API at {self._url} does not answer {path}",
+            remedy="is the API server overloaded, or gone behind an address that still takes connections?",
+        )
+
+    def _unreachable(self, error: aiohttp.ClientConnectionError) -> SourceError:
+        why = why_no_connection(error)
+        remedies = {
+            "refused": "is the API server running, and is this its address (KUBERNETES_SERVICE_HOST and"
+            " KUBERNETES_SERVICE_PORT, or --kubernetes.url)?",
+            "tls": f"{self._ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
+            " certificate, and --kubernetes.url must name it by a name or an address that stands in the certificate",
+            "unreachable": _UNREACHABLE,
+        }
+        return Unavailable(
+            why.reason,
+            f"the Kubernetes API at {self._url}: {why.says}",
+            remedy=why.remedy or remedies[why.reason],
+        )
+
+    async def _check(self, response: aiohttp.ClientResponse, path: str, verb: str, *, has_token: bool) -> None:
+        status = response.status
+        right = f"{verb} on {resource_of(path)}"
+        if status == HTTPStatus.OK:
+            self._allowed.add(right)
+            return
+        if status == HTTPStatus.GONE:
+            raise Forgotten
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise unauthorized(path, token_file=self._token_file, has_token=has_token)
+        if status == HTTPStatus.FORBIDDEN:
+            told = told_by(await response.content.read(MAX_STATUS_BYTES))
+            raise forbidden(path, right, told, was_allowed=right in self._allowed)
+        if status == HTTPStatus.NOT_FOUND:
+            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}")
+        later = response.headers.get("Retry-After", "")
+        raise Unavailable(
+            "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
+            f"the Kubernetes API answers {path} with HTTP status {status}",
+            retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
+        )
+
+
+def read_object(body: bytes, path: str) -> Object:
+    """A JSON object.
+
+    Raises:
+        Malformed: it is none.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no object")
+    return found

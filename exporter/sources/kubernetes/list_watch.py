@@ -1,0 +1,111 @@
+"""A collection of the Kubernetes API, listed once and then watched.
+
+The list is asked for once, then the watch tells what changes, and is taken up again where it broke. The list is asked
+for anew only when the API has forgotten that place (410 Gone).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Any
+
+from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
+from exporter.model.snapshot import Health
+from exporter.sources.kubernetes.api import LONGEST_PAUSE_SECONDS, WATCH_SECONDS, Forgotten, KubernetesApi, Object
+from exporter.sources.watch import Watch
+
+
+class ListWatch:
+    """A collection that is listed once and then watched. `put` and `remove` are told what changes."""
+
+    def __init__(
+        self,
+        name: str,
+        api: KubernetesApi,
+        *,
+        paths: Sequence[str],
+        selector: str,
+        replace: Callable[[Sequence[Object]], None],
+        put: Callable[[Object], None],
+        remove: Callable[[Object], None],
+        on_health: Callable[[str, Health], None],
+    ) -> None:
+        """`paths` are tried in their order until one is known; `selector` is a field selector."""
+        self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        self._api = api
+        self._paths = paths
+        self._selector = selector
+        self._replace, self._put, self._remove = replace, put, remove
+        self._path = ""
+        self._version: str | None = None
+        self._forgotten = False
+
+    async def _attend(self) -> None:
+        try:
+            if self._version is None:
+                await self._list()
+            while True:
+                await self._follow()
+        except Forgotten:
+            self._version, self._forgotten = None, True
+        except SourceError as error:
+            if isinstance(error, Unsupported):
+                self._version = None  # an upgraded API server may have dropped the version that was watched
+            raise
+
+    async def _list(self) -> None:
+        # "0" is what the API server has at hand; after a 410 that may be what it had before
+        parameters = {"fieldSelector": self._selector, "resourceVersion": "" if self._forgotten else "0"}
+        for path in self._paths:
+            try:
+                answer = await self._api.list(path, parameters)
+            except Unsupported:
+                continue
+            _tell(self._replace, answer.get("items") or (), path)
+            self._path = path
+            self._version = str(answer.get("metadata", {}).get("resourceVersion", ""))
+            self._forgotten = False
+            self.watch.in_sync()
+            return
+        raise Unsupported("unimplemented", f"the Kubernetes API knows none of {', '.join(self._paths)}")
+
+    async def _follow(self) -> None:
+        parameters = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "fieldSelector": self._selector,
+            "resourceVersion": self._version or "",
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        started = asyncio.get_running_loop().time()
+        async with aclosing(self._api.lines(self._path, parameters, self.watch.in_sync)) as events:
+            async for event in events:
+                self._take(event)
+                self.watch.heard()
+        if asyncio.get_running_loop().time() - started < 1.0:
+            # a watch that ends at once is an API server that goes down: not a reason to ask in a circle
+            raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}")
+
+    def _take(self, event: Object) -> None:
+        kind, found = event.get("type"), event.get("object")
+        if not isinstance(found, Mapping):
+            raise Malformed("garbage", f"an event of {self._path} holds no object")
+        if kind == "ERROR":
+            if found.get("code") == HTTPStatus.GONE:
+                raise Forgotten
+            raise Unavailable("unreachable", f"the watch of {self._path} failed: {found.get('message')}")
+        if kind in ("ADDED", "MODIFIED"):
+            _tell(self._put, found, self._path)
+        elif kind == "DELETED":
+            _tell(self._remove, found, self._path)
+        version = found.get("metadata", {}).get("resourceVersion")
+        if version:
+            self._version = str(version)
+
+
+def _tell(listener: Callable[[Any], None], found: object, path: str) -> None:
+    try:
+        listener(found)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise Malformed("garbage", f"an object of {path} is not of the kind it should be: {error}") from error

@@ -1,0 +1,113 @@
+"""The ResourceSlices of this node, by the Kubernetes API."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from exporter.attribution.slice_retention import KnownDevices, named, told
+from exporter.errors import Malformed
+from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.model.snapshot import Health
+from exporter.sources.kubernetes.api import KubernetesApi, Object
+from exporter.sources.kubernetes.list_watch import ListWatch
+
+SLICES = "resourceslices"
+SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+MOST_SLICES = 1000  # each may hold 128 devices
+
+
+def read_slice(found: Object) -> ResourceSlice:
+    """A ResourceSlice: v1 keeps a device's attributes in the device, v1beta1 in its field `basic`."""
+    spec = found.get("spec", {})
+    pool, driver = spec.get("pool", {}), spec.get("driver", "")
+    devices = {}
+    for device in spec.get("devices") or ():
+        attributes = {
+            name.removeprefix(f"{driver}/"): str(value.get("string", ""))
+            for name, value in ((device.get("basic") or device).get("attributes") or {}).items()
+        }
+        devices[device.get("name", "")] = SliceDevice(
+            uuid=attributes.get("uuid", ""),
+            kind=attributes.get("type", ""),
+            parent_uuid=attributes.get("parentUUID", ""),
+            profile=attributes.get("profile", ""),
+        )
+    return ResourceSlice(
+        driver=driver,
+        pool=pool.get("name", ""),
+        generation=int(pool.get("generation", 0)),
+        slice_count=int(pool.get("resourceSliceCount", 1)),
+        devices=devices,
+    )
+
+
+class ApiSlices:
+    """The devices of this node's ResourceSlices; those that pods hold outlive their slices (slice_retention.py)."""
+
+    def __init__(self, *, api: KubernetesApi, node_name: str, on_health: Callable[[str, Health], None]) -> None:
+        self.name = SLICES
+        self._api = api
+        self._slices: dict[str, ResourceSlice] = {}
+        self._known = KnownDevices()
+        self._listed = ListWatch(
+            SLICES,
+            api,
+            paths=tuple(f"/apis/resource.k8s.io/{version}/resourceslices" for version in SLICE_VERSIONS),
+            selector=f"spec.nodeName={node_name}",
+            replace=self._replace,
+            put=self._put,
+            remove=self._remove,
+            on_health=on_health,
+        )
+        self.begin = self._listed.watch.begin
+
+    @property
+    def health(self) -> Health:
+        """How the watch is."""
+        return self._listed.watch.health
+
+    @property
+    def count(self) -> int:
+        """How many slices are known."""
+        return len(self._slices)
+
+    @property
+    def kept(self) -> int:
+        """How many devices are known that no slice names now."""
+        return len(self._known.kept)
+
+    @property
+    def devices(self) -> Mapping[SliceDeviceName, SliceDevice]:
+        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+        return self._known.devices
+
+    def devices_for(self, assignments: Iterable[Assignment]) -> Mapping[SliceDeviceName, SliceDevice]:
+        """By driver, pool and device: those of the slices, and those of slices that are gone which are assigned.
+
+        `assignments` are the ones in force. The answer is the same object as long as nothing changed.
+        """
+        self._known = named(self._known, assignments)
+        return self._known.devices
+
+    async def close(self) -> None:
+        """End the watch and the connections."""
+        await self._listed.watch.close()
+        await self._api.close()
+
+    def _replace(self, slices: Sequence[Object]) -> None:
+        if len(slices) > MOST_SLICES:
+            raise Malformed("oversize", f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read")
+        self._slices = {_name(found): read_slice(found) for found in slices}
+        self._known = told(self._known, self._slices.values())
+
+    def _put(self, found: Object) -> None:
+        if len(self._slices) >= MOST_SLICES and _name(found) not in self._slices:
+            raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node")
+        self._slices[_name(found)] = read_slice(found)
+        self._known = told(self._known, self._slices.values())
+
+    def _remove(self, found: Object) -> None:
+        self._slices.pop(_name(found), None)
+        self._known = told(self._known, self._slices.values())
+
+
+def _name(found: Object) -> str:
+    return str(found.get("metadata", {}).get("name", ""))

@@ -1,0 +1,97 @@
+"""Finding dcgm-exporter: its pods on this node, by their namespaces and labels, and a source for each.
+
+Pods come from the source of pods, which is told what changes; nothing is asked for here. Labels alone prove nothing,
+since whoever makes a pod writes them: a pod is believed for the namespace that it was allowed into, and an older one
+before a younger one.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from exporter.config.parsers import Address, Selector
+from exporter.model.pods import PodInfo
+from exporter.sources.pages.url import DcgmSource
+
+# As many pages are read at a time; there is one dcgm-exporter on most nodes.
+AT_ONCE = 15
+MOST_FOUND = 64
+RUNNING = "Running"
+
+Make = Callable[[str, str, asyncio.Semaphore], DcgmSource]
+
+
+class Discovery:
+    """The dcgm-exporters of the moment."""
+
+    def __init__(
+        self,
+        *,
+        selectors: Sequence[Selector],
+        namespaces: Sequence[str],
+        port: int,
+        path: str,
+        make: Make,
+        scheme: str = "http",
+    ) -> None:
+        """A pod of one of the `namespaces` that one of the `selectors` matches is asked at its address.
+
+        `make` is given a name, a URL, and what limits how many are read at a time.
+        """
+        self._selectors = tuple(selectors)
+        self._namespaces = tuple(namespaces)
+        self._scheme = scheme
+        self._port = port
+        self._path = path
+        self._make = make
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._sources: dict[str, DcgmSource] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """End what is in flight."""
+        await asyncio.gather(*(source.close() for source in self._sources.values()), *self._leaving)
+
+    def update(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[DcgmSource, ...]:
+        """The sources for these pods, the oldest pod's first. One whose pod has gone is closed."""
+        meant = sorted((pod for pod in pods.values() if self._is_meant(pod)), key=_age)
+        addresses = tuple(dict.fromkeys(pod.ip for pod in meant))[:MOST_FOUND]
+        found = {ip: self._sources.get(ip) or self._source(ip) for ip in addresses}
+        self._let_go(source for ip, source in self._sources.items() if ip not in found)
+        self._sources = found
+        return tuple(found.values())
+
+    def __str__(self) -> str:
+        """What it looks for, in words."""
+        labels = " or ".join(",".join(f"{name}={value}" for name, value in selector) for selector in self._selectors)
+        return f"{labels} in the namespaces {', '.join(self._namespaces)}"
+
+    def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
+        """The namespaces of pods that have the labels, and are not asked for the sake of their namespaces."""
+        return tuple(sorted({pod.namespace for pod in pods.values() if self._is_labelled(pod)} - set(self._namespaces)))
+
+    def _is_meant(self, pod: PodInfo) -> bool:
+        return pod.namespace in self._namespaces and self._is_labelled(pod)
+
+    def _is_labelled(self, pod: PodInfo) -> bool:
+        # a pod without an address is not there yet
+        return (
+            pod.phase == RUNNING
+            and bool(pod.ip)
+            and any(all(pod.labels.get(name) == value for name, value in selector) for selector in self._selectors)
+        )
+
+    def _source(self, ip: str) -> DcgmSource:
+        address = Address(host=ip, port=self._port)
+        return self._make(f"dcgm:{address}", f"{self._scheme}://{address}{self._path}", self._places)
+
+    def _let_go(self, sources: Iterable[DcgmSource]) -> None:
+        for source in sources:
+            task = asyncio.create_task(source.close())
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+
+def _age(pod: PodInfo) -> tuple[float, str, str]:
+    """What pods are sorted by: the oldest first, one of unknown age last."""
+    return math.inf if pod.created_at_seconds is None else pod.created_at_seconds, pod.namespace, pod.name

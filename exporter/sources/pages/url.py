@@ -1,0 +1,258 @@
+"""dcgm-exporter's page over HTTP: bytes in, a whole page with at least one valid sample out, or a clear failure."""
+
+import asyncio
+import base64
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from exporter.config.files import identity_of
+from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.tls import client_context
+from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
+from exporter.exposition.check import has_sample, why_too_large
+from exporter.model.pages import Page
+from exporter.model.snapshot import Health
+from exporter.sources.attempt import health_after
+from exporter.sources.http_client import Connector, one_line, why_late, why_no_connection
+from exporter.sources.single_flight import SingleFlight
+from exporter.sources.slices import in_slices
+from exporter.sources.unpack import unpacker_of
+
+FLAG = "--dcgm.http-config"
+ACCEPT = "text/plain;version=0.0.4"
+# Scrapes come every 15 to 60 s; aiohttp's own 15 s would mean a new connection each time.
+KEEP_ALIVE_SECONDS = 120.0
+
+
+_NO_HTTP_CONFIG = HttpConfig()
+
+
+class DcgmSource:
+    """One URL, fetched anew for everyone who asks while no fetch is in flight."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        url: str,
+        timeout_seconds: float,
+        max_bytes: int,
+        on_health: Callable[[str, Health], None],
+        headers: Sequence[tuple[str, str]] = (),
+        http: HttpConfig = _NO_HTTP_CONFIG,
+        places: asyncio.Semaphore | None = None,
+        admit: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
+
+        `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
+        `admit` takes off a page what is not to come from this source.
+        """
+        self.name = name
+        self.health = Health()
+        self._newest: weakref.ref[Page] | None = None
+        self._url = url
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes = max_bytes
+        self._on_health = on_health
+        self._http = http
+        self._places = places or asyncio.Semaphore()
+        self._admit = admit
+        # identity: on a node's own network compression costs more than it saves
+        self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
+        self._tls: ssl.SSLContext | None = None
+        self._tls_made_of: object = None
+        self._flight = SingleFlight(self._read, timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
+        self._connector: Connector | None = None
+
+    @property
+    def page(self) -> Page | None:
+        """The newest one, as long as somebody uses it: nobody comes back to a page, and some have megabytes."""
+        return self._newest() if self._newest else None
+
+    async def close(self) -> None:
+        """End the read in flight and the connections."""
+        await self._flight.close()
+        if self._session is not None:
+            await self._session.close()
+
+    def begin(self) -> asyncio.Task[Page]:
+        """The read in flight, or a new one. Its result is the page, whole.
+
+        The task raises:
+            Unavailable: nobody answers, or with a status other than 200.
+            TimedOut: not within the timeout.
+            Malformed: cut off, larger than the limit, in an unknown encoding, or without one valid sample.
+
+        A file of --dcgm.http-config that cannot be read is Unavailable, too.
+        """
+        return self._flight.begin()
+
+    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
+        """Until the read in flight has ended, no longer than `seconds`."""
+        return self._flight.wait(seconds)
+
+    async def _read(self) -> Page:
+        started = time.monotonic()
+        if self._connector is not None:
+            self._connector.connecting = False  # of the read before
+        try:
+            async with self._places:
+                body = await self._fetch()
+            too_large = why_too_large(body)
+            if too_large:
+                raise Malformed("oversize", too_large)
+            if self._admit:
+                body = self._admit(body)
+            if not await in_slices(has_sample(body)):
+                raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
+        except asyncio.CancelledError as error:
+            if not self._flight.timed_out:
+                raise
+            failure = self._late()
+            self._note(started, failure, time.time())
+            raise failure from error
+        except SourceError as error:
+            self._note(started, error, time.time())
+            raise
+        now = time.time()
+        self._note(started, None, now)
+        page = Page(source=self.name, body=body, read_at_seconds=now, moment=time.monotonic())
+        self._newest = weakref.ref(page)
+        return page
+
+    def _note(self, started: float, error: SourceError | None, now: float) -> None:
+        self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=now)
+        self._on_health(self.name, self.health)
+
+    async def _fetch(self) -> bytes:
+        if self._session is None:
+            self._connector = Connector(limit=1, keepalive_seconds=KEEP_ALIVE_SECONDS)
+            self._session = aiohttp.ClientSession(
+                connector=self._connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False,
+            )
+        try:
+            # No redirects: the upstream is the one that was configured.
+            async with self._session.get(
+                self._url,
+                allow_redirects=False,
+                headers=self._authorization(),
+                ssl=self._context(),
+                server_hostname=self._http.tls.server_name or None,
+            ) as response:
+                self._check(response.status)
+                return await self._body(response)
+        except ConfigError as error:
+            raise Unavailable("permission", str(error)) from error
+        except aiohttp.ClientPayloadError as error:
+            raise Malformed("truncated", f"the answer was cut off: {one_line(error)}") from error
+        except aiohttp.ClientConnectionError as error:
+            raise _unreachable(error) from error
+        except aiohttp.ClientError as error:
+            raise Malformed("garbage", f"no answer in HTTP: {one_line(error)}") from error
+
+    def _check(self, status: int) -> None:
+        if status == HTTPStatus.OK:
+            return
+        path = urlsplit(self._url).path  # what follows a question mark may be a token
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise Unavailable(
+                "permission",
+                f"it refuses {path} with HTTP status {status}: see --dcgm.http-config",
+                remedy="give it a password, a token or a client certificate that it accepts, with --dcgm.http-config",
+            )
+        if status == HTTPStatus.NOT_FOUND:
+            raise Unavailable(
+                "http_status",
+                f"HTTP status 404: there is no {path}",
+                remedy="is this dcgm-exporter's metrics path? Its default is /metrics",
+            )
+        raise Unavailable("http_status", f"HTTP status {status} for {path}")
+
+    def _late(self) -> TimedOut:
+        """Nothing, or not all, came within the timeout: what was waited for?"""
+        connector, seconds = self._connector, self._timeout_seconds
+        why = why_late(connector, seconds, connecting=connector.connecting) if connector else None
+        if why:
+            return TimedOut("deadline", why.says, remedy=why.remedy)
+        return TimedOut("deadline", f"no whole answer within {seconds:g} s")
+
+    def _authorization(self) -> dict[str, str]:
+        """Read anew for every request: a secret is replaced while the program runs."""
+        http = self._http
+        if not http.scheme:
+            return {}
+        credentials = read_secret(http.credentials, FLAG)
+        if http.scheme == "Basic":
+            user = read_secret(http.username, FLAG)
+            credentials = base64.b64encode(f"{user}:{credentials}".encode()).decode()
+        return {"Authorization": f"{http.scheme} {credentials}"}
+
+    def _context(self) -> ssl.SSLContext | bool:
+        """Made anew when one of its files has changed; a new context is a new connection."""
+        if not self._url.startswith("https:"):
+            return True
+        made_of = [identity_of(path) for path in self._http.tls.files]
+        if self._tls is None or made_of != self._tls_made_of:
+            self._tls, self._tls_made_of = client_context(self._http.tls, FLAG), made_of
+        return self._tls
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
+        chunks: list[bytes] = []
+        came = size = 0
+        async for chunk in response.content.iter_any():
+            came += len(chunk)
+            # one byte more than allowed is enough to know
+            data = unpacker.unpack(chunk, self._max_bytes - size + 1) if unpacker else chunk
+            size += len(data)
+            # what is packed is counted too: an endless row of empty members unpacks to nothing
+            if max(came, size) > self._max_bytes:
+                response.close()
+                raise Malformed("oversize", f"more than --dcgm.max-bytes {self._max_bytes}")
+            chunks.append(data)
+        if unpacker and not unpacker.is_whole:
+            raise Malformed("truncated", "the compressed answer was cut off")
+        body = b"".join(chunks)
+        if body and not unpacker and _ends_with_connection(response) and not body.endswith(b"\n"):
+            # as of a file that is being written: the last value may have more digits
+            raise Malformed(
+                "truncated", "the answer ends with its connection, and not with a line's end: it was cut off"
+            )
+        return body
+
+
+def _ends_with_connection(response: aiohttp.ClientResponse) -> bool:
+    """Whether nothing but the connection's end says where the body ends: then one that was cut looks whole."""
+    is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+    return not is_chunked and "Content-Length" not in response.headers
+
+
+def _unreachable(error: aiohttp.ClientConnectionError) -> Unavailable:
+    why = why_no_connection(error)
+    if why.reason == "tls":
+        return Unavailable(
+            "tls",
+            f"{why.says}; see --dcgm.http-config",
+            remedy="is it HTTPS that is spoken there? Name its authority (ca_file), its name (server_name) and this"
+            " program's certificate in --dcgm.http-config, under tls_config",
+        )
+    if why.reason == "refused":
+        return Unavailable("refused", f"{why.says}; is dcgm-exporter running, and on this address?")
+    return Unavailable(why.reason, why.says, remedy=why.remedy)
+
+
+def _beginning(body: bytes) -> str:
+    """The start of an answer, for a message: printable and short."""
+    return repr(body[:60].decode("ascii", "replace")) if body else "it is empty"

@@ -1,0 +1,185 @@
+"""Who gets an answer, and how many at once: passwords, client certificates, headers, and limits under load.
+
+Two things may take long, and each has its own limit, so that neither holds the other up. Waiting for the sources is
+shared (sources/single_flight.py) and limited in number: above it the answer is 503 at once. Writing to a slow reader is
+limited in bytes and time: the oldest is cut off.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiohttp import web
+
+from exporter.config.web_file import WebConfig
+from exporter.log import log
+from exporter.telemetry import Telemetry
+from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
+
+if TYPE_CHECKING:
+    import ssl
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+# The kubelet probes these: it knows no password, and a node under load is not to be restarted for it.
+HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
+MOST_REQUESTS = 256
+# Above it, whoever has been reading for longer than a moment is cut off, the slowest first.
+MOST_WRITING_BYTES = 8 * 1024 * 1024
+READING_TAKES_SECONDS = 1.0
+WRITE_SECONDS = 30.0
+
+
+# What a page says comes from pods: should any of it ever get through as HTML, a browser does nothing with it.
+_HEADERS = {
+    "Server": "pod-gpu-metrics-exporter",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'",
+}
+
+
+class _Writing(NamedTuple):
+    """An answer on its way: its bytes, and when it was begun (seconds of the event loop's clock)."""
+
+    size: int
+    began: float
+
+
+class Guard:
+    """Stands before every endpoint. `busy` are the connections with a request in progress."""
+
+    def __init__(self, handler: Handler, config: WebConfig, telemetry: Telemetry) -> None:
+        """`handler` answers those who may have an answer."""
+        self.busy: set[object] = set()
+        self._handler = handler
+        self._telemetry = telemetry
+        self._config = config
+        self._headers = {**_HEADERS, **config.headers}
+        self._may_refuse = bool(config.users or config.tls)
+        self._passwords = Passwords(config.users)
+        self._requests = 0
+        self._writing: OrderedDict[asyncio.Transport, _Writing] = OrderedDict()
+        self._writing_bytes = 0
+        self._next_look: asyncio.TimerHandle | None = None
+        telemetry.bound("requests", MOST_REQUESTS, lambda: self._requests)
+        telemetry.bound("writing_bytes", MOST_WRITING_BYTES, lambda: self._writing_bytes)
+        telemetry.bound("unchecked_passwords", MOST_UNCHECKED_PASSWORDS, lambda: self._passwords.unchecked)
+        telemetry.bound("wrong_passwords", MOST_WRONG_PASSWORDS, lambda: self._passwords.wrong)
+
+    def use(self, config: WebConfig) -> None:
+        """Another web config, from the next request on."""
+        if config.users != self._config.users:
+            self._passwords = Passwords(config.users)
+        self._config = config
+        self._headers = {**_HEADERS, **config.headers}
+        self._may_refuse = bool(config.users or config.tls)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a request, written to its peer."""
+        self.busy.add(request.protocol)
+        try:
+            response = (await self._why_refused(request) if self._may_refuse else None) or await self._answer(request)
+            response.headers.update(self._headers)
+            await self._write(request, response)
+        except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
+            log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)
+            text = "a fault of the exporter: its log has the trace\n"
+            return web.Response(text=text, status=500, headers=self._headers)
+        else:
+            return response
+        finally:
+            self.busy.discard(request.protocol)
+
+    async def _why_refused(self, request: web.BaseRequest) -> web.Response | None:
+        if request.path in HEALTH_PATHS:
+            return None
+        tls = self._config.tls
+        if tls and tls.client_allowed_sans and not _is_allowed(request, tls.client_allowed_sans):
+            return self._refuse("certificate", 403, "the client certificate is for none of the allowed names")
+        if not self._config.users:
+            return None
+        try:
+            is_right = await self._passwords.are_right(request.headers.get("Authorization", ""), request.remote or "")
+        except TooMany:
+            return self._refuse("busy", 503, "too many passwords to check", {"Retry-After": "1"})
+        if not is_right:
+            realm = {"WWW-Authenticate": 'Basic realm="pod-gpu-metrics-exporter", charset="UTF-8"'}
+            return self._refuse("password", 401, "a user's name and password are needed", realm)
+        return None
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path in HEALTH_PATHS:
+            return await self._handler(request)
+        if self._requests >= MOST_REQUESTS:
+            return self._refuse("busy", 503, f"{MOST_REQUESTS} requests are in progress already", {"Retry-After": "1"})
+        self._requests += 1
+        try:
+            return await self._handler(request)
+        finally:
+            self._requests -= 1
+
+    async def _write(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Until the peer has taken it, or has taken too long."""
+        transport = request.transport
+        if transport is None:
+            return
+        # waiting ends when everything is with the kernel, not when little enough is left
+        transport.set_write_buffer_limits(0)
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._writing_bytes > MOST_WRITING_BYTES:
+            slow, found = next(iter(self._writing.items()))
+            if now - found.began < READING_TAKES_SECONDS:
+                break
+            self._cut_off(slow)
+        if self._next_look is None:
+            # one timer for all answers: one for each cost a steady scrape 2 %
+            self._next_look = loop.call_later(WRITE_SECONDS, self._look_at_readers)
+        size = response.content_length or 0
+        self._writing[transport] = _Writing(size, now)
+        self._writing_bytes += size
+        try:
+            await response.prepare(request)
+            await response.write_eof()
+            if isinstance(response, web.Response):
+                # aiohttp keeps an answer until the connection's next request
+                response.body = None
+        except ConnectionError:
+            pass  # the peer has gone, or was cut off
+        finally:
+            self._forget(transport)
+
+    def _look_at_readers(self) -> None:
+        """Cut off who has taken too long, and come back when the next would have."""
+        loop = asyncio.get_running_loop()
+        self._next_look = None
+        for transport, found in tuple(self._writing.items()):  # oldest first
+            if loop.time() < found.began + WRITE_SECONDS:
+                self._next_look = loop.call_at(found.began + WRITE_SECONDS, self._look_at_readers)
+                break
+            self._cut_off(transport)
+
+    def _forget(self, transport: asyncio.Transport) -> None:
+        found = self._writing.pop(transport, None)
+        self._writing_bytes -= found.size if found else 0
+
+    def _cut_off(self, transport: asyncio.Transport) -> None:
+        self._forget(transport)
+        self._telemetry.count_refused("slow_reader")
+        transport.abort()
+
+    def _refuse(self, reason: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+        self._telemetry.count_refused(reason)
+        plain = {"Content-Type": "text/plain; charset=utf-8"}
+        return web.Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
+
+
+def _is_allowed(request: web.BaseRequest, allowed: tuple[str, ...]) -> bool:
+    """Whether the client's certificate has one of these names, as `subjectAltName` (ssl.SSLSocket.getpeercert)."""
+    session: ssl.SSLObject | None = request.get_extra_info("ssl_object")
+    certificate: Any = session.getpeercert() if session else None
+    names = {value for _, value in (certificate or {}).get("subjectAltName", ())}
+    return not names.isdisjoint(allowed)

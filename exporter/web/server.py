@@ -1,0 +1,214 @@
+"""The listening sockets: who comes in, TLS that can be exchanged while they listen, and a limit on connections.
+
+Connections are accepted here and not by asyncio's servers, for three things that those cannot do: count a connection
+from the moment it is there (its TLS handshake included), make room the moment that there is none, and say why a
+handshake came to nothing. asyncio's own loop also logs a hundred errors a second once descriptors run out.
+"""
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from exporter.config.parsers import Address
+from exporter.errors import ExporterError
+from exporter.telemetry import Telemetry
+from exporter.web.guard import Guard
+from exporter.web.handshake import Refusal, shake_hands
+from exporter.web.seldom import Seldom
+
+# A scrape waits for its sources no longer than their timeouts (5 s): in-flight scrapes get to end.
+DRAIN_SECONDS = 10.0
+# Longer than the usual pause between two scrapes; a connection without a whole request in this time is closed.
+IDLE_SECONDS = 150.0
+HANDSHAKE_SECONDS = 10.0
+MOST_CONNECTIONS = 512
+# Descriptors that are for others: 64 dcgm-exporters, the kubelet, the Kubernetes API, files. A connection that makes
+# room gives its own back a round of the event loop later, so that those of one round count here, too.
+RESERVED_DESCRIPTORS = 160
+FEWEST_CONNECTIONS = 16
+ACCEPTED_AT_ONCE = 32
+BACKLOG = 128
+# After an error that closing a connection of ours does not mend.
+PAUSE_SECONDS = 1.0
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+# It writes a trace for every malformed request, which is how anybody could fill the log. Faults of our own are logged
+# where they are met (guard.py).
+_SILENT = logging.getLogger("pod_gpu_exporter.http")
+_SILENT.disabled = True
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class PortTaken(ExporterError):
+    """An address to listen on cannot be had."""
+
+
+class _Web(web.Server):
+    """aiohttp's server, which also says which connection has ended."""
+
+    def __init__(self, answer: Handler, on_lost: Callable[[object], None]) -> None:
+        super().__init__(answer, access_log=None, logger=_SILENT, keepalive_timeout=IDLE_SECONDS)
+        self._on_lost = on_lost
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - aiohttp's own
+        super().connection_lost(handler, exc)
+        self._on_lost(handler)
+
+
+class Server:
+    """The listening sockets, and who answers behind them."""
+
+    def __init__(self, guard: Guard, telemetry: Telemetry) -> None:
+        self._guard = guard
+        self._telemetry = telemetry
+        # not an Application: its router, signals and middlewares cost a tenth of what a scrape costs here
+        self._runner = web.ServerRunner(
+            _Web(guard.answer, self._forget), handle_signals=False, shutdown_timeout=DRAIN_SECONDS
+        )
+        self._listening: list[socket.socket] = []
+        self._tls: ssl.SSLContext | None = None
+        # from accepting to the end, oldest first, with the task that begins each: it may still wait for the handshake
+        self._open: dict[Any, asyncio.Task[None]] = {}
+        self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._seldom = Seldom()
+        telemetry.bound("connections", self._most, lambda: len(self._open))
+
+    async def start(self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None) -> tuple[Address, ...]:
+        """Listen; the addresses that came of it (port 0 has become a number).
+
+        Raises:
+            PortTaken: with one line that says which address and what to do.
+        """
+        await self._runner.setup()
+        self._tls = tls
+        loop = asyncio.get_running_loop()
+        for address in addresses:
+            try:
+                await self._listen(address)
+            except OSError as error:
+                await self.close()
+                raise PortTaken(
+                    f"--web.listen-address: cannot listen on {address}: {error.strerror or error}; if another program"
+                    " has the port (dcgm-exporter's default is 9400 too), one of the two must move"
+                ) from error
+        for listening in self._listening:
+            loop.add_reader(listening, self._accept, listening)
+        names = (listening.getsockname() for listening in self._listening)
+        return tuple(Address(host=name[0], port=name[1]) for name in names)
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Other TLS for connections from now on. The sockets go on listening: nobody is refused meanwhile."""
+        self._tls = tls
+
+    async def close(self) -> None:
+        """Stop listening, let the scrapes in flight end, close."""
+        loop = asyncio.get_running_loop()
+        for listening in self._listening:
+            loop.remove_reader(listening)
+            listening.close()
+        self._listening.clear()
+        beginning = [task for task in self._open.values() if not task.done()]
+        for task in beginning:
+            task.cancel()
+        await asyncio.gather(*beginning, return_exceptions=True)
+        await self._runner.cleanup()
+
+    async def _listen(self, address: Address) -> None:
+        """Bind every socket that an address means: an empty host is one for IPv4 and one for IPv6."""
+        loop = asyncio.get_running_loop()
+        bound = await loop.create_server(asyncio.Protocol, address.host or None, address.port, start_serving=False)
+        try:
+            for found in bound.sockets:
+                listening = found.dup()
+                self._listening.append(listening)
+                listening.setblocking(False)
+                listening.listen(BACKLOG)
+        finally:
+            bound.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._seldom.warn("accept", "a connection could not be accepted", error=error.strerror or str(error))
+                if error.errno not in _OUT_OF_RESOURCES or not self._make_room():
+                    loop = asyncio.get_running_loop()
+                    loop.remove_reader(listening)
+                    loop.call_later(PAUSE_SECONDS, self._go_on, listening)
+                return
+            connection.setblocking(False)
+            self._welcome(connection, str(peer[0]))
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _welcome(self, connection: socket.socket, peer: str) -> None:
+        server = self._runner.server
+        if server is None or (len(self._open) >= self._most and not self._make_room()):
+            self._telemetry.count_refused("connections")
+            connection.close()
+            return
+        handler = server()
+        beginning = self._open[handler] = asyncio.create_task(self._begin(handler, connection, peer))
+        beginning.add_done_callback(partial(self._begun, handler, connection))
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been there for longest without a request in progress. False: there is none.
+
+        It leaves the books at once: each of those who come in one round of the event loop takes another place.
+        """
+        oldest = next((handler for handler in self._open if handler not in self._guard.busy), None)
+        if oldest is None:
+            return False
+        beginning = self._open.pop(oldest)
+        self._telemetry.count_refused("connections")
+        self._seldom.warn("connections", "too many connections, the oldest silent one is closed", most=self._most)
+        if oldest.transport is None:
+            beginning.cancel()
+        else:
+            oldest.transport.abort()
+        return True
+
+    async def _begin(self, handler: Any, connection: socket.socket, peer: str) -> None:  # noqa: ANN401 - aiohttp's own
+        """Have `handler` talk with the peer."""
+        if self._tls is None:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: handler, connection)
+            return
+        try:
+            await shake_hands(connection, self._tls, lambda: handler, HANDSHAKE_SECONDS)
+        except Refusal as refusal:
+            self._telemetry.count_refused(refusal.reason)
+            self._seldom.warn(f"tls {refusal.reason}", "no TLS with a peer", peer=peer, error=str(refusal))
+
+    def _begun(self, handler: Any, connection: socket.socket, beginning: "asyncio.Task[None]") -> None:  # noqa: ANN401 - see _begin
+        """Close a connection that nobody talks on: it was refused, or made room before it had begun."""
+        if not beginning.cancelled() and (error := beginning.exception()) is not None:
+            # the peer's own fault is most often that it has gone
+            self._seldom.warn("begin", "a connection could not begin", error=str(error) or type(error).__name__)
+        if handler.transport is None:
+            self._forget(handler)
+            connection.close()
+
+    def _forget(self, handler: object) -> None:
+        self._open.pop(handler, None)
+
+
+def most_connections(descriptors: int) -> int:
+    """How many connections to have at a time where the process may have so many descriptors (RLIMIT_NOFILE, soft)."""
+    if descriptors == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, descriptors - RESERVED_DESCRIPTORS))
