@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test test-in-image faults soak fuzz bench profile bench-compare lint format bench protos lock clean
+.PHONY: help run test test-in-image faults soak fuzz bench profile bench-compare lint format protos lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -69,6 +69,10 @@ lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, wi
 	@$(BIN)/$(LOCK) -o requirements.lock
 	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
+
+release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, image, SBOM, notes, checksums (as root)
+	@tests/get-real-components $(CACHE)/real
+	@release/build $(ARGS)
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

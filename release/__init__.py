@@ -1,0 +1,1 @@
+"""What makes a release; nothing of it runs on a node."""

@@ -1,0 +1,122 @@
+"""What a release consists of: reproducible packages, notes, an SBOM of everything, workflows that call make."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from exporter import __version__
+from release import os_packages
+from tests.conftest import ROOT
+
+STATUS = """Package: libc6
+Status: install ok installed
+Architecture: amd64
+Version: 2.41-12
+Description: GNU C Library
+ with a second line: of its own
+
+Package: gone
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 1.0
+
+Package: libssl3t64
+Status: install ok installed
+Architecture: amd64
+Version: 1:3.5.1-1+deb13u1
+"""
+DEBIAN = {"ID": "debian", "VERSION_ID": "13"}
+
+
+def test_the_sbom_names_what_dpkg_has_installed_and_nothing_else() -> None:
+    python = {"type": "library", "name": "aiohttp", "version": "3.14"}
+    found = os_packages.with_os_packages({"bomFormat": "CycloneDX", "components": [python]}, STATUS, DEBIAN)
+    assert found["bomFormat"] == "CycloneDX"
+    assert found["components"][0] == python
+    assert [part["purl"] for part in found["components"][1:]] == [
+        "pkg:deb/debian/libc6@2.41-12?arch=amd64&distro=debian-13",
+        "pkg:deb/debian/libssl3t64@1:3.5.1-1%2Bdeb13u1?arch=amd64&distro=debian-13",
+    ]
+
+
+def test_an_image_whose_packages_cannot_be_listed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sbom").write_text("{}")
+    (tmp_path / "status").write_text("")
+    (tmp_path / "os-release").write_text('ID="alpine"\n')
+    with pytest.raises(ValueError, match="no installed package"):
+        os_packages.main(*(str(tmp_path / name) for name in ("sbom", "status", "os-release")))
+
+
+def test_the_sbom_is_written_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "sbom").write_text('{"components": []}')
+    (tmp_path / "status").write_text(STATUS)
+    (tmp_path / "os-release").write_text('# where from\nNAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="13"\n')
+    os_packages.main(*(str(tmp_path / name) for name in ("sbom", "status", "os-release")))
+    assert [part["name"] for part in json.loads((tmp_path / "sbom").read_text())["components"]] == [
+        "libc6",
+        "libssl3t64",
+    ]
+
+
+def test_the_packages_come_out_as_the_same_bytes_twice(tmp_path: Path) -> None:
+    def build(folder: str) -> dict[str, str]:
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", tmp_path / folder],
+            cwd=ROOT,
+            env={"SOURCE_DATE_EPOCH": "1760000000", "PATH": "/usr/bin:/bin"},
+            check=True,
+            capture_output=True,
+            timeout=50,
+        )
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / folder).iterdir()}
+
+    once = build("once")
+    assert once.keys() == {
+        f"pod_gpu_metrics_exporter-{__version__}-py3-none-any.whl",
+        f"pod_gpu_metrics_exporter-{__version__}.tar.gz",
+    }
+    assert once == build("twice")
+
+
+def notes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "release" / "notes"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_notes_are_the_versions_section_of_the_changelog(tmp_path: Path) -> None:
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n- new\n\n## 1.2.0 (2026-11-01)\n\n- old\n")
+    assert notes(tmp_path, "1.2.0", "--tagged").stdout == "# 1.2.0\n\n- old\n"
+    assert notes(tmp_path, "1.3.0").stdout == "# 1.3.0\n\n- new\n"
+    refused = notes(tmp_path, "1.3.0", "--tagged")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "no section '## 1.3.0'" in refused.stderr
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    """It is written in exporter/__init__.py; pyproject.toml reads it there, all others are held to it here."""
+    image = re.compile(r"pod-gpu-metrics-exporter:(\d[\w.-]*)")
+    for path in (ROOT / "README.md", ROOT / "daemonset.yaml", *(ROOT / "deploy").rglob("*.yaml")):
+        for version in image.findall(path.read_text()):
+            assert version == __version__, path
+    assert re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
+    assert yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())["info"]["version"] == __version__
+
+
+def test_the_workflows_call_the_scripts_and_targets_that_there_are() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called: set[str] = set()
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            for step in job["steps"]:
+                for make in re.findall(r"make ([a-z -]+)", step.get("run", "")):
+                    called |= set(make.split())
+                for script in re.findall(r"bash (\S+)", step.get("run", "")):
+                    assert (ROOT / script).is_file()
+    assert called == {"lint", "test", "release"}
+    assert called <= targets
