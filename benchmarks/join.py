@@ -16,7 +16,7 @@ from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.pods import Owner
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.world import World
-from tests.reference_join import reference_join
+from tests.support.reference_join import reference_join
 
 LARGE = 6_720
 

@@ -7,7 +7,7 @@ from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 from exporter.model.pages import JoinedPage
-from tests.strategies import Row, attribution_of, owner_states, pages, policies, rows
+from tests.support.strategies import Row, attribution_of, owner_states, pages, policies, rows
 
 
 def joined_pages(count: int) -> list[JoinedPage]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, at_default_places, real
-from tests.test_deploy import config_from
+from tests.repository.test_deploy import config_from
 
 TEXTS = (ROOT / "README.md", ROOT / "docs" / "migration.md")
 BLOCKS = [
@@ -37,7 +37,7 @@ def test_a_command_as_written(command: str) -> None:
         "PYTHONPATH": str(ROOT),
     }
     ended = subprocess.run(
-        ["unshare", "--mount", "--net", sys.executable, "-m", "tests.door", command],
+        ["unshare", "--mount", "--net", sys.executable, "-m", "tests.support.door", command],
         capture_output=True,
         text=True,
         check=False,

@@ -17,9 +17,9 @@ import pytest
 from exporter.config.tls import ServerTls, server_context
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
-from tests.certificates import LaxAuthority
 from tests.conftest import ROOT, real
 from tests.end_to_end.test_prometheus import free_port
+from tests.support.certificates import LaxAuthority
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

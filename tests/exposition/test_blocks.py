@@ -18,8 +18,8 @@ from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Line, read_line
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
-from tests.reference_join import reference_join
-from tests.strategies import attribution_of, owner_states, pages, policies, tidy_pages, with_other_values
+from tests.support.reference_join import reference_join
+from tests.support.strategies import attribution_of, owner_states, pages, policies, tidy_pages, with_other_values
 
 POLICY = LabelPolicy()
 NOBODY = Attribution(Owners(), POLICY)

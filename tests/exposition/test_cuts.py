@@ -12,7 +12,7 @@ from exporter.exposition.plain import PlainBlock
 from exporter.exposition.text import render_labels
 from exporter.model.devices import Owners
 from exporter.model.pages import Cell
-from tests.strategies import attribution_of, owner_states, tidy_pages, with_other_values
+from tests.support.strategies import attribution_of, owner_states, tidy_pages, with_other_values
 
 POLICY = LabelPolicy()
 NOBODY = Attribution(Owners(), POLICY)

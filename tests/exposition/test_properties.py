@@ -15,8 +15,8 @@ from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.pages import Page
-from tests.reference_join import reference_join
-from tests.strategies import (
+from tests.support.reference_join import reference_join
+from tests.support.strategies import (
     Row,
     attribution_of,
     escape,

@@ -7,8 +7,8 @@ from exporter.exposition.lines import Reason, SampleLine, read_line
 from exporter.exposition.text import unescape
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
-from tests.reference_join import reference_join
-from tests.strategies import UUIDS, attribution_of
+from tests.support.reference_join import reference_join
+from tests.support.strategies import UUIDS, attribution_of
 
 POLICIES = tuple(
     LabelPolicy(names=names, incoming_wins=wins, idle_labels=idle, sharing=sharing)

@@ -24,7 +24,7 @@ from exporter.outputs.containers import METRICS, number
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.conftest import ROOT, Exporter, Start
-from tests.strategies import attribution_of, owner_states, pages
+from tests.support.strategies import attribution_of, owner_states, pages
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666"
 

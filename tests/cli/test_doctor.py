@@ -23,8 +23,8 @@ from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
-from tests.certificates import LaxAuthority
 from tests.conftest import config_of
+from tests.support.certificates import LaxAuthority
 
 NOBODY = 65534
 

@@ -62,3 +62,13 @@ async def test_the_recipe_that_counts_gpus_counts_those_that_are_cut(start: Star
     for said in (README, api["paths"]["/container/metrics"]["get"]["description"]):
         assert "count the distinct" in " ".join(said.split())
         assert "whose entity is" not in " ".join(said.split())
+
+
+def test_the_files_that_the_docs_name_are_there() -> None:
+    """By path, or by name alone where the sentence says which part it is about."""
+    tests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*")}
+    names = {path.rpartition("/")[2] for path in tests}
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("CONTRIBUTING.md")):
+        text = page.read_text()
+        assert set(re.findall(r"`(tests/[\w/.-]+?)/?`", text)) <= tests, page
+        assert set(re.findall(r"`(test_\w+\.py)`", text)) <= names, page

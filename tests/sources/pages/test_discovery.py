@@ -22,8 +22,8 @@ from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod
 from exporter.sources.pages.discovery import AT_ONCE, MOST_FOUND, Discovery
 from exporter.sources.pages.url import DcgmSource
-from tests.certificates import Authority
 from tests.conftest import Exporter, config_of, running
+from tests.support.certificates import Authority
 
 OURS = {"app": "nvidia-dcgm-exporter"}
 

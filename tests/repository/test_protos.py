@@ -10,7 +10,7 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.pod_resources import parse
-from tests.sources.test_kubelet_recordings import read
+from tests.sources.kubelet.test_recordings import read
 
 MESSAGES = {"v1": v1, "v1alpha1": v1alpha1}
 FIELDS = {

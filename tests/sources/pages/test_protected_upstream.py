@@ -19,8 +19,8 @@ from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
 from exporter.node.build import http_config
 from exporter.simulator.node import SimulatedNode
-from tests.certificates import Authority
 from tests.conftest import Start, config_of
+from tests.support.certificates import Authority
 
 PASSWORD = "pass-Wörd with blank"
 TOKEN = "token-123"

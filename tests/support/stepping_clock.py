@@ -1,6 +1,6 @@
 """The exporter under a wall clock that steps: its `time.time()` is shifted by the seconds that a file holds.
 
-    python -m tests.faults.stepping_clock FILE serve …
+    python -m tests.support.stepping_clock FILE serve …
 
 Only what the exporter itself takes from `time` is exchanged: gRPC works out deadlines from `time.time()` and from the
 machine's clock, which would no longer agree.

@@ -14,7 +14,7 @@ import pytest
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod, World
 from tests.conftest import Exporter, config_of, running
-from tests.test_labels_of_pods import FAMILY, rows
+from tests.node.test_labels_of_pods import FAMILY, rows
 
 Row = tuple[str, str, str, str]
 

@@ -23,8 +23,8 @@ import yaml
 from exporter.simulator.node import SimulatedNode
 from exporter.web import server
 from exporter.web.server import MOST_CONNECTIONS, RESERVED_DESCRIPTORS, Server, most_connections
-from tests.certificates import Authority
 from tests.conftest import Exporter, Start, config_of, running
+from tests.support.certificates import Authority
 
 DESCRIPTORS = 1024
 SILENT = 1600

@@ -243,7 +243,9 @@ def test_either_side_may_start_later(tmp_path: Path) -> None:
     assert process.stderr is not None
     found = re.search(r"address=(\S+)", process.stderr.readline())
     assert found
-    later = subprocess.Popen([sys.executable, "-m", "tests.late_node", str(tmp_path / "kubelet.sock"), str(port)])
+    later = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.late_node", str(tmp_path / "kubelet.sock"), str(port)]
+    )
     seen = []
     try:
         deadline = time.monotonic() + 20
