@@ -1,6 +1,7 @@
 # The base of both stages: any image with Python 3.11 or later, as python3, and its venv module. Named by its digest, so
 # that the same sources make the same image; a newer base is a change of this line. Others: --build-arg BASE=…
 ARG BASE=docker.io/library/python:3.13.15-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
+ARG VERSION=0.1.0
 
 FROM ${BASE} AS build
 COPY requirements.lock /src/
@@ -9,13 +10,17 @@ RUN python3 -m venv /src/venv \
     && /src/venv/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: --target /opt/exporter \
         -r /src/requirements.lock \
     && rm -rf /opt/exporter/bin
-# what the image is made of, as CycloneDX: read from what was installed, by a tool that stays behind in this stage
-COPY requirements-sbom.lock pyproject.toml /src/
+# What the image is made of, as CycloneDX: the Python packages read from what was installed, by a tool that stays behind
+# in this stage; then the base's own Python and Debian packages. Both stages have the same base, and add none to it.
+ARG VERSION
+COPY requirements-sbom.lock pyproject.toml release/os_packages.py /src/
 RUN python3 -m venv /src/sbom \
     && /src/sbom/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: -r /src/requirements-sbom.lock \
     && python3 -m venv --without-pip /src/bare \
+    && sed -i "s/^dynamic = .*/version = \"${VERSION}\"/" /src/pyproject.toml \
     && PYTHONPATH=/opt/exporter PYTHONWARNINGS=ignore /src/sbom/bin/cyclonedx-py environment /src/bare/bin/python \
-        --pyproject /src/pyproject.toml --output-reproducible --of JSON -o /opt/exporter/sbom.cdx.json
+        --pyproject /src/pyproject.toml --output-reproducible --of JSON -o /opt/exporter/sbom.cdx.json \
+    && /src/sbom/bin/python /src/os_packages.py /opt/exporter/sbom.cdx.json /var/lib/dpkg/status /etc/os-release
 COPY exporter /opt/exporter/exporter
 # compiled here: the root file system is read-only when it runs
 RUN python3 -m compileall -q -j 0 /opt/exporter
@@ -25,7 +30,7 @@ RUN mkdir /src/bin \
     && chmod 755 /src/bin/pod-gpu-metrics-exporter
 
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION
 # the commit that it is built from: --build-arg REVISION=$(git rev-parse HEAD)
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="pod-gpu-metrics-exporter" \

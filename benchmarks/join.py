@@ -1,5 +1,6 @@
 """The join alone: the default page of 8 GPUs and 25 families, values validated."""
 
+from collections.abc import Callable
 from time import perf_counter
 
 from prometheus_client.core import Metric
@@ -170,6 +171,16 @@ def run(effort: float) -> list[Row]:
     return [*usual_page(effort), *changes(effort)]
 
 
+def by_turns(joiner: Joiner, pages: list[bytes], states: list[Attribution]) -> Callable[[], None]:
+    """Joins of one page, each for other pods than the last."""
+
+    def join() -> None:
+        states.reverse()
+        joiner.join(pages, states[0])
+
+    return join
+
+
 def usual_page(effort: float) -> list[Row]:
     world = World(gpus=8, seed=1)
     dcgm = SimulatedDcgm(world)
@@ -195,12 +206,7 @@ def usual_page(effort: float) -> list[Row]:
     )
     world.replace_all()
     states = [attribution, Attribution(owners_of(world), policy)]
-
-    def join_for_other_pods() -> None:
-        states.reverse()
-        joiner.join(pages[:1], states[0])
-
-    changed = median_seconds(join_for_other_pods, rounds=rounds(300, effort))
+    changed = median_seconds(by_turns(joiner, pages[:1], states), rounds=rounds(300, effort))
     lines, size = pages[0].count(b"\n"), len(pages[0])
     return [
         Row(f"join, {size / 1000:.0f} kB, {lines} lines", f"{seconds * 1e6:.0f} us", "", seconds),

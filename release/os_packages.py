@@ -1,10 +1,12 @@
-"""Add the Debian packages of an image to its SBOM: `os_packages.py SBOM STATUS OS_RELEASE`, each a file's path.
+"""Add what is not installed by pip to an image's SBOM: `os_packages.py SBOM STATUS OS_RELEASE`, each a file's path.
 
-The SBOM (CycloneDX JSON) already names the Python packages. STATUS is dpkg's list, /var/lib/dpkg/status; an image
-without one (Alpine, Red Hat) ends the build, because a list of its contents that leaves half out is worse than none.
+The SBOM (CycloneDX JSON) already names the packages that pip installed. Two more things come from the base: the Python
+that runs this script, and the Debian packages. STATUS is dpkg's list, /var/lib/dpkg/status. A base without that file
+(Alpine, Red Hat) makes an image, too, whose SBOM calls itself incomplete. A list without a package ends the build.
 """
 
 import json
+import platform
 import sys
 from collections.abc import Iterator, Mapping
 from email import message_from_string
@@ -17,9 +19,9 @@ from packageurl import PackageURL
 def packages(status: str) -> Iterator[tuple[str, str, str]]:
     """Name, version and architecture of each installed package of a dpkg status file, in its order."""
     for paragraph in status.split("\n\n"):
-        found = message_from_string(paragraph)  # the format is that of mail headers
-        if found.get("Status", "").endswith(" installed"):
-            yield found["Package"], found["Version"], found["Architecture"]
+        fields = message_from_string(paragraph)  # the format is that of mail headers
+        if fields.get("Status", "").endswith(" installed"):
+            yield fields["Package"], fields["Version"], fields["Architecture"]
 
 
 def os_release(text: str) -> Mapping[str, str]:
@@ -36,22 +38,35 @@ def component(name: str, version: str, architecture: str, release: Mapping[str, 
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
+def interpreter(version: str) -> dict[str, Any]:
+    """CPython, which the images of python.org have in /usr/local, where no package manager knows it."""
+    purl = PackageURL("generic", None, "python", version).to_string()
+    cpe = f"cpe:2.3:a:python:python:{version}:*:*:*:*:*:*:*"
+    return {"type": "application", "bom-ref": purl, "name": "python", "version": version, "cpe": cpe, "purl": purl}
+
+
 def with_os_packages(sbom: Mapping[str, Any], status: str, release: Mapping[str, str]) -> dict[str, Any]:
     """The SBOM with the packages of the operating system after its own components.
 
     Raises:
         ValueError: `status` lists no package.
     """
-    found = [component(*package, release) for package in sorted(packages(status))]
-    if not found:
+    of_the_system = [component(*package, release) for package in sorted(packages(status))]
+    if not of_the_system:
         raise ValueError("dpkg's status file lists no installed package")
-    return {**sbom, "components": [*sbom.get("components", ()), *found]}
+    return {**sbom, "components": [*sbom.get("components", ()), *of_the_system]}
 
 
 def main(sbom: str, status: str, release: str) -> None:
     """Rewrite the SBOM in its place."""
-    path, found = Path(sbom), os_release(Path(release).read_text())
-    whole = with_os_packages(json.loads(path.read_text()), Path(status).read_text(), found)
+    path, dpkg = Path(sbom), Path(status)
+    whole = json.loads(path.read_text())
+    whole["components"] = [*whole.get("components", ()), interpreter(platform.python_version())]
+    if dpkg.exists():
+        whole = with_os_packages(whole, dpkg.read_text(), os_release(Path(release).read_text()))
+    else:
+        sys.stderr.write(f"{status} is missing: the SBOM does not name the packages of the operating system\n")
+        whole["compositions"] = [{"aggregate": "incomplete"}]
     path.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n")
 
 

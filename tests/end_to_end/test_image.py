@@ -13,10 +13,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
+from exporter import __version__
 from exporter.config.tls import ServerTls, server_context
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
+from release.os_packages import packages
 from tests.conftest import ROOT, real
 from tests.end_to_end.test_prometheus import free_port
 from tests.support.certificates import LaxAuthority
@@ -203,17 +207,27 @@ def test_it_says_what_it_is_made_of(image: str) -> None:
     container = buildah("from", "--quiet", image).stdout.strip()
     root = Path(buildah("mount", container).stdout.strip())
     try:
-        found = json.loads((root / "opt/exporter/sbom.cdx.json").read_text())
+        written = (root / "opt/exporter/sbom.cdx.json").read_text()
+        status = (root / "var/lib/dpkg/status").read_text()
         installed = {path.name for path in (root / "opt/exporter").glob("*.dist-info")}
     finally:
         buildah("umount", container)
         buildah("rm", container)
-    listed = {(part["name"].lower().replace("_", "-"), part["version"]) for part in found["components"]}
+    found = json.loads(written)
+    python = [part for part in found["components"] if part["purl"].startswith("pkg:pypi/")]
+    listed = {(part["name"].lower().replace("_", "-"), part["version"]) for part in python}
     locked = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert listed <= {(name.lower(), version) for name, version in locked}
     assert len(listed) == len(installed) > 10
-    assert found["metadata"]["component"]["name"] == "pod-gpu-metrics-exporter"
+    about = found["metadata"]["component"]
+    assert (about["name"], about["version"]) == ("pod-gpu-metrics-exporter", __version__)
     assert all(part.get("licenses") for part in found["components"] if part["name"] in ("aiohttp", "grpcio"))
+    # issue 8, line 5
+    debian = {part["name"] for part in found["components"] if part["purl"].startswith("pkg:deb/debian/")}
+    assert debian == {name for name, _, _ in packages(status)} >= {"libc6", "libpython3.13-stdlib"}
+    assert any(part["purl"].startswith("pkg:generic/python@3.13.") for part in found["components"])
+    assert "compositions" not in found
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(written) is None
 
 
 def test_the_image_says_what_it_is(image: str) -> None:

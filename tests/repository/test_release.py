@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from exporter import __version__
 from release import os_packages
@@ -53,15 +56,27 @@ def test_an_image_whose_packages_cannot_be_listed_is_refused(tmp_path: Path) -> 
         os_packages.main(*(str(tmp_path / name) for name in ("sbom", "status", "os-release")))
 
 
-def test_the_sbom_is_written_in_its_place(tmp_path: Path) -> None:
+def test_an_image_that_dpkg_does_not_know_says_that_its_list_is_incomplete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "sbom").write_text('{"components": []}')
+    os_packages.main(*(str(tmp_path / name) for name in ("sbom", "status", "os-release")))
+    sbom = json.loads((tmp_path / "sbom").read_text())
+    assert sbom["compositions"] == [{"aggregate": "incomplete"}]
+    assert [part["name"] for part in sbom["components"]] == ["python"]
+    assert "status is missing" in capsys.readouterr().err
+
+
+def test_the_sbom_is_written_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "sbom").write_text('{"bomFormat": "CycloneDX", "specVersion": "1.6", "components": []}')
     (tmp_path / "status").write_text(STATUS)
     (tmp_path / "os-release").write_text('# where from\nNAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="13"\n')
     os_packages.main(*(str(tmp_path / name) for name in ("sbom", "status", "os-release")))
-    assert [part["name"] for part in json.loads((tmp_path / "sbom").read_text())["components"]] == [
-        "libc6",
-        "libssl3t64",
-    ]
+    written = (tmp_path / "sbom").read_text()
+    components = json.loads(written)["components"]
+    assert [part["name"] for part in components] == ["python", "libc6", "libssl3t64"]
+    assert components[0]["purl"] == f"pkg:generic/python@{platform.python_version()}"
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(written) is None
 
 
 def test_the_packages_come_out_as_the_same_bytes_twice(tmp_path: Path) -> None:
