@@ -1,1 +1,1 @@
-"""Whose device is it: device ids, owners, and the labels that say so. Pure."""
+"""Whose device is it: device ids, owners, and the labels that name the owner. Pure."""

@@ -1,11 +1,11 @@
-"""Which pod an owner's name means: the one that bore it when the kubelet last listed it.
+"""Which pod an owner's name means: the pod that bore the name when the kubelet last listed it.
 
-The kubelet's List names pods without their uid, and pods are made anew under one name (a StatefulSet's). The source of
-pods knows the new one as soon as it is made; the kubelet may not have heard of it, be down, or be in its first
-moments, and then its word is still about the old one. So the two are joined by time. In doubt a name means nobody: a
-pod's uid and labels are left off rather than wrong.
+The kubelet's List names pods without their uid, and a StatefulSet makes its pods anew under one name. The source of
+pods knows a new pod as soon as it is made. The kubelet may not have heard of it yet: it is down, or it has just
+started. Then its List still means the old pod. So List and pods are joined by time. In doubt a name means no pod: the
+uid and the labels are left off rather than wrong.
 
-Pure, but for what `PodsOfOwners` remembers.
+Pure, except for what `PodsOfOwners` remembers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,15 +34,15 @@ class Listing:
 def pods_of(
     names: Iterable[PodName], before: Mapping[PodName, PodInfo], bearers: Bearers, listing: Listing
 ) -> Mapping[PodName, PodInfo]:
-    """The pods that the names of owners mean; a name that is not in the answer means none that is known.
+    """The pod that each name means; a name without a known pod is left out. `before` itself where nothing changed.
 
     Args:
-        names: of the pods that hold devices.
-        before: what they meant until now. A name that was not listed since goes on meaning it.
-        bearers: who bears and who bore a name.
+        names: the names of the pods that hold devices.
+        before: the pods that the names meant until now. A name that is in force but not listed keeps its pod.
+        bearers: the pods that bear or bore each name.
         listing: the kubelet's last answer.
     """
-    found: dict[PodName, PodInfo] = {}
+    pods: dict[PodName, PodInfo] = {}
     for name in names:
         of_name = bearers.get(name, ())
         if name in listing.unlisted or listing.asked_at_seconds is None:
@@ -50,17 +50,17 @@ def pods_of(
         else:
             pod = _borne_at(of_name, listing.asked_at_seconds)
         if pod is not None:
-            found[name] = pod
-    return before if found == before else found
+            pods[name] = pod
+    return before if pods == before else pods
 
 
 def may_change(names: Iterable[PodName], bearers: Bearers) -> bool:
-    """Whether a later answer of the kubelet may change what a name means, with everything else as it is."""
+    """Whether the kubelet's next answer alone, with the same bearers, may change the pod of one of these names."""
     return any(len(of_name) > 1 or of_name[0].until < inf for name in names if (of_name := bearers.get(name)))
 
 
 class PodsOfOwners:
-    """The pods that hold devices. Worked out anew only where something may have changed."""
+    """The pods that hold devices. They are worked out anew only when their inputs may have changed."""
 
     def __init__(self) -> None:
         self.pods: Mapping[PodName, PodInfo] = MappingProxyType({})
@@ -70,7 +70,10 @@ class PodsOfOwners:
     def update(
         self, assignments: frozenset[Assignment], bearers: Bearers, listing: Listing
     ) -> Mapping[PodName, PodInfo]:
-        """By namespace and name; the same object as long as nothing changed."""
+        """The pods by namespace and name; the same object as long as nothing changed.
+
+        Assignments and bearers are compared by identity: an equal state must be the same object.
+        """
         before = self._made_from
         if before is None or before[0] is not assignments:
             owners = (assignment.owner for assignment in assignments)
@@ -84,11 +87,16 @@ class PodsOfOwners:
 
 
 def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[Bearer]) -> PodInfo | None:
+    """The newest state of a pod that keeps its name: by uid among the bearers, or unchanged where none has its uid."""
     return next((bearer.pod for bearer in of_name if pod and bearer.pod.uid == pod.uid), pod)
 
 
 def _borne_at(of_name: Sequence[Bearer], moment: float) -> PodInfo | None:
-    """Who bore a name at a moment. The first of a name may be younger: there is nobody to take it for."""
+    """The one pod that bore a name at `moment`; None for several or none. Seconds as in `Bearer`.
+
+    The first pod of a name counts even if it came later: the name can mean no other pod. A pod that has ended counts
+    only where no pod of the name is alive, then or now.
+    """
     then = [bearer for bearer in of_name if (bearer.is_first or bearer.since <= moment) and moment < bearer.until]
     alive = [bearer for bearer in then if bearer.pod.phase not in ENDED_PHASES]
     if not alive and not any(bearer.until == inf and bearer.pod.phase not in ENDED_PHASES for bearer in of_name):

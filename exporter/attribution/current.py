@@ -1,6 +1,7 @@
-"""The owners of the moment: worked out anew only when something they follow from has changed.
+"""The current owners: worked out anew only when one of their inputs has changed.
 
-Pure but for what it remembers. What comes in is compared by identity, so that a steady scrape costs nothing here.
+Pure, except for what it remembers. Inputs are compared by identity, so a scrape in which nothing changed costs nothing
+here.
 """
 
 from collections import Counter
@@ -25,7 +26,7 @@ _NOT_ASKED = Listing()
 
 
 class _WorkedOut(NamedTuple):
-    """What `CurrentOwners` holds of one set of pages, while another's turn is."""
+    """The owners and attribution of one set of pages, kept while `CurrentOwners` works on another set."""
 
     made_from: tuple[object, ...]
     owners: Owners
@@ -34,7 +35,7 @@ class _WorkedOut(NamedTuple):
 
 
 class CurrentOwners:
-    """Keeps owners and attribution up to date."""
+    """The owners and the attribution of the last `update`."""
 
     def __init__(
         self,
@@ -45,9 +46,9 @@ class CurrentOwners:
         pods_of_owners: PodsOfOwners | None = None,
         node: str = "",
     ) -> None:
-        """What there was before: `book` is what divided counters stand at, `pods_of_owners` whom names mean.
+        """`book` and `pods_of_owners` come from the node before a reload; `node` is this node's name.
 
-        `node` is this node's name.
+        `book` holds the values of divided counters, `pods_of_owners` the pods that owners' names mean.
         """
         self.book = book or CounterBook()
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
@@ -68,7 +69,7 @@ class CurrentOwners:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What ids are looked up in, as of the last update."""
+        """The rules, inventory and slices that the last update looked ids up in."""
         return self._knowledge
 
     def update(
@@ -83,11 +84,11 @@ class CurrentOwners:
         pages: Sequence[Page] = (),
         of: Hashable = None,
     ) -> Attribution:
-        """The attribution for pages of these subjects. The same object as long as nothing that it says has changed.
+        """The attribution for pages of these subjects. The same object as long as it would say the same.
 
-        `bearers` are the pods by their names, and `listing` is what tells which of several is meant. `pages` are the
-        reads that it will be used for, at once: what divided counters stand at depends on them. `of` tells pages of
-        some sources from those of others: what was worked out for each is kept until `keep` says otherwise.
+        `bearers` are the pods by name, and `listing` decides which pod a name means where several bore it. `pages` are
+        the reads that the caller joins next, before any other update: divided counters advance with them. `of` names
+        the set of sources that the pages come from: each set's attribution is kept until `keep` drops it.
         """
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
@@ -110,10 +111,11 @@ class CurrentOwners:
         return self.attribution
 
     def keep(self, wanted: Collection[Hashable]) -> None:
-        """Forget what was worked out `of` any others."""
+        """Forget the attribution of every set of sources that is not in `wanted`."""
         self._others = {of: kept for of, kept in self._others.items() if of in wanted}
 
     def _turn_to(self, of: Hashable) -> None:
+        """Put the attribution of the last set of sources aside, and take up that of this set, if it is known."""
         if of == self._of:
             return
         if self._made_from:
@@ -126,14 +128,15 @@ class CurrentOwners:
             self._made_from, self.owners, self._attributed_from, self.attribution = known
 
     def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
-        found: dict[PodName, AddedLabels] = {}
+        labels: dict[PodName, AddedLabels] = {}
         problems: Counter[str] = Counter()
         for name, pod in pods.items():
-            found[name], of_pod = policy.labels_of(pod)
+            labels[name], of_pod = policy.labels_of(pod)
             problems.update(of_pod)
         self.label_problems = dict(problems)
-        return found
+        return labels
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether both hold the same objects: identity, since comparing the values would cost every scrape."""
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))

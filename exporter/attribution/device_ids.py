@@ -1,12 +1,12 @@
 """Device ids: what the kubelet's ContainerDevices.device_ids refer to, as a table of rules.
 
-Rules are data. The first rule whose resource glob and whose pattern match the whole id wins; a user's own
-(`--device-rules`) come before the built-in ones. A pattern names what its parts are:
+Rules are data. The first rule wins whose glob matches the resource and whose pattern matches the whole id. A user's
+rules (`--device-rules`) come before the built-in ones. A pattern names the parts of the id:
 
 - `uuid`: a GPU's UUID, `mig`: a MIG instance's own UUID;
 - `device`: a GPU's name (the samples' label `device`), `index`: its number (the label `gpu`);
 - `instance`: a MIG instance's number on that GPU (GPU_I_ID);
-- `share`: there for one share of a device (time slicing, MPS), whatever it holds.
+- `share`: present where the id means one share of a device (time slicing, MPS); its text does not matter.
 """
 
 import re
@@ -17,13 +17,13 @@ from fnmatch import fnmatchcase
 from exporter.model.devices import DeviceRef
 
 PARTS = frozenset({"uuid", "mig", "device", "index", "instance", "share"})
-# Without one of these an id names no device.
+# An id without any of these names no device.
 NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form of a device id. `uuid_prefix` goes before the group `uuid` to make the samples' UUID."""
+    """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry."""
 
     form: str
     pattern: re.Pattern[str]
@@ -56,11 +56,11 @@ RULES = (
 
 
 def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES) -> DeviceRef | None:
-    """What `device_id` refers to; None for a form that no rule knows."""
+    """The device that `device_id` refers to, by the first rule that matches; None where no rule matches."""
     for rule in rules:
-        found = rule.pattern.fullmatch(device_id)
-        if found and fnmatchcase(resource, rule.resource):
-            parts = {name: text for name, text in found.groupdict().items() if text is not None}
+        match = rule.pattern.fullmatch(device_id)
+        if match and fnmatchcase(resource, rule.resource):
+            parts = {name: text for name, text in match.groupdict().items() if text is not None}
             shared = parts.pop("share", None) is not None
             if "uuid" in parts:
                 parts["uuid"] = rule.uuid_prefix + parts["uuid"]

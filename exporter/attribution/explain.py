@@ -1,4 +1,4 @@
-"""Why an assigned device has no samples, and why a device of samples has no owner: in words, with what to do."""
+"""Why an assigned device has no samples, and why a device of samples has no owner: in words, with a remedy."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -11,7 +11,7 @@ from exporter.model.snapshot import Facts
 
 
 class Advice(NamedTuple):
-    """What is so, and what to do about it."""
+    """What is wrong, and what the user can do about it, in words for people."""
 
     says: str
     remedy: str
@@ -21,7 +21,7 @@ class Advice(NamedTuple):
 
 
 class Explainer:
-    """The words for one state of owners and one page. What its devices have in common is worked out once."""
+    """The explanations for one state of owners and one page. What all devices share is worked out once."""
 
     def __init__(self, owners: Owners, subjects: Iterable[Subject], facts: Facts, *, kubelet_answered: bool) -> None:
         self._owners = owners
@@ -30,7 +30,7 @@ class Explainer:
         self._kubelet_answered = kubelet_answered
 
     def assigned(self, match: Match) -> Advice | None:
-        """Why an assignment has no samples; None where samples of it came in."""
+        """Why no sample came in for an assignment; None where samples did."""
         if not match.reason:
             return None
         if match.reason == Unmatched.OTHER_NODE:
@@ -45,7 +45,7 @@ class Explainer:
 
     @cached_property
     def other_node(self) -> Advice:
-        """The page comes from elsewhere: what was compared, and what usually causes it."""
+        """The page comes from another node: the numbers of UUIDs compared, and the usual cause."""
         seen = len({subject.uuid for subject in self._subjects if subject.uuid})
         handed_out = len({match.key for match in self._owners.matches if match.reason == Unmatched.OTHER_NODE})
         return Advice(
@@ -55,7 +55,7 @@ class Explainer:
         )
 
     def outside(self, assignment: Assignment) -> Advice:
-        """A resource that `--resources` leaves out, or a claim that `--dra off` does."""
+        """Why an assignment was not looked at: `--resources` or `--dra off` leaves it out."""
         if is_unfollowed_claim(assignment, self._facts):
             return _CLAIMS_ARE_OFF
         return Advice(
@@ -64,7 +64,7 @@ class Explainer:
         )
 
     def unowned(self, device: Subject) -> str:
-        """Why a device that samples speak of has no owner, as far as it can be known."""
+        """Why a device that has samples has no owner; "not known: …" where another problem may hide the owner."""
         if not self._kubelet_answered:
             return "the kubelet has not answered yet"
         if device.instance and Unmatched.MIG_UNRESOLVED in self._reasons:
@@ -89,7 +89,7 @@ class Explainer:
 
 
 def is_unfollowed_claim(assignment: Assignment, facts: Facts) -> bool:
-    """Whether an assignment is left out because of `--dra off` alone."""
+    """Whether an assignment is a claim that would be followed but for `--dra off`."""
     if assignment.claim is None or facts.follows_claims:
         return False
     return is_meant(assignment.resource, facts.resources, of_claim=True)

@@ -1,12 +1,12 @@
-"""What is known of DCGM's fields, by the names of their families: the one table of them.
+"""DCGM's fields by the names of their families: the one table of what the exporter knows of them.
 
-- `json`: the field of /container/metrics that it is; `times` and `per` turn its unit into that field's (the newer names
-  of DCGM 4.9 have other units than those before);
-- `additive`: whether it adds up over the owners of a device, which is what `--sharing split` divides. By name, never by
-  TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, and it is a rate.
+- `json`: the field of /container/metrics that holds the value. `times` and `per` turn the family's unit into the
+  field's unit, since the names of DCGM 4.9 have other units than the older ones;
+- `additive`: whether the value adds up over the owners of a device. `--sharing split` divides these. The name decides,
+  never the TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, but it is a rate.
 
-A name that is not here is copied, and is in no field. Names with a small first letter are the shell version's (1.x),
-which dcgm-exporter still writes with its 1.x-compatibility-metrics.csv.
+A family that is not in the table is copied to each owner, and has no JSON field. The names in lower case are those of
+the shell version (1.x), which dcgm-exporter still writes with its 1.x-compatibility-metrics.csv.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 
 class Additive(Enum):
-    """How a quantity is divided: an amount of this moment, or by what it grew."""
+    """How a quantity is divided: a gauge by its present amount, a counter by its increases."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -24,7 +24,7 @@ class Additive(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One family."""
+    """What is known of one family. The JSON value is the sample's value * `times` / `per`; `json` "" is no field."""
 
     json: str = ""
     times: int = 1
@@ -119,7 +119,7 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
         **{f"DCGM_FI_PROF_{name}": known for name, known in _PROF.items()},
         **{f"DCGM_FI_DEV_{name}": known for name, known in _DEV.items()},
         **_SHELL,
-        # of the names of DCGM 4.9 there never was a shell version
+        # the names of DCGM 4.9 (_RATIO) never had a shell version
         **{f"dcgm_fi_prof_{name.lower()}": known for name, known in _PROF.items() if not name.endswith("_RATIO")},
     }
 )

@@ -1,9 +1,9 @@
-"""An inventory as a file holds it: the node's GPUs and how they are cut into MIG instances.
+"""Reading an inventory file: the node's GPUs and how they are cut into MIG instances.
 
 `{"gpus": [{"uuid": "GPU-…", "index": 0, "mig": [{"uuid": "MIG-…", "instance_id": 3, "profile": "1g.10gb"}]}]}`
 
-A GPU may also have a `device`: the name by which a device plugin hands it out, where its samples know another alone
-(Intel's card1 is pci_bdf 0000:4d:00.0).
+A GPU may also have a `device`: the name under which a device plugin hands it out, where the samples carry only another
+name (Intel's card1 is pci_bdf 0000:4d:00.0).
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from exporter.model.devices import Inventory, InventoryGpu, MigInstance
 
 
 def read_inventory(content: object) -> Inventory:
-    """The parsed file as an `Inventory`.
+    """The `Inventory` that a parsed YAML or JSON file describes.
 
     Raises:
-        ValueError: with one line that says where it is not as it should be.
+        ValueError: the file has another form, or names a UUID twice; one line that says where.
     """
     top = _fields(content, "the file", required={"gpus"})
     inventory = Inventory(gpus=tuple(_gpu(gpu, f"gpus[{i}]") for i, gpu in enumerate(_list(top["gpus"], "gpus"))))
@@ -73,6 +73,7 @@ def _text(content: object, where: str) -> str:
 
 
 def _number(content: object, where: str) -> str:
+    """A whole number, written as a number or as text, as samples' labels write it: without leading zeros."""
     if isinstance(content, bool) or not isinstance(content, int | str) or not str(content).isdecimal():
         raise ValueError(f"{where}: {content!r} must be a number, 0 or more")
     return str(int(content))

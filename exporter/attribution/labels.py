@@ -48,7 +48,7 @@ class SampleLabels:
 
     @property
     def of_gpus(self) -> tuple[str, ...]:
-        """Those that samples of other things do not have: disks and volumes have a uuid, a device, or both."""
+        """The labels that only samples of GPUs have: samples of disks have a uuid or a device, too."""
         return tuple(name for name in (*self.uuid, *self.index, *self.device, *self.model) if name not in _ANYBODYS)
 
 
@@ -118,7 +118,7 @@ def _exported(labels: Mapping[str, str]) -> Owner | None:
 
 
 class Attribution:
-    """The kubelet's word applied to whole pages. One object for one state of owners."""
+    """Says which labels the samples of whole pages gain. One object for one state of owners."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class Attribution:
             return self._counter((incoming,), (subject.came_with,)) if is_counter else Rows((incoming,))
         nobody = Rows(((*self._idle, *subject.came_extra),)) if subject.came_extra else self._nobody
         if per_owner and (not subject.vgpu or len(holders) > 1):
-            # The rows beside this one carry the owners; this one is what nobody of them holds.
+            # Other rows of this family carry the owners; this row is the part that none of them holds.
             return nobody
         labels = tuple(self._holder(holder, subject) for holder in holders)
         if is_counter:
@@ -214,7 +214,7 @@ class Attribution:
         return Rows((*labels, self._idle), values, peek)
 
     def _holder(self, holder: Holder, subject: Subject) -> AddedLabels:
-        """The kubelet's word. What the page said beside it of the same pod stays, where nothing here says it."""
+        """The labels of a holder. Of the same pod, the page's uid and pod labels stay where the exporter has none."""
         own = self._of_pods.get((holder.owner.namespace, holder.owner.pod), ()) + _claim_labels(holder.claim)
         labels = self._owner(holder.owner, shared=holder.shared)
         came_with = subject.came_with

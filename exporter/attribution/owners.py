@@ -1,7 +1,7 @@
 """From assignments (who was given which device id) to owners (who holds which device).
 
-An id says what it refers to (device_ids.py, claims.py). Whether that is a device of this node, and which, is looked up
-here: in what samples say of themselves and in an inventory, where there is one.
+device_ids.py and claims.py say what an id refers to. Whether that is a device of this node, and which one, is looked up
+here: in the labels of the samples and, where there is one, in an inventory.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
 class Unmatched(StrEnum):
-    """Why an assigned device has no samples. The values of `unmatched_devices{reason}`; explain.py words them."""
+    """Why an assigned device has no samples: the values of `unmatched_devices{reason}`. explain.py has the words."""
 
     UNKNOWN_ID = "unknown_id"
     MIG_UNRESOLVED = "mig_unresolved"
@@ -37,9 +37,9 @@ class Unmatched(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What assignments are looked up in: the rules for ids, the inventory, and the devices of ResourceSlices.
+    """Where assignments are looked up: the rules for ids, the inventory, and the devices of ResourceSlices.
 
-    `node` is this node's name, as samples of its own exporter carry it in Hostname; "" where it is not known.
+    `node` is this node's name, which samples of its own dcgm-exporter carry as Hostname; "" where it is not known.
     """
 
     rules: Sequence[Rule] = RULES
@@ -51,13 +51,13 @@ class Knowledge:
 def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> bool:
     """Whether a resource matches one of the globs (`--resources`).
 
-    A claim's resource is its driver; NVIDIA's driver for GPUs is always meant.
+    A claim's resource is the name of its driver, and NVIDIA's driver for GPUs (DRA_DRIVERS) always matches.
     """
     return (of_claim and resource in DRA_DRIVERS) or any(fnmatchcase(resource, glob) for glob in globs)
 
 
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
-    """What an assignment refers to, as far as its own words say."""
+    """The device that an assignment refers to, from its id or claim alone; None where no rule or slice knows it."""
     if assignment.claim is not None:
         return read_claim(assignment.claim, knowledge.slices)
     ref = read_device_id(assignment.resource, assignment.device_id, knowledge.rules)
@@ -66,12 +66,12 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
     profile = profile_of_resource(assignment.resource)
     if not profile:
         return ref
-    # a compute instance is a part of a GPU instance, and samples are of the latter
+    # a compute instance is a part of a GPU instance, and samples are of the whole GPU instance
     return replace(ref, profile=profile, shared=ref.shared or is_part_of_instance(profile))
 
 
 def needs_slices(assignment: Assignment) -> bool:
-    """Whether only ResourceSlices can say all of a claim's device: a CDI name tells a GPU's UUID at most."""
+    """Whether a claim's device is fully known only from ResourceSlices: a CDI name gives at most a GPU's UUID."""
     if assignment.claim is None:
         return False
     ref = read_claim(assignment.claim, {})
@@ -83,18 +83,25 @@ def build_owners(
     subjects: Mapping[Subject, int] = MappingProxyType({}),
     knowledge: Knowledge | None = None,
 ) -> Owners:
-    """Who holds which device. Several shares of one device in one container are one holder; several holders share it.
+    """Who holds which device.
+
+    A container that has several shares of a device is one holder. A device with several holders is shared.
 
     Args:
         assignments: what the kubelet handed out.
-        subjects: what the samples are about, and how many there are of each.
-        knowledge: what ids are looked up in; without it the built-in rules alone.
+        subjects: what the samples are about, with the number of samples of each.
+        knowledge: where ids are looked up; None for the built-in rules alone.
     """
     knowledge = knowledge or Knowledge()
-    refs = {found: read_assignment(found, knowledge) for found in sorted(assignments, key=lambda found: found.order)}
+    refs = {
+        assignment: read_assignment(assignment, knowledge)
+        for assignment in sorted(assignments, key=lambda assignment: assignment.order)
+    }
     seen = SeenDevices(subjects, knowledge.inventory, [ref for ref in refs.values() if ref])
     placed = {
-        found: (ref, key) for found, ref in refs.items() if ref is not None and (key := seen.key_of(ref)) is not None
+        assignment: (ref, key)
+        for assignment, ref in refs.items()
+        if ref is not None and (key := seen.key_of(ref)) is not None
     }
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
     for assignment, (ref, key) in placed.items():
@@ -108,7 +115,7 @@ def build_owners(
         )
     for key, of_key in holders.items():
         if len(of_key) > 1:
-            # two pods on one claim were given no shares, and share the device all the same
+            # two pods on one claim hold no shares by their ids, but they do share the device
             holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
     samples = _SamplesByKey(subjects, holders)
     other_node = not _is_named_here(subjects, knowledge.node) and _is_of_another_node(placed.values(), seen)
@@ -120,14 +127,14 @@ def build_owners(
         matches.append(Match(assignment=assignment, ref=found_ref, key=found_key, samples=count, reason=reason))
     return Owners(
         holders=MappingProxyType(
-            {key: tuple(sorted(found.values(), key=lambda holder: holder.owner)) for key, found in holders.items()}
+            {key: tuple(sorted(of_key.values(), key=lambda holder: holder.owner)) for key, of_key in holders.items()}
         ),
         matches=tuple(matches),
     )
 
 
 class _SamplesByKey:
-    """How many samples came in for a device; a GPU's count those of its instances that nobody else holds."""
+    """How many samples came in for each device. A GPU's number includes its instances that have no holder."""
 
     def __init__(self, subjects: Mapping[Subject, int], held: Iterable[DeviceKey]) -> None:
         self._held = frozenset(held)
@@ -143,27 +150,28 @@ class _SamplesByKey:
 
 
 def _is_named_here(subjects: Iterable[Subject], node: str) -> bool:
-    """Whether a page says itself that its GPUs are this node's: then it is, whatever ids the kubelet handed out."""
+    """Whether a sample's Hostname is this node: then the page is this node's, whatever ids the kubelet handed out."""
     return any(subject.uuid and subject.host and subject.host == node for subject in subjects)
 
 
 def _is_of_another_node(placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: SeenDevices) -> bool:
-    """Whether the pages' GPUs are surely not this kubelet's: both name some by UUID, and none is in both."""
+    """Whether the pages are surely another node's: samples and ids both carry UUIDs, and have none in common."""
     if not seen.uuids:
         return False
     handed_out = False
     for ref, key in placed:
-        # every node has a GPU 0
+        # an id that is only a name or number proves nothing: every node has a GPU 0
         if not (ref.uuid or ref.mig):
             continue
         if key.uuid in seen.uuids:
             return False
-        # a MIG id that nothing resolves is no evidence of anything
+        # a MIG id that nothing resolves proves nothing either
         handed_out = handed_out or key.uuid != ref.mig
     return handed_out
 
 
 def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, *, other_node: bool) -> Unmatched:
+    """Why an assignment has no samples: `ref` is None for an unknown form, `key` where the id fits several devices."""
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
     if key is None:

@@ -1,4 +1,4 @@
-"""Which labels a pod's samples gain from the pod itself: its UID and those of its labels that are asked for.
+"""Which labels samples gain from their owner's pod: its UID, and the pod labels that the user asks for.
 
 A label `app.kubernetes.io/name` becomes `label_app_kubernetes_io_name`, as kube-state-metrics writes it. The prefix
 keeps a tenant's label `job` or `instance` from taking the place of Prometheus' own.
@@ -20,9 +20,9 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLabelPolicy:
-    """`with_uid` is --labels.pod-uid; `patterns` match whole label names (--labels.pod-labels).
+    """The flags about pod labels: `with_uid` is --labels.pod-uid, `patterns` are --labels.pod-labels (whole names).
 
-    `limit` is the most labels that go out for a pod (--labels.pod-labels-limit), the first in the order of their names.
+    `limit` (--labels.pod-labels-limit) is the most labels of one pod that go out, the first ones by name.
     """
 
     with_uid: bool = False
@@ -30,7 +30,10 @@ class PodLabelPolicy:
     limit: int = 32
 
     def labels_of(self, pod: PodInfo) -> tuple[AddedLabels, Mapping[str, int]]:
-        """What a pod's samples gain, and how many of its labels were renamed (collision) or left out (limit)."""
+        """The labels that a pod's samples gain, and the numbers of pod labels renamed (collision) and left out (limit).
+
+        A number that would be 0 is not in the mapping.
+        """
         wanted = sorted(name for name in pod.labels if any(pattern.fullmatch(name) for pattern in self.patterns))
         kept = wanted[: self.limit]
         names = _names(kept)
@@ -44,11 +47,12 @@ class PodLabelPolicy:
 
 
 def _sanitised(name: str) -> str:
+    """The Prometheus label name of a pod's label, as kube-state-metrics writes it; several may come out alike."""
     return POD_LABEL_PREFIX + _NOT_IN_A_NAME.sub("_", name)
 
 
 def _names(labels: Sequence[str]) -> Mapping[str, str]:
-    """A label name each; those that come out alike get _conflict1, _conflict2, … in the order of the original names."""
+    """A Prometheus label name for each of these, which are sorted; those that come out alike get _conflict1 and on."""
     counts = Counter(map(_sanitised, labels))
     taken = {name for name, count in counts.items() if count == 1}
     names = {}

@@ -1,19 +1,18 @@
-"""Keeping owners while the kubelet is away, and through the first moments after it is back.
+"""Keeping owners while the kubelet is down, and in the first moments after it is back.
 
-Only the kubelet hands devices out, so what it last said holds while it is down. A kubelet that starts lists no pod at
-first (for 0.4 to 2 s; as long as it cannot reach the API server, until it can), then perhaps a part of them, then all
-(measured on 1.20.2 and 1.36.2). So after a reconnect a pod that is not listed is not gone yet. It is kept until one of
-these:
+Only the kubelet hands devices out, so its last answer holds while it is down. A kubelet that has just started lists no
+pod (for 0.4 to 2 s, or until it reaches the API server), then perhaps some of them, then all (measured on 1.20.2 and
+1.36.2). So a pod that is not listed after a reconnect may still be there. It is kept until one of these:
 
-- it is listed again: from then on the answer's word holds for it, at once;
-- one of the devices it holds is given to another;
-- the kubelet has listed other pods for 10 seconds, and not this one;
-- the kubelet lists no pod at all, and its last word is older than `--kubelet.max-stale`.
+- the kubelet lists it again: from then on the answer holds for it, at once;
+- one of its devices is given to another pod;
+- the kubelet has listed other pods for 10 seconds without it;
+- the kubelet lists no pod at all, and its last answer with pods is older than `--kubelet.max-stale`.
 
-The 10 seconds count from the first answer that lists a pod, or from the kubelet's start where no empty answer of it was
-seen: it may have been listing for long. Time in which it was down or listed nothing is not counted, and a further
-restart goes on where the one before stopped. Static pods are listed without the API server, so they do not show that
-it was reached.
+The 10 seconds count from the first answer that lists a pod. Where no empty answer was seen they count from the
+kubelet's start, since it may have listed pods for long. Time in which the kubelet is down or lists nothing does not
+count, and a further restart goes on with the count of the last one. Static pods are listed without the API server, so
+they do not show that the kubelet has reached it.
 
 Pure: every moment comes in as `now`, in seconds of any clock that never steps back.
 """
@@ -35,11 +34,11 @@ _NONE: Mapping[Assignment, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retained:
-    """What is in force.
+    """The assignments in force, and what their retention depends on. Moments are in seconds of `now`'s clock.
 
-    `unlisted` is the part that has not been listed since the reconnect; each with the seconds for which the kubelet has
-    listed other pods without it. `lists_pods` says whether it has listed any since the reconnect; `listed_at` is the
-    last answer of which that is true, `answered_at` the last of all.
+    `unlisted` are the assignments that no answer has listed since the reconnect, each with the seconds for which the
+    kubelet has listed other pods. `lists_pods` says whether the kubelet has listed pods since the reconnect.
+    `listed_at` is the last answer after which it had, `answered_at` the last answer of all; None before the first.
     """
 
     assignments: frozenset[Assignment] = frozenset()
@@ -50,12 +49,12 @@ class Retained:
 
     @property
     def known_at(self) -> float | None:
-        """When the kubelet gave the word that is in force; None before the first."""
+        """The moment of the answer that is in force; None before the first."""
         return self.listed_at if self.unlisted and not self.lists_pods else self.answered_at
 
 
 def read_by_built_in_rules(assignment: Assignment) -> DeviceRef | None:
-    """What an assignment refers to, by the rules that every node has."""
+    """The device that an assignment refers to by the built-in rules, without inventory or slices."""
     return read_assignment(assignment, Knowledge())
 
 
@@ -70,17 +69,17 @@ def answered(
     node: str = "",
     read: Read = read_by_built_in_rules,
 ) -> Retained:
-    """The kubelet answered.
+    """What is in force after an answer of the kubelet.
 
     Args:
         before: what was in force.
-        answer: what it says now.
-        now: the moment.
-        reconnected: whether the connection is not the one of the last answer.
-        up_for_seconds: how long this kubelet has been up, as far as that is known; asked for where it `reconnected`.
-        max_stale_seconds: how long the last word of a kubelet holds that lists no pod since.
-        node: the node's name, in which those of static pods end.
-        read: what an assignment refers to.
+        answer: the new answer.
+        now: the moment of the answer.
+        reconnected: whether the answer came over another connection than the last one.
+        up_for_seconds: how long this kubelet has been up, as far as that is known; used only if `reconnected`.
+        max_stale_seconds: how long the last answer with pods holds while the kubelet lists none.
+        node: the node's name, in which the names of static pods end.
+        read: the device that an assignment refers to; None where that is not known.
     """
     unlisted = dict.fromkeys(before.assignments, 0.0) | dict(before.unlisted) if reconnected else before.unlisted
     if unlisted:
@@ -97,7 +96,8 @@ def answered(
     if lists_pods:
         since = 0.0 if before.answered_at is None else now - before.answered_at
         if reconnected:
-            # a clock that was set would make the kubelet too old, or not even born: it was not back before the last one
+            # a clock that was set can make the start too early, or put it in the future: the start lies between the
+            # last answer and this one
             since = max(0.0, min(up_for_seconds, since))
         elif not listed_before:
             since = 0.0
@@ -122,9 +122,10 @@ def failed(
     max_stale_seconds: float,
     max_unlisted_seconds: float = STALE_WHILE_REFUSED_SECONDS,
 ) -> Retained:
-    """The kubelet did not answer: what is known stays until the last answer is older than `max_stale_seconds`.
+    """What is in force after the kubelet failed to answer: all of it, until it is too old, and then nothing.
 
-    Where that answer listed no pod, the last that did is not older than `max_unlisted_seconds` either.
+    It is too old when the last answer is older than `max_stale_seconds`, or when the last answer that listed pods is
+    older than `max_unlisted_seconds`.
     """
     if before.answered_at is None or before.known_at is None:
         return before
@@ -134,7 +135,10 @@ def failed(
 
 
 def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str) -> bool:
-    """Whether an answer shows that the kubelet knows its pods: those that are awaited, or some like them."""
+    """Whether an answer shows that the kubelet has learnt its pods from the API server.
+
+    A pod that is not static shows it. Static pods show it only where every awaited pod (`unlisted`) is static, too.
+    """
     # the kubelet's own rule for the names of static pods: name-node, in lower case
     ending = f"-{node.lower()}" if node else "/"
     if any(not pod.endswith(ending) for _, pod in answer.listed):
@@ -143,25 +147,28 @@ def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str)
 
 
 class _Given:
-    """What an answer hands out, to see whether it shows that a device was given back."""
+    """The devices that an answer hands out: they show which devices other pods have given back."""
 
     def __init__(self, assignments: Iterable[Assignment], read: Read) -> None:
         self._read = read
         self._claims, self._ids = set(), set()
         self._devices, self._whole = set(), set()
-        for found in assignments:
-            ref = read(found)
+        for assignment in assignments:
+            ref = read(assignment)
             if ref is not None:
                 self._devices.add(_device(ref))
                 if not ref.shared:
                     self._whole.add(_device(ref))
-            if found.claim is not None:
-                self._claims.add(found.claim)
-            if found.claim is None or not found.claim.share:
-                self._ids.add(found.device_id)
+            if assignment.claim is not None:
+                self._claims.add(assignment.claim)
+            if assignment.claim is None or not assignment.claim.share:
+                self._ids.add(assignment.device_id)
 
     def displaces(self, held: Assignment) -> bool:
-        """The same id is given to another, or one of the two holds their device whole."""
+        """Whether the answer gives the device of `held` to another container.
+
+        It does if it hands out the same id, or the same device where one of the two containers holds it whole.
+        """
         if held.claim in self._claims:
             return False  # several pods may hold one claim
         if held.device_id in self._ids:
@@ -171,4 +178,5 @@ class _Given:
 
 
 def _device(ref: DeviceRef) -> tuple[str, ...]:
+    """What tells two devices apart: two shares of one device are equal here."""
     return ref.uuid, ref.mig, ref.device, ref.index, ref.instance

@@ -1,4 +1,4 @@
-"""A user's own rules (`--device-rules`): more forms of device ids, more labels that say which device a sample is of.
+"""A user's own rules (`--device-rules`): more forms of device ids, more labels that name a sample's device.
 
 devices:
 - resource: gpu.intel.com/*
@@ -19,17 +19,17 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRules:
-    """Rules for ids and labels of samples, a user's before the built-in ones."""
+    """The rules for ids and the labels of samples; a user's come before the built-in ones."""
 
     rules: tuple[Rule, ...] = RULES
     sample_labels: SampleLabels = field(default_factory=SampleLabels)
 
 
 def read_rules(content: object) -> DeviceRules:
-    """The parsed file as rules.
+    """The rules that a parsed YAML or JSON file describes.
 
     Raises:
-        ValueError: with one line that says what is wrong where.
+        ValueError: the file has another form; one line that says what is wrong, and where.
     """
     if not isinstance(content, Mapping) or not content.keys() <= {"devices", "samples"} or not content:
         raise ValueError("it must hold `devices` (rules for ids), `samples` (labels), or both")
@@ -75,7 +75,7 @@ def _sample_labels(content: Mapping[object, object]) -> SampleLabels:
         ):
             raise ValueError(f"samples.{part}: {labels!r} must be a list of label names")
         given[part] = tuple(labels)
-    # a label means one thing: a user's word takes it from where it was
+    # a label means one thing: where a user names it for one part, it no longer counts for another
     taken = {label for labels in given.values() for label in labels}
     return SampleLabels(
         **{

@@ -82,9 +82,9 @@ def _text(number: Decimal) -> bytes:
 
 @dataclass(slots=True)
 class _Rows:
-    """One counter of one device: what it stands at, whose reads that is of, and its rows.
+    """One counter of one device: its value, the sources that reported the value, and its rows' values by owner.
 
-    The row without owner is None's. `read` is the number of the read that it was last moved by.
+    The key None is the row without owner. `read` is the number of the read that last moved the rows.
     """
 
     device: Decimal
@@ -94,7 +94,7 @@ class _Rows:
     read: int = 0
 
     def grow_to(self, now: Decimal, sources: frozenset[str]) -> Decimal:
-        """What the counter grew by, now that it stands at another value by the word of these sources."""
+        """How much the counter grew, now that `sources` report the value `now`; note the value."""
         if now < self.device:
             # Of two upstreams that export one GPU, one reads it a little later than the other: what another one says
             # counts once it is past what was known. A fall by half is more than that.
@@ -109,11 +109,10 @@ class _Rows:
 
 
 class CounterBook:
-    """What every divided counter and its rows stand at.
+    """The values of every divided counter and of its rows.
 
-    It advances with what upstreams are read for the first time, whoever asked for it. The same page again changes
-    nothing, nor does one that was read before another that is already in the book: a scrape that waited long joins such
-    a page.
+    It advances once with every new read of the upstreams, whoever asked for the read. The same page again changes
+    nothing. Nor does an older page than the book already has: a scrape that had to wait may join such a page.
     """
 
     def __init__(self) -> None:
@@ -129,7 +128,7 @@ class CounterBook:
         return len(self._series)
 
     def turn_to(self, pages: Sequence[Page]) -> None:
-        """The values that come from here on are those of these pages, joined."""
+        """From here on the values of `advance` are those of these pages, joined."""
         self._is_older = any(page.moment < self._read_at.get(page.source, page.moment) for page in pages)
         if self._is_older or all(page.moment == self._read_at.get(page.source) for page in pages):
             return
@@ -170,7 +169,7 @@ class CounterBook:
         return [_text(state.rows[owner]) for owner in (*owners, None)]
 
     def peek(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
-        """What the rows stand at, in the same order; nothing moves, and what is no amount is copied here, too."""
+        """The rows' values in the same order, without moving them. A value that is no amount is copied to each row."""
         if not is_amount(value):
             return [value] * (len(owners) + 1)
         state = self._series.get(series)

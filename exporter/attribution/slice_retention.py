@@ -1,11 +1,11 @@
-"""Keeping what a ResourceSlice said of a device while no slice says anything of it.
+"""Keeping the attributes of a device while no ResourceSlice describes it.
 
-A starting kubelet deletes all ResourceSlices of its node, and a running one does so 30 s after a driver's socket went
-away; drivers publish them again 30 s later, under other names and uids (measured on 1.36). The devices stay with their
-containers all the time. So what was known of a device outlives its slice, until one of these:
+A starting kubelet deletes all ResourceSlices of its node, and a running one deletes those of a driver 30 s after the
+driver's socket went away. Drivers publish them again 30 s later, under other names and uids (measured on 1.36). The
+containers keep their devices all the time. So the attributes of a device outlive its slice, until one of these:
 
-- the device's pool is told of whole again: from then on the pool's word holds, also where it lacks the device;
-- a slice of the pool, even of one that is not whole yet, describes the device in another way;
+- the device's pool is complete again: from then on the pool holds, even if it lacks the device;
+- a slice of the pool describes the device in another way, even if the pool is not complete yet;
 - no assignment in force names the device.
 
 Pure.
@@ -27,20 +27,23 @@ MOST_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevices:
-    """The devices of slices: `devices` are all that are known, `kept` those of them that no slice names now."""
+    """The known devices of slices. `kept` are those of `devices` that no slice describes now."""
 
     devices: Devices = field(default_factory=lambda: MappingProxyType({}))
     kept: Devices = field(default_factory=lambda: MappingProxyType({}))
 
 
 def told(before: KnownDevices, slices: Iterable[ResourceSlice]) -> KnownDevices:
-    """The slices are these now. At most MOST_KEPT devices that they do not name are kept, those kept longest first."""
+    """What is known once these are all the slices.
+
+    At most MOST_KEPT devices without a slice are kept; those that have been kept for longest come first.
+    """
     slices = tuple(slices)
     pools = complete_pools(slices)
     described: dict[SliceDeviceName, list[SliceDevice]] = {}
-    for found in slices:
-        for name, device in found.devices.items():
-            described.setdefault((found.driver, found.pool, name), []).append(device)
+    for resource_slice in slices:
+        for name, device in resource_slice.devices.items():
+            described.setdefault((resource_slice.driver, resource_slice.pool, name), []).append(device)
     lost = (
         (name, device)
         for name, device in {**before.kept, **before.devices}.items()
@@ -51,7 +54,7 @@ def told(before: KnownDevices, slices: Iterable[ResourceSlice]) -> KnownDevices:
 
 
 def named(before: KnownDevices, assignments: Iterable[Assignment]) -> KnownDevices:
-    """Of what no slice names any more, only what an assignment in force names. The same object if that is all."""
+    """`before` without the kept devices that no assignment in force names; `before` itself if there are none."""
     if not before.kept:
         return before
     claims = (assignment.claim for assignment in assignments)

@@ -1,6 +1,6 @@
-"""What a pod belongs to: the walk from a pod by way of its controllers to the one at the top.
+"""The workload of a pod: the walk from the pod up its chain of controllers to the top.
 
-Pure: what has to be asked for comes in as an answer (sources/kubernetes/workloads.py asks).
+Pure: sources/kubernetes/workloads.py asks the API for the controllers, and this module judges the answers.
 """
 
 import re
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from exporter.model.pods import OwnerReference, PodInfo
 
-# Controllers that users make: nothing above them is a workload's name. (A ReplicaSet has a Deployment or a Rollout of
-# Argo above it, a Job a CronJob or a kind of somebody's own.)
+# Controllers that users make: the walk ends here. (It does not end at a ReplicaSet, which has a Deployment or Argo's
+# Rollout above it, nor at a Job, which may have a CronJob or a custom kind above it.)
 _TOP = frozenset(
     {("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "CronJob")}
     | {("argoproj.io", "Rollout")}
@@ -18,8 +18,9 @@ _TOP = frozenset(
 # A static pod is "controlled" by its node, which is no workload.
 _NODE = ("", "Node")
 MOST_STEPS = 8
-# What Kubernetes takes for names of objects (RFC 1123), of groups, versions and kinds (apimachinery's validation). Who
-# makes a pod writes its ownerReferences, and the API checks hardly more than that they are not empty.
+# The forms that Kubernetes allows for names of objects (RFC 1123), groups, versions and kinds (apimachinery's
+# validation). Whoever makes a pod writes its ownerReferences, and the API checks little more than that they are not
+# empty.
 _LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _MOST_SUBDOMAIN_CHARS = 253
@@ -29,14 +30,14 @@ _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload's name and kind."""
+    """The name and the kind of a pod's workload, such as "render" and "Deployment"."""
 
     name: str
     kind: str
 
 
 def read_owners(listed: object) -> tuple[OwnerReference, ...]:
-    """metadata.ownerReferences of an object as JSON; what is no reference is none."""
+    """The references in an object's metadata.ownerReferences, as parsed JSON; entries of another form are left out."""
     return tuple(
         OwnerReference(
             api_version=str(owner.get("apiVersion", "")),
@@ -51,9 +52,10 @@ def read_owners(listed: object) -> tuple[OwnerReference, ...]:
 
 
 def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
-    """The owner that controls, as metadata.ownerReferences marks it; there is at most one.
+    """The owner that is marked as the controller; None where there is none.
 
-    A reference that no object can have is none: what a pod says of itself must not choose what is asked of the API.
+    A node counts as none, and so does a reference that no object can have: the author of a pod must not choose which
+    path of the API is asked for.
     """
     return next(
         (owner for owner in owners if owner.is_controller and _group_kind(owner) != _NODE and _can_be_an_object(owner)),
@@ -62,18 +64,22 @@ def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
 
 
 def is_top(owner: OwnerReference) -> bool:
-    """Whether nobody needs to be asked what is above it."""
+    """Whether the walk ends at this owner, so that the API need not be asked what is above it."""
     return _group_kind(owner) in _TOP
 
 
 def workload(pod: PodInfo, top: OwnerReference | None, labels: Sequence[str]) -> Workload:
-    """The workload of a pod under `top`; the first of `labels` (--workload.labels) that the pod has names it."""
+    """The workload of a pod whose topmost controller is `top` (None: it has none, and is its own workload).
+
+    The first of `labels` (--workload.labels) that the pod has gives the name, otherwise `top` or the pod does.
+    """
     kind = top.kind if top else "Pod"
     named = next((pod.labels[label] for label in labels if pod.labels.get(label)), "")
     return Workload(named or (top.name if top else pod.name), kind)
 
 
 def _can_be_an_object(owner: OwnerReference) -> bool:
+    """Whether every part of a reference has a form that Kubernetes allows: its parts become a path of the API."""
     group, slash, version = owner.api_version.rpartition("/")
     return bool(
         is_object_name(owner.name)
@@ -84,7 +90,7 @@ def _can_be_an_object(owner: OwnerReference) -> bool:
 
 
 def is_object_name(text: str) -> bool:
-    """Whether it is a DNS subdomain name as RFC 1123 has it: names of objects and of API groups are."""
+    """Whether `text` is a DNS subdomain (RFC 1123), as the names of objects and of API groups are."""
     return len(text) <= _MOST_SUBDOMAIN_CHARS and _SUBDOMAIN.fullmatch(text) is not None
 
 
