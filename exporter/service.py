@@ -16,7 +16,8 @@ from typing import Any
 
 from exporter import __version__
 from exporter.config.files import Identity, identity_of
-from exporter.config.load import Config, source_names
+from exporter.config.node import Config
+from exporter.config.pages import source_names
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 from exporter.log import debug, log, start_logging
@@ -88,7 +89,7 @@ class Service:
         self._lag = asyncio.create_task(self._measure_lag())
         self._lag.add_done_callback(_say_why_it_ended)
         self._server = Server(self.guard, self.telemetry)
-        return await self._server.start(self._config.listen_addresses, self._web.tls)
+        return await self._server.start(self._config.web.listen_addresses, self._web.tls)
 
     async def close(self) -> None:
         """Stop listening, let the scrapes in flight end, close the sources."""
@@ -134,8 +135,8 @@ class Service:
             log(logging.ERROR, "reload failed by a fault of the exporter", error)
             self.telemetry.note_reload(error)
             return
-        if (config.log_level, config.log_format) != (self._config.log_level, self._config.log_format):
-            start_logging(config.log_level, config.log_format)
+        if (config.log.level, config.log.format) != (self._config.log.level, self._config.log.format):
+            start_logging(config.log.level, config.log.format)
         before, self._node, self._config = self._node, node, config
         self._protect(web)
         # it may name other files; of those it named before, this is what was read, or older
@@ -172,7 +173,7 @@ def _say_why_it_ended(task: "asyncio.Task[None]") -> None:
 
 
 def _check_stays(new: Config, old: Config) -> None:
-    if new.listen_addresses != old.listen_addresses:
+    if new.web.listen_addresses != old.web.listen_addresses:
         raise ConfigError("--web.listen-address cannot change while the exporter runs: restart it")
 
 
@@ -195,7 +196,7 @@ async def serve(
     try:
         addresses = await service.listen()
         for address in addresses:
-            log(logging.INFO, "listening", address=str(address), version=__version__, node=config.node_name)
+            log(logging.INFO, "listening", address=str(address), version=__version__, node=config.node.name)
         say_what_is_read(config)
         if on_listening:
             on_listening(addresses)
@@ -242,20 +243,20 @@ async def write_textfile(
 
 def say_what_is_read(config: Config) -> None:
     """One line that says what will be read, under which names it goes out and how it is shared; and every doubt."""
-    selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm_selectors]
+    selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm.selectors]
     log(
         logging.INFO,
         "reading",
-        kubelet=config.kubelet_socket,
-        pages=" ".join((*source_names(config.dcgm_urls), *(f"file:{path}" for path in config.dcgm_files)))
+        kubelet=config.kubelet.socket,
+        pages=" ".join((*source_names(config.dcgm.urls), *(f"file:{path}" for path in config.dcgm.files)))
         or f"pods with {' or '.join(selectors)}",
-        resources=",".join(config.resources),
-        labels=",".join(config.label_names),
-        conflict="keep" if config.incoming_wins else "replace",
-        sharing=config.sharing,
-        dra=config.dra,
-        inventory=config.inventory_file or "none",
-        pods=config.pods_source if config.pod_labels or config.pod_uid or selectors else "none",
+        resources=",".join(config.devices.resources),
+        labels=",".join(config.labels.names),
+        conflict="keep" if config.labels.incoming_wins else "replace",
+        sharing=config.sharing.mode,
+        dra=config.devices.dra,
+        inventory=config.devices.inventory_file or "none",
+        pods=config.pods.source if config.labels.pod_labels or config.labels.pod_uid or selectors else "none",
     )
     for doubt in config.doubts:
         log(logging.WARNING, doubt.says, remedy=doubt.remedy)

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from exporter.config.load import Config, load
-from exporter.config.settings import SETTINGS
+from exporter.config.load import load
+from exporter.config.node import SETTINGS, Config
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World

@@ -12,7 +12,7 @@ import click
 
 from exporter import service
 from exporter.cli.options import read_config, setting_options
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.log import start_logging
 
@@ -62,13 +62,13 @@ async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
     try:
         await simulated.start(step_seconds=STEP_SECONDS)
         config = read_config(given, **_where_to_ask(simulated, given))
-        start_logging(config.log_level, config.log_format)
+        start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
             config = _on_a_free_port(config)
-        addresses = config.listen_addresses
+        addresses = config.web.listen_addresses
 
         def reread() -> Config:
-            return replace(read_config(given, **_where_to_ask(simulated, given)), listen_addresses=addresses)
+            return _listening_on(read_config(given, **_where_to_ask(simulated, given)), addresses)
 
         await service.serve(config, on_listening=_say_what_to_open, reread=reread)
     finally:
@@ -89,15 +89,19 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
 
 def _on_a_free_port(config: Config) -> Config:
     """The demo moves on to the next port where dcgm-exporter or another demo has this one."""
-    (wanted,) = config.listen_addresses[:1]
+    (wanted,) = config.web.listen_addresses[:1]
     for port in range(wanted.port, wanted.port + PORTS_TO_TRY):
         try:
             with socket.create_server((wanted.host, port)):
-                return replace(config, listen_addresses=(Address(host=wanted.host, port=port),))
+                return _listening_on(config, (Address(host=wanted.host, port=port),))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 break
     return config
+
+
+def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
+    return replace(config, web=replace(config.web, listen_addresses=addresses))
 
 
 def _say_what_to_open(addresses: Iterable[Address]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from exporter.cli.options import read_config, setting_options
 from exporter.config.files import read_structured
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.config.tls import ServerTls
 from exporter.config.web_file import read_web_config
 from exporter.errors import ExporterError
@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 3.0
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line."""
     config = read_config(given)
-    address = config.listen_addresses[0]
+    address = config.web.listen_addresses[0]
     host, port = address.host or "localhost", address.port
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
     tls = _server_tls(config)
@@ -47,5 +47,5 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
 
 
 def _server_tls(config: Config) -> ServerTls | None:
-    path = config.web_config_file
+    path = config.web.config_file
     return read_web_config(read_structured(path, "--web.config.file"), path).tls if path else None

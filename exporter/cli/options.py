@@ -1,4 +1,4 @@
-"""The flags of `config.SETTINGS` as click options, and back as a `Config`."""
+"""The settings as click options, and back as a `Config`."""
 
 import os
 import socket
@@ -10,8 +10,8 @@ import click
 
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.files import read_structured
-from exporter.config.load import Config, flag_of, load
-from exporter.config.settings import SETTINGS
+from exporter.config.load import flag_of, load
+from exporter.config.node import SETTINGS, Config
 from exporter.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,7 +36,7 @@ def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]
                 setting.flag,
                 setting.parameter,
                 multiple=True,
-                metavar=setting.metavar,
+                metavar=setting.kind.metavar,
                 help=f"{setting.help}{default}{repeat} [{setting.env}{also}]",
             )(command)
         return click.option(

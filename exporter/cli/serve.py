@@ -15,5 +15,5 @@ from exporter.log import start_logging
 def serve(**given: Any) -> None:  # noqa: ANN401 - click hands over what the table of settings makes
     """Serve GPU metrics with the pods that own them, at /gpu/metrics."""
     config = read_config(given)
-    start_logging(config.log_level, config.log_format)
+    start_logging(config.log.level, config.log.format)
     asyncio.run(service.serve(config, reread=lambda: read_config(given)))

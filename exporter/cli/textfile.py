@@ -8,7 +8,7 @@ import click
 
 from exporter import service
 from exporter.cli.options import read_config, setting_options
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, ExporterError
 from exporter.log import start_logging
@@ -34,7 +34,7 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
         return read_config(given, web_listen_address=":0")
 
     config = read()
-    start_logging(config.log_level, config.log_format)
+    start_logging(config.log.level, config.log.format)
     try:
         has_samples = asyncio.run(
             service.write_textfile(config, path, interval_seconds=seconds, once=once, reread=read)

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
+from exporter.config.given import Doubt, Given
+from exporter.config.node import SETTINGS
 from exporter.config.parsers import MAX_PORT, without_secrets
-from exporter.config.settings import ENVIRONMENT_PREFIX, SETTINGS
+from exporter.config.settings import ENVIRONMENT_PREFIX
 
 CONFIG_FILE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 DEFAULT_DCGM_PORT = 9400
@@ -15,21 +15,6 @@ DEFAULT_DCGM_PORT = 9400
 _SERVICE_LINK = re.compile(
     r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The texts of a setting, and where they were given, as errors name it."""
-
-    where: str
-    values: tuple[str, ...]
-
-
-class Doubt(NamedTuple):
-    """Something that can be used, and was probably meant otherwise; with what to do."""
-
-    says: str
-    remedy: str
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, Given]:

@@ -1,10 +1,8 @@
 """What a setting's text becomes: plain functions that raise ValueError for a text that is not allowed."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 LABEL_SETS = {
@@ -40,9 +38,6 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
-
-
-Parse = Callable[[str], Any]
 
 
 def without_secrets(text: str) -> str:
@@ -201,17 +196,6 @@ def namespace(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
         raise ValueError
     return text
-
-
-def one_of(*allowed: str) -> Parse:
-    """One of a few words."""
-
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError
-        return text
-
-    return parse
 
 
 def log_level(text: str) -> str:

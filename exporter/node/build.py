@@ -17,7 +17,8 @@ from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.rule_file import DeviceRules, read_rules
 from exporter.config.files import read_structured
 from exporter.config.http_file import HttpConfig, read_http_config, read_secret
-from exporter.config.load import Config, source_names
+from exporter.config.node import Config
+from exporter.config.pages import source_names
 from exporter.config.parsers import Selector
 from exporter.config.tls import ClientTls, client_context, server_context
 from exporter.config.web_file import WebConfig, read_web_config
@@ -97,21 +98,21 @@ def page_sources(config: Config, instance: str, sources: Sources) -> tuple[PageS
             DcgmSource,
             name=name,
             url=url,
-            timeout_seconds=config.dcgm_timeout_seconds,
-            max_bytes=config.dcgm_max_bytes,
+            timeout_seconds=config.dcgm.timeout_seconds,
+            max_bytes=config.dcgm.max_bytes,
             headers=headers,
             http=http,
         )
-        for name, url in zip(source_names(config.dcgm_urls), config.dcgm_urls, strict=True)
+        for name, url in zip(source_names(config.dcgm.urls), config.dcgm.urls, strict=True)
     )
     files = (
         sources.get(
             PromFileSource,
             path=path,
-            max_age_seconds=config.dcgm_file_max_age_seconds,
-            max_bytes=config.dcgm_max_bytes,
+            max_age_seconds=config.dcgm.file_max_age_seconds,
+            max_bytes=config.dcgm.max_bytes,
         )
-        for path in config.dcgm_files
+        for path in config.dcgm.files
     )
     return (*urls, *files)
 
@@ -126,21 +127,21 @@ def discovery(config: Config, instance: str, sources: Sources) -> Discovery | No
     Raises:
         ConfigError: the file of --dcgm.http-config cannot be used.
     """
-    if not config.dcgm_selectors:
+    if not config.dcgm.selectors:
         return None
     http = http_config(config)
     # what knows of TLS is asked over it; in the clear, whoever has the address would be told the credentials
     by_tls = http.tls != ClientTls()
     return sources.get(
         _discovery,
-        selectors=config.dcgm_selectors,
-        namespaces=config.dcgm_namespaces,
+        selectors=config.dcgm.selectors,
+        namespaces=config.dcgm.namespaces,
         scheme="https" if by_tls else "http",
-        takes_all_families=bool(config.families_allow),
-        port=config.dcgm_port,
-        path=config.dcgm_path,
-        timeout_seconds=config.dcgm_timeout_seconds,
-        max_bytes=config.dcgm_max_bytes,
+        takes_all_families=bool(config.families.allow),
+        port=config.dcgm.port,
+        path=config.dcgm.path,
+        timeout_seconds=config.dcgm.timeout_seconds,
+        max_bytes=config.dcgm.max_bytes,
         headers=_headers(instance),
         http=http if by_tls else HttpConfig(),
     )
@@ -190,14 +191,14 @@ def http_config(config: Config) -> HttpConfig:
     Raises:
         ConfigError: the file, or a file that it names, cannot be used.
     """
-    path = config.dcgm_http_config
+    path = config.dcgm.http_config_file
     if path is None:
         return HttpConfig()
     found = read_http_config(read_structured(path, "--dcgm.http-config"), path)
     where = f"--dcgm.http-config: {path!r}"
-    if found.scheme and any("@" in urlsplit(url).netloc for url in config.dcgm_urls):
+    if found.scheme and any("@" in urlsplit(url).netloc for url in config.dcgm.urls):
         raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
-    if found.scheme and config.dcgm_selectors and not config.dcgm_urls and found.tls == ClientTls():
+    if found.scheme and config.dcgm.selectors and not config.dcgm.urls and found.tls == ClientTls():
         raise ConfigError(
             f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
             " tls_config too, and they are asked over HTTPS"
@@ -222,7 +223,7 @@ def web_config(config: Config) -> Web:
     Raises:
         ConfigError: the file, or a file that it names, cannot be used.
     """
-    path = config.web_config_file
+    path = config.web.config_file
     if path is None:
         return Web(config=WebConfig())
     found = read_web_config(read_structured(path, "--web.config.file"), path)
@@ -233,13 +234,13 @@ def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
     """The kubelet's pod-resources socket."""
     return sources.get(
         KubeletSource,
-        socket=config.kubelet_socket,
-        timeout_seconds=config.kubelet_timeout_seconds,
-        max_age_seconds=config.kubelet_max_age_seconds,
-        max_stale_seconds=config.kubelet_max_stale_seconds,
-        resources=config.resources,
-        claims=config.dra != "off",
-        node=config.node_name,
+        socket=config.kubelet.socket,
+        timeout_seconds=config.kubelet.timeout_seconds,
+        max_age_seconds=config.kubelet.max_age_seconds,
+        max_stale_seconds=config.kubelet.max_stale_seconds,
+        resources=config.devices.resources,
+        claims=config.devices.dra != "off",
+        node=config.node.name,
     )
 
 
@@ -249,7 +250,7 @@ def inventory_source(config: Config, sources: Sources) -> InventoryFile | None:
     Raises:
         ConfigError: it cannot be used.
     """
-    return sources.get(InventoryFile, path=config.inventory_file) if config.inventory_file else None
+    return sources.get(InventoryFile, path=config.devices.inventory_file) if config.devices.inventory_file else None
 
 
 def device_rules(config: Config) -> DeviceRules:
@@ -258,15 +259,15 @@ def device_rules(config: Config) -> DeviceRules:
     Raises:
         ConfigError: the file cannot be used.
     """
-    if config.device_rules is None:
+    if config.devices.rules_file is None:
         return DeviceRules()
     flag = "--device-rules"
-    content = read_structured(config.device_rules, flag)
+    content = read_structured(config.devices.rules_file, flag)
     try:
         rules = read_rules(content)
     except ValueError as error:
-        raise ConfigError(f"{flag}: {config.device_rules!r}: {error}") from error
-    for name in config.label_names:
+        raise ConfigError(f"{flag}: {config.devices.rules_file!r}: {error}") from error
+    for name in config.labels.names:
         if name in rules.sample_labels.all:
             raise ConfigError(f"--labels.names: {name!r} is not allowed; {flag} reads the device from it")
     return rules
@@ -276,59 +277,63 @@ def label_policy(config: Config, rules: DeviceRules, *, divides_counters: bool) 
     """The label flags; `divides_counters` is off where only one page will be made."""
     additive: Mapping[str, Additive] = {
         **ADDITIVE,
-        **dict.fromkeys(config.sharing_gauges, Additive.GAUGE),
-        **dict.fromkeys(config.sharing_counters, Additive.COUNTER),
+        **dict.fromkeys(config.sharing.gauges, Additive.GAUGE),
+        **dict.fromkeys(config.sharing.counters, Additive.COUNTER),
     }
     return LabelPolicy(
-        names=config.label_names,
-        incoming_wins=config.incoming_wins,
-        idle_labels=config.idle_labels,
-        sharing=config.sharing,
+        names=config.labels.names,
+        incoming_wins=config.labels.incoming_wins,
+        idle_labels=config.labels.idle,
+        sharing=config.sharing.mode,
         additive=additive,
         divides_counters=divides_counters,
-        has_pod_labels=bool(config.pod_labels),
-        has_claims=config.dra != "off",
+        has_pod_labels=bool(config.labels.pod_labels),
+        has_claims=config.devices.dra != "off",
         sample_labels=rules.sample_labels,
     )
 
 
 def pod_label_policy(config: Config) -> PodLabelPolicy | None:
     """Which labels come from pods; None where none do, and no source of pods is needed."""
-    if not config.pod_uid and not config.pod_labels:
+    if not config.labels.pod_uid and not config.labels.pod_labels:
         return None
     return PodLabelPolicy(
-        with_uid=config.pod_uid, patterns=tuple(map(re.compile, config.pod_labels)), limit=config.pod_labels_limit
+        with_uid=config.labels.pod_uid,
+        patterns=tuple(map(re.compile, config.labels.pod_labels)),
+        limit=config.labels.pod_labels_limit,
     )
 
 
 def pods_source(config: Config, sources: Sources) -> PodsSource | None:
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
-    auto = config.pods_source == "auto"
-    if config.pods_source == "kubelet" or (auto and Path(config.kubelet_pods_socket).is_socket()):
+    auto = config.pods.source == "auto"
+    if config.pods.source == "kubelet" or (auto and Path(config.pods.kubelet_socket).is_socket()):
         return sources.get(
-            PodsApi, socket=config.kubelet_pods_socket, max_stale_seconds=config.kubelet_max_stale_seconds
+            PodsApi, socket=config.pods.kubelet_socket, max_stale_seconds=config.kubelet.max_stale_seconds
         )
-    if config.kubernetes_url is not None and (not auto or Path(config.kubernetes_token_file).exists()):
+    if config.kubernetes.url is not None and (not auto or Path(config.kubernetes.token_file).exists()):
         return sources.get(_api_pods, **_api_settings(config))
     return None
 
 
 def slices_source(config: Config, sources: Sources) -> ApiSlices | None:
     """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
-    wanted = config.kubernetes_url if config.dra == "on" else config.dra == "auto" and _may_ask_api(config)
+    wanted = (
+        config.kubernetes.url if config.devices.dra == "on" else config.devices.dra == "auto" and _may_ask_api(config)
+    )
     return sources.get(_api_slices, **_api_settings(config)) if wanted else None
 
 
 def workloads_source(config: Config, sources: Sources) -> Workloads:
     """Workloads of pods; without a Kubernetes API, those that pods themselves tell."""
     settings = _api_settings(config) if _may_ask_api(config) else {}
-    return sources.get(_workloads, labels=config.workload_labels, **settings)
+    return sources.get(_workloads, labels=config.workloads.labels, **settings)
 
 
 def _may_ask_api(config: Config) -> bool:
     """Whether there is a Kubernetes API, and a token for it; plain HTTP (`kubectl proxy`) needs none."""
-    url = config.kubernetes_url
-    return url is not None and (Path(config.kubernetes_token_file).exists() or not url.startswith("https:"))
+    url = config.kubernetes.url
+    return url is not None and (Path(config.kubernetes.token_file).exists() or not url.startswith("https:"))
 
 
 def _workloads(
@@ -346,10 +351,10 @@ def _workloads(
 
 def _api_settings(config: Config) -> Mapping[str, Hashable]:
     return {
-        "url": config.kubernetes_url,
-        "token_file": config.kubernetes_token_file,
-        "ca_file": config.kubernetes_ca_file,
-        "node_name": config.node_name,
+        "url": config.kubernetes.url,
+        "token_file": config.kubernetes.token_file,
+        "ca_file": config.kubernetes.ca_file,
+        "node_name": config.node.name,
     }
 
 

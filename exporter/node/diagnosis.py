@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import __version__
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.findings.of_devices import of_attribution, of_devices, summary
 from exporter.outputs.findings.of_sources import SocketPlace, of_kubelet, of_other_sources, of_pages
@@ -21,7 +21,7 @@ def diagnose(config: Config, snapshot: Snapshot) -> Report:
         summary=summary(snapshot),
         findings=(
             *_of_settings(config),
-            *of_kubelet(snapshot, look_at(config.kubelet_socket)),
+            *of_kubelet(snapshot, look_at(config.kubelet.socket)),
             *of_pages(snapshot),
             *of_other_sources(snapshot),
             *of_attribution(snapshot),

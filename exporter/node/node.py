@@ -16,7 +16,7 @@ from exporter.attribution.labels import Attribution
 from exporter.attribution.owners import Unmatched, needs_slices, read_assignment
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.attribution.slice_retention import MOST_KEPT
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.config.parsers import LABEL_SETS
 from exporter.errors import SourceError
 from exporter.exposition.check import MOST_LINES
@@ -65,10 +65,10 @@ class Node:
         rules = build.device_rules(config)
         policy = build.label_policy(config, rules, divides_counters=divides_counters)
         pod_labels = build.pod_label_policy(config)
-        same_sharing = before is not None and before.config.sharing == config.sharing
+        same_sharing = before is not None and before.config.sharing.mode == config.sharing.mode
         book = before.current.book if before and same_sharing else None
         known_pods = before.current.pods_of_owners if before else None
-        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, known_pods, config.node_name)
+        self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, known_pods, config.node.name)
         self._kubelet = build.kubelet_source(config, self.sources)
         self._pages = build.page_sources(config, self.instance, self.sources)
         self._discovery = build.discovery(config, self.instance, self.sources)
@@ -83,11 +83,11 @@ class Node:
         self.wants_workloads: bool = before is not None and before.wants_workloads
         # with --dra auto begun by the first claim that needs them
         goes_on = before is not None and before.reads_slices
-        self._slices = build.slices_source(config, self.sources) if config.dra == "on" or goes_on else None
+        self._slices = build.slices_source(config, self.sources) if config.devices.dra == "on" or goes_on else None
         self._claims_seen_in: frozenset[Assignment] = frozenset()
         # what NVIDIA's own exporter of these label names served
-        self._adds_gpu_health = config.label_names == LABEL_SETS["legacy"]
-        wanted = build.family_filter(config.families_allow, config.families_deny)
+        self._adds_gpu_health = config.labels.names == LABEL_SETS["legacy"]
+        wanted = build.family_filter(config.families.allow, config.families.deny)
         self._joins = Joins(
             lambda: Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=wanted)
         )
@@ -196,7 +196,7 @@ class Node:
             self.telemetry.note_health(NOTHING_FOUND, health[NOTHING_FOUND])
             names = (NOTHING_FOUND,)
         snapshot = Snapshot(
-            node=self.config.node_name,
+            node=self.config.node.name,
             owners=self.current.owners,
             joined=joined,
             health=health,
@@ -219,15 +219,15 @@ class Node:
         if self._facts is None or not _same(made_from, self._facts_from):
             self._facts_from = made_from
             self._facts = Facts(
-                resources=self.config.resources,
+                resources=self.config.devices.resources,
                 outside=self._kubelet.outside,
-                incoming_wins=self.config.incoming_wins,
+                incoming_wins=self.config.labels.incoming_wins,
                 has_inventory=self._inventory is not None,
                 kubelet_version=self._kubelet.version,
                 label_problems=self.current.label_problems,
-                label_names=self.config.label_names,
-                node_is_named=self.config.node_is_named,
-                follows_claims=self.config.dra != "off",
+                label_names=self.config.labels.names,
+                node_is_named=self.config.node.is_named,
+                follows_claims=self.config.devices.dra != "off",
                 slice_devices=slice_devices,
                 slices_up=slices_up,
             )
@@ -278,7 +278,7 @@ class Node:
     def _begin_slices(self) -> tuple[asyncio.Task[None], ...]:
         """With --dra auto, read ResourceSlices from the first claim on that needs them; what is then waited for."""
         assignments = self._kubelet.assignments
-        if self._slices is not None or self.config.dra != "auto" or assignments is self._claims_seen_in:
+        if self._slices is not None or self.config.devices.dra != "auto" or assignments is self._claims_seen_in:
             return ()
         if not any(needs_slices(found) for found in assignments):
             self._claims_seen_in = assignments
@@ -294,7 +294,7 @@ class Node:
         return (*self._pages, *self._discovery.update(self._pods.pods if self._pods else {}))
 
     def _nothing_found(self, discovery: Discovery, pods: Health | None) -> Health:
-        looked_for = f"no running pod of node {self.config.node_name} with an address has {discovery} (--dcgm.selector)"
+        looked_for = f"no running pod of node {self.config.node.name} with an address has {discovery} (--dcgm.selector)"
         unknown = pods is not None and pods.up is False
         if pods and unknown:
             return Health(up=False, reason="missing", message=f"{looked_for}: {pods.message}", remedy=pods.remedy)
@@ -317,7 +317,7 @@ class Node:
             health[PODS] = Health(
                 up=False,
                 reason="missing",
-                message=f"neither {self.config.kubelet_pods_socket} (mount its folder; Kubernetes 1.37 and later)"
+                message=f"neither {self.config.pods.kubelet_socket} (mount its folder; Kubernetes 1.37 and later)"
                 " nor a token for the Kubernetes API is there: labels of pods are left out",
             )
             self.telemetry.note_health(PODS, health[PODS])

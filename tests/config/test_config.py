@@ -1,13 +1,15 @@
 """Flags, environment and file: precedence, values, and errors that name what to do."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from exporter.config.load import Config, load, source_names
+from exporter.config.load import load
+from exporter.config.node import SETTINGS, Config
+from exporter.config.pages import source_names
 from exporter.config.parsers import Address, duration
-from exporter.config.settings import SETTINGS
 from exporter.errors import ConfigError
 
 
@@ -21,19 +23,19 @@ def config(
 
 def test_defaults() -> None:
     found = config()
-    assert found.listen_addresses == (Address(host="", port=9400),)
-    assert found.kubelet_socket == "/var/lib/kubelet/pod-resources/kubelet.sock"
-    assert found.kubelet_max_age_seconds == 1.0
-    assert found.kubelet_timeout_seconds == 5.0
-    assert found.kubelet_max_stale_seconds is None
-    assert found.resources == ("nvidia.com/*",)
-    assert found.dcgm_urls == ("http://127.0.0.1:9401/metrics",)
-    assert found.dcgm_timeout_seconds == 5.0
-    assert found.dcgm_max_bytes == 6 * 1024 * 1024
-    assert found.node_name == "host"
-    assert found.label_names == ("pod", "namespace", "container")
-    assert (found.incoming_wins, found.idle_labels, found.sharing) == (False, True, "copy")
-    assert (found.log_level, found.log_format) == ("info", "logfmt")
+    assert found.web.listen_addresses == (Address(host="", port=9400),)
+    assert found.kubelet.socket == "/var/lib/kubelet/pod-resources/kubelet.sock"
+    assert found.kubelet.max_age_seconds == 1.0
+    assert found.kubelet.timeout_seconds == 5.0
+    assert found.kubelet.max_stale_seconds is None
+    assert found.devices.resources == ("nvidia.com/*",)
+    assert found.dcgm.urls == ("http://127.0.0.1:9401/metrics",)
+    assert found.dcgm.timeout_seconds == 5.0
+    assert found.dcgm.max_bytes == 6 * 1024 * 1024
+    assert found.node.name == "host"
+    assert found.labels.names == ("pod", "namespace", "container")
+    assert (found.labels.incoming_wins, found.labels.idle, found.sharing.mode) == (False, True, "copy")
+    assert (found.log.level, found.log.format) == ("info", "logfmt")
 
 
 def test_precedence() -> None:
@@ -44,56 +46,56 @@ def test_precedence() -> None:
         "NODE_NAME": "env",
     }
     found = config({"kubelet.socket": ["/from/flag"]}, environ, file)
-    assert (found.kubelet_socket, found.node_name, found.sharing) == ("/from/flag", "env", "device")
-    assert found.log_level == "debug"
-    assert config({}, environ, file).kubelet_socket == "/from/env"
-    assert config({}, {"DCGM_POD_RESOURCES_KUBELET_SOCKET": "/other"}, file).kubelet_socket == "/other"
-    assert config({}, {}, file).kubelet_socket == "/from/file"
+    assert (found.kubelet.socket, found.node.name, found.sharing.mode) == ("/from/flag", "env", "device")
+    assert found.log.level == "debug"
+    assert config({}, environ, file).kubelet.socket == "/from/env"
+    assert config({}, {"DCGM_POD_RESOURCES_KUBELET_SOCKET": "/other"}, file).kubelet.socket == "/other"
+    assert config({}, {}, file).kubelet.socket == "/from/file"
 
 
 @pytest.mark.parametrize(
     ("environ", "field", "value"),
     [
-        ({"HTTP_LISTEN_PORT": "6061"}, "listen_addresses", (Address(host="", port=6061),)),
-        ({"POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": ":1,[::1]:2"}, "listen_addresses",
+        ({"HTTP_LISTEN_PORT": "6061"}, "web.listen_addresses", (Address(host="", port=6061),)),
+        ({"POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": ":1,[::1]:2"}, "web.listen_addresses",
          (Address(host="", port=1), Address(host="::1", port=2))),
-        ({"NVIDIA_RESOURCE_NAMES": "nvidia.com/gpu, nvidia.com/mig-*"}, "resources",
+        ({"NVIDIA_RESOURCE_NAMES": "nvidia.com/gpu, nvidia.com/mig-*"}, "devices.resources",
          ("nvidia.com/gpu", "nvidia.com/mig-*")),
-        ({"LOG_LEVEL": "WARN"}, "log_level", "warn"),
-        ({"LOG_LEVEL": "Warning"}, "log_level", "warn"),
-        ({"DCGM_HOST": "h"}, "dcgm_urls", ("http://h:9400/metrics",)),
-        ({"DCGM_HOST": "h", "DCGM_PORT": "9500", "DCGM_METRICS_ENDPOINT": "x/y"}, "dcgm_urls", ("http://h:9500/x/y",)),
-        ({"DCGM_HOST": "::1", "DCGM_PORT": "9500"}, "dcgm_urls", ("http://[::1]:9500/metrics",)),
+        ({"LOG_LEVEL": "WARN"}, "log.level", "warn"),
+        ({"LOG_LEVEL": "Warning"}, "log.level", "warn"),
+        ({"DCGM_HOST": "h"}, "dcgm.urls", ("http://h:9400/metrics",)),
+        ({"DCGM_HOST": "h", "DCGM_PORT": "9500", "DCGM_METRICS_ENDPOINT": "x/y"}, "dcgm.urls", ("http://h:9500/x/y",)),
+        ({"DCGM_HOST": "::1", "DCGM_PORT": "9500"}, "dcgm.urls", ("http://[::1]:9500/metrics",)),
         # what Kubernetes' service links make of a service called dcgm
-        ({"DCGM_HOST": "h", "DCGM_PORT": "tcp://10.0.0.1:9400"}, "dcgm_urls", ("http://h:9400/metrics",)),
-        ({"DCGM_PORT": "tcp://10.0.0.1:9400"}, "dcgm_urls", ("http://127.0.0.1:9401/metrics",)),
-        ({"POD_GPU_EXPORTER_DCGM_URL": "http://a:1,http://b:2/m"}, "dcgm_urls", ("http://a:1/metrics", "http://b:2/m")),
-        ({"POD_GPU_EXPORTER_SERVICE_HOST": "10.0.0.1", "POD_GPU_EXPORTER_NODE_NAME": ""}, "node_name", "host"),
+        ({"DCGM_HOST": "h", "DCGM_PORT": "tcp://10.0.0.1:9400"}, "dcgm.urls", ("http://h:9400/metrics",)),
+        ({"DCGM_PORT": "tcp://10.0.0.1:9400"}, "dcgm.urls", ("http://127.0.0.1:9401/metrics",)),
+        ({"POD_GPU_EXPORTER_DCGM_URL": "http://a:1,http://b:2/m"}, "dcgm.urls", ("http://a:1/metrics", "http://b:2/m")),
+        ({"POD_GPU_EXPORTER_SERVICE_HOST": "10.0.0.1", "POD_GPU_EXPORTER_NODE_NAME": ""}, "node.name", "host"),
     ],
 )  # fmt: skip
 def test_environment(environ: dict[str, str], field: str, value: object) -> None:
-    assert getattr(config(environ=environ), field) == value
+    assert attrgetter(field)(config(environ=environ)) == value
 
 
 @pytest.mark.parametrize(
     ("flags", "field", "value"),
     [
-        ({"web.listen-address": ["127.0.0.1:0"]}, "listen_addresses", (Address(host="127.0.0.1", port=0),)),
-        ({"kubelet.socket": ["unix:///run/k.sock"]}, "kubelet_socket", "/run/k.sock"),
-        ({"kubelet.max-age": ["500ms"]}, "kubelet_max_age_seconds", 0.5),
-        ({"kubelet.max-stale": ["2h"]}, "kubelet_max_stale_seconds", 7200.0),
-        ({"dcgm.url": ["http://a:1/m", "https://b/m"]}, "dcgm_urls", ("http://a:1/m", "https://b/m")),
-        ({"labels.pod-labels-limit": ["5"]}, "pod_labels_limit", 5),
-        ({"labels.names": ["legacy"]}, "label_names", ("pod_name", "pod_namespace", "container_name")),
-        ({"labels.names": ["legacy"]}, "idle_labels", False),
-        ({"labels.names": ["legacy"], "labels.idle": ["empty"]}, "idle_labels", True),
-        ({"labels.names": ["container=c,pod=p,namespace=n"]}, "label_names", ("p", "n", "c")),
-        ({"labels.conflict": ["keep"]}, "incoming_wins", True),
-        ({"families.allow": ["A.*", "B"]}, "families_allow", ("A.*", "B")),
+        ({"web.listen-address": ["127.0.0.1:0"]}, "web.listen_addresses", (Address(host="127.0.0.1", port=0),)),
+        ({"kubelet.socket": ["unix:///run/k.sock"]}, "kubelet.socket", "/run/k.sock"),
+        ({"kubelet.max-age": ["500ms"]}, "kubelet.max_age_seconds", 0.5),
+        ({"kubelet.max-stale": ["2h"]}, "kubelet.max_stale_seconds", 7200.0),
+        ({"dcgm.url": ["http://a:1/m", "https://b/m"]}, "dcgm.urls", ("http://a:1/m", "https://b/m")),
+        ({"labels.pod-labels-limit": ["5"]}, "labels.pod_labels_limit", 5),
+        ({"labels.names": ["legacy"]}, "labels.names", ("pod_name", "pod_namespace", "container_name")),
+        ({"labels.names": ["legacy"]}, "labels.idle", False),
+        ({"labels.names": ["legacy"], "labels.idle": ["empty"]}, "labels.idle", True),
+        ({"labels.names": ["container=c,pod=p,namespace=n"]}, "labels.names", ("p", "n", "c")),
+        ({"labels.conflict": ["keep"]}, "labels.incoming_wins", True),
+        ({"families.allow": ["A.*", "B"]}, "families.allow", ("A.*", "B")),
     ],
 )
 def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
-    assert getattr(config(flags), field) == value
+    assert attrgetter(field)(config(flags)) == value
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_bad_file(file: dict[str, Any], message: str) -> None:
 
 def test_lists_in_the_file() -> None:
     found = config(file={"dcgm": {"url": ["http://a:1/m", "http://b:2/m"], "max-bytes": 5}})
-    assert (found.dcgm_urls, found.dcgm_max_bytes) == (("http://a:1/m", "http://b:2/m"), 5)
+    assert (found.dcgm.urls, found.dcgm.max_bytes) == (("http://a:1/m", "http://b:2/m"), 5)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_docker_run_as_written() -> None:
     words = shlex.split(line)
     arguments = words[words.index("pod-gpu-metrics-exporter:0.1.0") + 1 :]
     config = config_from(arguments)
-    folder = Path(config.kubelet_socket).parent
+    folder = Path(config.kubelet.socket).parent
     assert words[words.index("-v") + 1] == f"{folder}:{folder}:ro"
     # what test_image.py runs it with
     assert {"--read-only", "--cap-drop", "ALL"} <= set(words)

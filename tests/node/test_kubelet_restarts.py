@@ -153,7 +153,7 @@ async def test_a_kubelet_restart_costs_no_page_of_a_discovered_dcgm_exporter(sta
         pods_source="kubelet",
         dcgm_selector="auto",
     )
-    exporter = await stack.enter_async_context(running(replace(config, dcgm_port=int(port))))
+    exporter = await stack.enter_async_context(running(replace(config, dcgm=replace(config.dcgm, port=int(port)))))
 
     async def look() -> int:
         return (await exporter.get("/gpu/metrics"))[0]

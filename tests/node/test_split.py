@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.model.snapshot import Snapshot
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode

@@ -12,12 +12,12 @@ ITS_OWN = ("/var/lib/kubelet", "/var/run/secrets")
 def test_no_default_leads_to_the_machines_own_kubelet() -> None:
     for config in (config_of(), read_config({})):
         paths = (
-            config.kubelet_socket,
-            config.kubelet_pods_socket,
-            config.kubernetes_token_file,
-            config.kubernetes_ca_file,
+            config.kubelet.socket,
+            config.pods.kubelet_socket,
+            config.kubernetes.token_file,
+            config.kubernetes.ca_file,
         )
         assert {path.startswith(NOWHERE) for path in paths} == {True}
         assert not any(path.startswith(ITS_OWN) for path in paths)
-    assert read_config({}).kubernetes_url is None
+    assert read_config({}).kubernetes.url is None
     assert not os.path.lexists(NOWHERE)

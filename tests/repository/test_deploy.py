@@ -18,8 +18,8 @@ import yaml
 from exporter.attribution.fields import FIELDS
 from exporter.cli.main import command_named
 from exporter.cli.options import read_config
-from exporter.config.load import Config
-from exporter.config.settings import ENVIRONMENT_PREFIX, SETTINGS
+from exporter.config.node import SETTINGS, Config
+from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.outputs.containers import METRICS
 from exporter.web.endpoints import Endpoints
 from tests.conftest import ROOT, at_default_places
@@ -104,12 +104,12 @@ def test_the_command_line_environment_and_mounts_fit_the_program(path: Path, mon
         assert variable["name"] in known
         monkeypatch.setenv(variable["name"], variable.get("value", "node-1"))
     config = config_from(container["args"])
-    assert config.node_name == "node-1"
+    assert config.node.name == "node-1"
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
-    assert str(Path(config.kubelet_socket).parent) in mounted
+    assert str(Path(config.kubelet.socket).parent) in mounted
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
     (port,) = [port["containerPort"] for port in container["ports"]]
-    assert [address.port for address in config.listen_addresses] == [port]
+    assert [address.port for address in config.web.listen_addresses] == [port]
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
@@ -160,7 +160,7 @@ def test_beside_the_gpu_operator_the_page_is_always_this_nodes() -> None:
         found for found in documents(path) if found["kind"] == "Service" and "internalTrafficPolicy" in found["spec"]
     )
     assert service["spec"]["internalTrafficPolicy"] == "Local"
-    (url,) = config_from(exporter_container(path)["args"]).dcgm_urls
+    (url,) = config_from(exporter_container(path)["args"]).dcgm.urls
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     assert url == f"http://{name}.{namespace}.svc:{service['spec']['ports'][0]['port']}/metrics"
 
@@ -168,7 +168,7 @@ def test_beside_the_gpu_operator_the_page_is_always_this_nodes() -> None:
 def test_dcgm_exporter_listens_where_the_exporter_reads_and_the_kubelet_probes() -> None:
     dcgm = container_of(MANIFESTS[0], "dcgm-exporter")
     environment = {variable["name"]: variable.get("value") for variable in dcgm["env"]}
-    (url,) = config_from(exporter_container(MANIFESTS[0])["args"]).dcgm_urls
+    (url,) = config_from(exporter_container(MANIFESTS[0])["args"]).dcgm.urls
     # not on loopback: a probe comes to the pod's address
     assert environment["DCGM_EXPORTER_LISTEN"] == ":9401"
     assert url == "http://127.0.0.1:9401/metrics"
@@ -332,10 +332,10 @@ def test_compose() -> None:
     (compose,) = documents(DEPLOY / "docker-compose.yaml")
     exporter, dcgm = compose["services"]["exporter"], compose["services"]["dcgm-exporter"]
     config = config_from(exporter["command"])
-    assert config.dcgm_urls == (f"http://dcgm-exporter{dcgm['environment']['DCGM_EXPORTER_LISTEN']}/metrics",)
-    folder = str(Path(config.kubelet_socket).parent)
+    assert config.dcgm.urls == (f"http://dcgm-exporter{dcgm['environment']['DCGM_EXPORTER_LISTEN']}/metrics",)
+    folder = str(Path(config.kubelet.socket).parent)
     assert exporter["volumes"] == [f"{folder}:{folder}:ro"]
-    assert exporter["ports"] == [f"9400:{config.listen_addresses[0].port}"]
+    assert exporter["ports"] == [f"9400:{config.web.listen_addresses[0].port}"]
     assert (DEPLOY / exporter["build"] / "Dockerfile").exists()
     # issue 7, line 18: a container's own host name is a new one with every container
     assert dcgm["image"] == DCGM_EXPORTER
@@ -352,7 +352,7 @@ def test_the_unit_starts_the_program() -> None:
     assert line
     program, *arguments = shlex.split(line[1])
     assert program.endswith("/bin/pod-gpu-metrics-exporter")
-    assert config_from(arguments).dcgm_urls == ("http://127.0.0.1:9401/metrics",)
+    assert config_from(arguments).dcgm.urls == ("http://127.0.0.1:9401/metrics",)
     assert re.search(r"^CapabilityBoundingSet=$", unit, re.MULTILINE)
 
 

@@ -8,7 +8,7 @@ import yaml
 from aiohttp import web
 
 from exporter.cli.main import COMMANDS, command_named
-from exporter.config.settings import SETTINGS
+from exporter.config.node import SETTINGS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pages import GENERATIONS
 from exporter.telemetry import FAMILIES

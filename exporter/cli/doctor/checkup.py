@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter import __version__
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.node.diagnosis import as_json, diagnose
 from exporter.node.node import Node
 from exporter.outputs import families, gpu_metrics, mapping, own_metrics

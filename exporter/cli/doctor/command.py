@@ -10,7 +10,7 @@ import click
 
 from exporter.cli import running
 from exporter.cli.options import read_config, setting_options
-from exporter.config.load import Config
+from exporter.config.node import Config
 from exporter.errors import ExporterError
 from exporter.log import start_logging
 
@@ -35,7 +35,7 @@ def doctor(bundle: str | None, strict: bool, **given: Any) -> None:  # noqa: ANN
     Exit code 0 only if the main job works and every device that a container holds was attributed.
     """
     config = read_config(given)
-    start_logging("error", config.log_format)
+    start_logging("error", config.log.format)
     seen = _look(config, by_own_settings=any(value for name, value in given.items() if name not in _WHERE))
     print(seen.report.render(), end="")
     if bundle:
@@ -55,7 +55,7 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     if by_own_settings:
         return asyncio.run(checkup.examine(config))
     try:
-        found, mapping, body = running.find(config.listen_addresses[0])
+        found, mapping, body = running.find(config.web.listen_addresses[0])
         report = read_report(mapping["doctor"])
     except running.NotReadable as error:
         why = str(error)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.config.load import Config, load
+from exporter.config.load import load
+from exporter.config.node import Config
 from exporter.config.parsers import GPU_OPERATOR_NAMESPACES
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
@@ -62,8 +63,10 @@ class Found:
             dcgm_selector="auto",
             **settings,
         )
-        assert config.dcgm_urls == tuple(settings.get("dcgm_url", ()))
-        return await self._stack.enter_async_context(running(replace(config, dcgm_port=self.port)))
+        assert config.dcgm.urls == tuple(settings.get("dcgm_url", ()))
+        return await self._stack.enter_async_context(
+            running(replace(config, dcgm=replace(config.dcgm, port=self.port)))
+        )
 
 
 @pytest.fixture
@@ -335,11 +338,11 @@ def environment(**environ: str) -> Config:
     ],
 )
 def test_selectors(text: str, found: object) -> None:
-    assert environment(DCGM_LABELS=text).dcgm_selectors == found
-    assert environment(DCGM_LABELS=text).dcgm_urls == ()
+    assert environment(DCGM_LABELS=text).dcgm.selectors == found
+    assert environment(DCGM_LABELS=text).dcgm.urls == ()
     # a host that is named wins
-    assert environment(DCGM_LABELS=text, DCGM_HOST="h").dcgm_selectors == ()
-    assert environment(DCGM_LABELS=text, DCGM_HOST="h").dcgm_urls == ("http://h:9400/metrics",)
+    assert environment(DCGM_LABELS=text, DCGM_HOST="h").dcgm.selectors == ()
+    assert environment(DCGM_LABELS=text, DCGM_HOST="h").dcgm.urls == ("http://h:9400/metrics",)
 
 
 @pytest.mark.parametrize("text", ["app", "=a", "app=a,", "app==a", "a b=c", "app=a b", "app=a,,b=c"])
@@ -359,7 +362,7 @@ def test_selectors_that_are_none(text: str) -> None:
 )
 def test_port_and_path(environ: dict[str, str], port: int, path: str) -> None:
     config = environment(DCGM_LABELS="app=a", **environ)
-    assert (config.dcgm_port, config.dcgm_path) == (port, path)
+    assert (config.dcgm.port, config.dcgm.path) == (port, path)
 
 
 # issue 7, line 27
@@ -377,7 +380,7 @@ def test_port_and_path(environ: dict[str, str], port: int, path: str) -> None:
 def test_namespaces(environ: dict[str, str], own: str, flag: list[str] | None, namespaces: tuple[str, ...]) -> None:
     flags = {"dcgm.selector-namespace": flag} if flag else {}
     config = load(flags, {"DCGM_LABELS": "auto", **environ}, None, "host", own_namespace=own)
-    assert config.dcgm_namespaces == namespaces
+    assert config.dcgm.namespaces == namespaces
 
 
 @pytest.mark.parametrize("text", ["", "*", "A", "a.b", "-a", "a" * 64])

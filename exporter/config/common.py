@@ -1,0 +1,66 @@
+"""The settings of every role: where it answers, how it asks the Kubernetes API, how it logs."""
+
+from dataclasses import dataclass
+
+from exporter.config.kinds import FILE, Kind, one_of
+from exporter.config.parsers import Address, address, base_url, log_level
+from exporter.config.settings import optional, setting, several
+
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """Where to answer, and the file that says to whom."""
+
+    listen_addresses: tuple[Address, ...] = several(
+        "web.listen-address",
+        Kind(address, "an address such as :9400, 127.0.0.1:9400 or [::1]:9400", "ADDRESS"),
+        "Where to listen.",
+        default=":9400",
+        also_env="HTTP_LISTEN_PORT",
+    )
+    config_file: str | None = optional(
+        "web.config.file",
+        FILE,
+        "TLS, client certificates, passwords and headers, in the form of Prometheus' exporter-toolkit.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """The Kubernetes API. Inside a pod it is there without a word."""
+
+    url: str | None = optional(
+        "kubernetes.url",
+        Kind(base_url, "an http or https URL without a query", "URL"),
+        "The Kubernetes API. Default: https:// with KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.",
+    )
+    token_file: str = setting(
+        "kubernetes.token-file",
+        FILE,
+        "The token for the Kubernetes API; read for every request.",
+        default=f"{_SERVICE_ACCOUNT}/token",
+    )
+    ca_file: str = setting(
+        "kubernetes.ca-file",
+        FILE,
+        "The certificate authority of the Kubernetes API; the system's where the file does not exist.",
+        default=f"{_SERVICE_ACCOUNT}/ca.crt",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is logged, and in which form."""
+
+    level: str = setting(
+        "log.level",
+        Kind(log_level, "debug, info, warn or error", "LEVEL"),
+        "The least serious message that is logged.",
+        default="info",
+        also_env="LOG_LEVEL",
+    )
+    format: str = setting(
+        "log.format", one_of("logfmt", "json"), "How messages are logged, on standard error.", default="logfmt"
+    )

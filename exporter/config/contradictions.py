@@ -1,0 +1,70 @@
+"""Contradictions between settings, each of which is allowed by itself."""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from exporter.config.node import Config
+from exporter.config.parsers import Address, without_secrets
+from exporter.errors import ConfigError
+
+
+def check_together(config: Config) -> None:
+    """Refuse what cannot all be meant.
+
+    Raises:
+        ConfigError: with one line that names both settings.
+    """
+    _check_addresses(config)
+    _check_names(config)
+    needs_pods = config.labels.pod_uid or config.labels.pod_labels
+    if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
+        raise ConfigError(
+            "--pods.source: api needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+
+
+def _check_addresses(config: Config) -> None:
+    for upstream in config.dcgm.urls:
+        parts = urlsplit(upstream)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        for own in config.web.listen_addresses:
+            if port == own.port and _same_machine(parts.hostname or "", own.host):
+                raise ConfigError(
+                    f"--dcgm.url: {without_secrets(upstream)} is this exporter's own address ({own}): one of the two"
+                    " must move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
+                )
+
+
+def _check_names(config: Config) -> None:
+    for prefix, used in (("label_", config.labels.pod_labels), ("dra_", config.devices.dra != "off")):
+        for name in config.labels.names if used else ():
+            if name.startswith(prefix):
+                raise ConfigError(f"--labels.names: {name!r} is not allowed; names that begin with {prefix} are taken")
+    both = set(config.sharing.gauges) & set(config.sharing.counters)
+    if both:
+        raise ConfigError(f"--sharing.gauges: {min(both)} is in --sharing.counters too; it can be divided in one way")
+    for what, given in (
+        ("--dcgm.url", config.dcgm.urls),
+        ("--dcgm.file", config.dcgm.files),
+        ("--web.listen-address", config.web.listen_addresses),
+    ):
+        for value in given:
+            if given.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
+                raise ConfigError(f"{what}: {without_secrets(str(value))} is named twice; name each once")
+
+
+def _same_machine(upstream: str, own: str) -> bool:
+    """Whether a URL's host is surely this machine, at an address where this program listens."""
+    if own and upstream == own:
+        return True
+    return _is_loopback(upstream) and (not own or _is_loopback(own))
+
+
+def _is_loopback(host: str) -> bool:
+    if host in ("localhost", "0.0.0.0", "::"):  # noqa: S104 - connecting to "any" reaches this machine
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,224 @@
+"""The settings of the node exporter: what its parts need to know, a group for each of them.
+
+A new setting is one field here (or in pages.py, or in common.py); whoever reads it is given its group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
+from exporter.config.given import Doubt, Given
+from exporter.config.kinds import DURATION, FAMILY, FILE, NUMBER, POSITIVE_DURATION, REGEX, SOCKET, Kind, choice, one_of
+from exporter.config.pages import DcgmSettings, FamilySettings
+from exporter.config.parsers import label_names, not_empty, without_secrets
+from exporter.config.settings import optional, setting, settings_of, several
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """The kubelet's pod-resources socket. `max_stale_seconds` is None where it depends on how the kubelet fails."""
+
+    socket: str = setting(
+        "kubelet.socket",
+        SOCKET,
+        "The kubelet's pod-resources socket. Mount its directory, not the file: a kubelet restart replaces it.",
+        default="/var/lib/kubelet/pod-resources/kubelet.sock",
+        also_env="DCGM_POD_RESOURCES_KUBELET_SOCKET",
+    )
+    max_age_seconds: float = setting(
+        "kubelet.max-age", DURATION, "A kubelet's answer younger than this is not asked for again.", default="1s"
+    )
+    timeout_seconds: float = setting(
+        "kubelet.timeout", POSITIVE_DURATION, "How long one call to the kubelet may take.", default="5s"
+    )
+    max_stale_seconds: float | None = optional(
+        "kubelet.max-stale",
+        DURATION,
+        "How long the last known owners stay in force when the kubelet fails, or lists no pod since it started. "
+        "Default: 10m while the connection is refused (the kubelet is down) or no pod is listed, 1m for any other "
+        "failure.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSettings:
+    """What a GPU is, by which name, and who says so."""
+
+    resources: tuple[str, ...] = several(
+        "resources",
+        Kind(not_empty, "a glob such as nvidia.com/*", "GLOB"),
+        "Which extended resources are GPUs.",
+        default="nvidia.com/*",
+        also_env="NVIDIA_RESOURCE_NAMES",
+    )
+    rules_file: str | None = optional(
+        "device-rules",
+        FILE,
+        "More rules for device ids, and more labels of samples that say which device they are of: a YAML file.",
+    )
+    inventory_file: str | None = optional(
+        "inventory.file",
+        FILE,
+        "The node's GPUs and their MIG instances, to resolve MIG-<uuid> ids: a YAML or JSON file.",
+    )
+    dra: str = setting(
+        "dra",
+        one_of("auto", "on", "off"),
+        "Devices of DRA claims too, found by ResourceSlices (Kubernetes API) or CDI names; adds dra_… labels. auto"
+        " asks the Kubernetes API only once the kubelet names a claim that needs it, and if a token is there.",
+        default="auto",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """The node. `is_named` says that its name was given; otherwise it is the host's, which may be another one."""
+
+    name: str = setting(
+        "node-name",
+        Kind(not_empty, "a name", "NAME"),
+        "The node's name in the mapping families. Default: the host name.",
+        also_env="NODE_NAME",
+    )
+    is_named: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSettings:
+    """The labels that samples gain. `idle` says whether those without an owner have them too, empty."""
+
+    names: tuple[str, str, str] = setting(
+        "labels.names",
+        Kind(
+            label_names,
+            "pod, legacy, or pod=X,namespace=Y,container=Z with three different label names"
+            " that are not a device's own",
+            "NAMES",
+        ),
+        "The names of the added labels: pod (pod, namespace, container), legacy (pod_name, pod_namespace,"
+        " container_name), or names of your own.",
+        default="pod",
+    )
+    incoming_wins: bool = setting(
+        "labels.conflict",
+        choice({"replace": False, "keep": True}),
+        "Whose word counts when a page already names an owner: the kubelet's (replace) or the page's (keep).",
+        default="replace",
+    )
+    idle: bool = setting(
+        "labels.idle",
+        choice({"empty": True, "omit": False}),
+        "Samples without an owner get the three labels with empty values, or none. "
+        "Default: empty with the names pod, omit with others.",
+    )
+    pod_uid: bool = setting(
+        "labels.pod-uid", choice({"on": True, "off": False}), "Add the owner's UID as pod_uid.", default="off"
+    )
+    pod_labels: tuple[str, ...] = several(
+        "labels.pod-labels",
+        REGEX,
+        "Add the owner's pod labels whose whole name matches one of these, as label_<name>.",
+    )
+    pod_labels_limit: int = setting(
+        "labels.pod-labels-limit",
+        NUMBER,
+        "The most of those labels for one pod, in the order of their names; what is left out is counted.",
+        default="32",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsSettings:
+    """Who tells of pods, and where the kubelet's Pods API is."""
+
+    source: str = setting(
+        "pods.source",
+        one_of("auto", "kubelet", "api"),
+        "Where pods' labels and UIDs come from: the kubelet's Pods API, the Kubernetes API, or the first of the"
+        " two that is there (auto). Used only if something needs them.",
+        default="auto",
+    )
+    kubelet_socket: str = setting(
+        "kubelet.pods-socket",
+        SOCKET,
+        "The socket of the kubelet's Pods API (Kubernetes 1.37 and later). Mount its directory, not the file.",
+        default="/var/lib/kubelet/pods-api/pods-api.sock",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSettings:
+    """What becomes of the samples of a device with several owners."""
+
+    mode: str = setting(
+        "sharing",
+        one_of("copy", "split", "device"),
+        "A device with several owners: one copy of each sample per owner (copy), the same with what adds up"
+        " divided among them (split), or the device's sample with no owner (device).",
+        default="copy",
+    )
+    gauges: tuple[str, ...] = several(
+        "sharing.gauges", FAMILY, "One more family that split divides as it stands, as it does power and memory."
+    )
+    counters: tuple[str, ...] = several(
+        "sharing.counters", FAMILY, "One more family that split divides by its increases, as it does energy."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSettings:
+    """What a pod's workload is called by."""
+
+    labels: tuple[str, ...] = several(
+        "workload.labels",
+        Kind(not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
+        "A pod's label that names its workload in /container/metrics; of several, the first that it has.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The groups, in the order in which --help shows their settings."""
+
+    web: WebSettings
+    kubelet: KubeletSettings
+    devices: DeviceSettings
+    dcgm: DcgmSettings
+    node: NodeSettings
+    labels: LabelSettings
+    pods: PodsSettings
+    kubernetes: KubernetesSettings
+    sharing: SharingSettings
+    workloads: WorkloadSettings
+    families: FamilySettings
+    log: LogSettings
+
+
+GROUPS: Mapping[str, type] = {group.name: group.type for group in fields(Groups) if isinstance(group.type, type)}
+SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Groups):
+    """The configuration of the node exporter; durations are in seconds.
+
+    `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
+    `doubts` what was probably meant otherwise.
+    """
+
+    config_file: str | None
+    given: tuple[tuple[str, Given], ...]
+    doubts: tuple[Doubt, ...]
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """Every setting's value and where it comes from, for people: without user information and query of URLs."""
+        return {
+            name: {"value": ",".join(map(without_secrets, given.values)), "from": given.origin}
+            for name, given in self.given
+        }
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is made of: a change in one of them is a change of the configuration."""
+        named = (self.config_file, self.web.config_file, self.dcgm.http_config_file, self.devices.rules_file)
+        return tuple(path for path in named if path)

@@ -1,0 +1,105 @@
+"""The settings about pages of GPU samples: where they come from, and how they are fetched."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from exporter.config.kinds import FILE, POSITIVE_DURATION, REGEX, Kind
+from exporter.config.parsers import (
+    GPU_OPERATOR_NAMESPACES,
+    Address,
+    Selector,
+    absolute_path,
+    namespace,
+    positive_integer,
+    selectors,
+    url,
+)
+from exporter.config.settings import optional, setting, several
+
+DEFAULT_DCGM_URL = "http://127.0.0.1:9401/metrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DcgmSettings:
+    """dcgm-exporter's pages. `port` and `path` are those of pods that `selectors` find (DCGM_PORT and its like)."""
+
+    urls: tuple[str, ...] = several(
+        "dcgm.url",
+        Kind(url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
+        "dcgm-exporter's page. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT (/metrics). "
+        f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
+    )
+    selectors: tuple[Selector, ...] = setting(
+        "dcgm.selector",
+        Kind(selectors, "auto, or labels such as app=dcgm-exporter,tier=gpu", "auto|LABELS"),
+        "Find dcgm-exporter's pods on this node by labels; auto knows the usual ones. DCGM_HOST wins over it.",
+        also_env="DCGM_LABELS",
+    )
+    namespaces: tuple[str, ...] = several(
+        "dcgm.selector-namespace",
+        Kind(namespace, "a namespace's name", "NAMESPACE"),
+        "Where --dcgm.selector may find pods: whoever may make a pod in it may write GPU samples. Default: the"
+        " exporter's own namespace (POD_NAMESPACE, else its service account's) and the GPU operator's: "
+        + ", ".join(GPU_OPERATOR_NAMESPACES)
+        + ".",
+    )
+    port: int
+    path: str
+    files: tuple[str, ...] = several(
+        "dcgm.file",
+        Kind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
+        "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it.",
+    )
+    file_max_age_seconds: float = setting(
+        "dcgm.file-max-age", POSITIVE_DURATION, "A file older than this is a failed source.", default="1m"
+    )
+    timeout_seconds: float = setting(
+        "dcgm.timeout",
+        POSITIVE_DURATION,
+        "How long one page may take. A scrape that says its own timeout h waits at most max(h - 0.5s, h / 2).",
+        default="5s",
+    )
+    max_bytes: int = setting(
+        "dcgm.max-bytes",
+        Kind(positive_integer, "a whole number of bytes above 0", "BYTES"),
+        "A page larger than this, counted after decompression, is a failure.",
+        default="6291456",
+    )
+    http_config_file: str | None = optional(
+        "dcgm.http-config", FILE, "TLS and authorisation towards dcgm-exporter, in the form of Prometheus' http_config."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilySettings:
+    """Which families go out."""
+
+    allow: tuple[str, ...] = several(
+        "families.allow", REGEX, "Only families whose whole name matches one of these go out."
+    )
+    deny: tuple[str, ...] = several(
+        "families.deny", REGEX, "Families whose whole name matches one of these do not go out."
+    )
+
+
+def source_names(urls: Sequence[str]) -> tuple[str, ...]:
+    """`dcgm:<host:port>` for each URL; where two share an address, their paths tell them apart, or else their order.
+
+    Neither user information nor a query is in a name: names stand on pages and in the log.
+    """
+    parts = [urlsplit(text) for text in urls]
+    hosts = [
+        str(Address(host=part.hostname or "", port=part.port or (443 if part.scheme == "https" else 80)))
+        for part in parts
+    ]
+    paths = [f"{host}{part.path}" for host, part in zip(hosts, parts, strict=True)]
+    names = []
+    for number, (host, path) in enumerate(zip(hosts, paths, strict=True)):
+        if hosts.count(host) == 1:
+            names.append(f"dcgm:{host}")
+        elif paths.count(path) == 1:
+            names.append(f"dcgm:{path}")
+        else:
+            names.append(f"dcgm:{path}#{paths[: number + 1].count(path)}")
+    return tuple(names)
