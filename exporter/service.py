@@ -16,13 +16,14 @@ from typing import Any
 
 from exporter import __version__
 from exporter.config.files import Identity, identity_of
+from exporter.config.named_files import Web, read_node_files, read_web
 from exporter.config.node import Config
 from exporter.config.pages import source_names
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 from exporter.log import debug, log, start_logging
 from exporter.model.snapshot import Snapshot
-from exporter.node import build, diagnosis
+from exporter.node import diagnosis
 from exporter.node.node import Node
 from exporter.outputs import textfile
 from exporter.telemetry import Telemetry
@@ -49,8 +50,8 @@ class Service:
         self._config = config
         self._reread = reread
         self._divides_counters = divides_counters
-        self._web = build.web_config(config)
-        self._node = Node(config, divides_counters=divides_counters)
+        self._web = read_web(config.web)
+        self._node = Node(config, read_node_files(config), divides_counters=divides_counters)
         self.guard = Guard(Endpoints(self).answer, self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -126,8 +127,8 @@ class Service:
             # watched from now on even if it is refused: mending one of them may be all that is needed
             self._named = config.files
             _check_stays(config, self._config)
-            web = build.web_config(config)
-            node = Node(config, divides_counters=self._divides_counters, before=self._node)
+            web, files = read_web(config.web), read_node_files(config)
+            node = Node(config, files, divides_counters=self._divides_counters, before=self._node)
         except ConfigError as error:
             self.telemetry.note_reload(error)
             return
@@ -154,7 +155,7 @@ class Service:
             await asyncio.sleep(LAG_EVERY_SECONDS)
             self.telemetry.note_loop_lag(loop.time() - due)
 
-    def _protect(self, web: build.Web) -> None:
+    def _protect(self, web: Web) -> None:
         self._web = web
         self.guard.use(web.config)
         if self._server is not None:

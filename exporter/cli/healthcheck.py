@@ -7,10 +7,7 @@ from typing import Any
 import click
 
 from exporter.cli.options import read_config, setting_options
-from exporter.config.files import read_structured
-from exporter.config.node import Config
-from exporter.config.tls import ServerTls
-from exporter.config.web_file import read_web_config
+from exporter.config.named_files import read_web_file
 from exporter.errors import ExporterError
 
 TIMEOUT_SECONDS = 3.0
@@ -24,7 +21,7 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     address = config.web.listen_addresses[0]
     host, port = address.host or "localhost", address.port
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
-    tls = _server_tls(config)
+    tls = read_web_file(config.web).tls
     if tls:
         # it asks itself, on this machine: whose name is in the certificate makes no difference
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -44,8 +41,3 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
         connection.close()
     if status != http.HTTPStatus.OK:
         raise ExporterError(f"{address} answers with HTTP status {status}")
-
-
-def _server_tls(config: Config) -> ServerTls | None:
-    path = config.web.config_file
-    return read_web_config(read_structured(path, "--web.config.file"), path).tls if path else None

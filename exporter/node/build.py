@@ -3,25 +3,20 @@
 import asyncio
 import logging
 import re
-import ssl
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from exporter import __version__
 from exporter.attribution.fields import ADDITIVE, Additive
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.rule_file import DeviceRules, read_rules
-from exporter.config.files import read_structured
-from exporter.config.http_file import HttpConfig, read_http_config, read_secret
+from exporter.config.http_file import HttpConfig
 from exporter.config.node import Config
 from exporter.config.pages import source_names
 from exporter.config.parsers import Selector
-from exporter.config.tls import ClientTls, client_context, server_context
-from exporter.config.web_file import WebConfig, read_web_config
+from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError
 from exporter.exposition.gpu_families import only_gpu_families
 from exporter.log import log
@@ -85,14 +80,9 @@ class Sources:
         return tuple(self.made.values())
 
 
-def page_sources(config: Config, instance: str, sources: Sources) -> tuple[PageSource, ...]:
-    """The sources of GPU samples. `instance` is what this process calls itself in the header Via.
-
-    Raises:
-        ConfigError: the file of --dcgm.http-config cannot be used.
-    """
+def page_sources(config: Config, http: HttpConfig, instance: str, sources: Sources) -> tuple[PageSource, ...]:
+    """The sources of GPU samples. `instance` is what this process calls itself in the header Via."""
     headers = _headers(instance)
-    http = http_config(config)
     urls = (
         sources.get(
             DcgmSource,
@@ -121,15 +111,10 @@ def _headers(instance: str) -> tuple[tuple[str, str], ...]:
     return ("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {instance}")
 
 
-def discovery(config: Config, instance: str, sources: Sources) -> Discovery | None:
-    """What finds dcgm-exporter's pods; None without --dcgm.selector.
-
-    Raises:
-        ConfigError: the file of --dcgm.http-config cannot be used.
-    """
+def discovery(config: Config, http: HttpConfig, instance: str, sources: Sources) -> Discovery | None:
+    """What finds dcgm-exporter's pods; None without --dcgm.selector."""
     if not config.dcgm.selectors:
         return None
-    http = http_config(config)
     # what knows of TLS is asked over it; in the clear, whoever has the address would be told the credentials
     by_tls = http.tls != ClientTls()
     return sources.get(
@@ -185,51 +170,6 @@ def _gpu_families_from(name: str) -> Callable[[bytes], bytes]:
     return admit
 
 
-def http_config(config: Config) -> HttpConfig:
-    """What --dcgm.http-config says, or nothing special.
-
-    Raises:
-        ConfigError: the file, or a file that it names, cannot be used.
-    """
-    path = config.dcgm.http_config_file
-    if path is None:
-        return HttpConfig()
-    found = read_http_config(read_structured(path, "--dcgm.http-config"), path)
-    where = f"--dcgm.http-config: {path!r}"
-    if found.scheme and any("@" in urlsplit(url).netloc for url in config.dcgm.urls):
-        raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
-    if found.scheme and config.dcgm.selectors and not config.dcgm.urls and found.tls == ClientTls():
-        raise ConfigError(
-            f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
-            " tls_config too, and they are asked over HTTPS"
-        )
-    client_context(found.tls, where)
-    for secret in (found.username, found.credentials):
-        read_secret(secret, where)
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Web:
-    """A web config, and the TLS of the listening sockets."""
-
-    config: WebConfig
-    tls: ssl.SSLContext | None = None
-
-
-def web_config(config: Config) -> Web:
-    """What --web.config.file says, or nothing special.
-
-    Raises:
-        ConfigError: the file, or a file that it names, cannot be used.
-    """
-    path = config.web.config_file
-    if path is None:
-        return Web(config=WebConfig())
-    found = read_web_config(read_structured(path, "--web.config.file"), path)
-    return Web(config=found, tls=server_context(found.tls, f"--web.config.file: {path!r}") if found.tls else None)
-
-
 def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
     """The kubelet's pod-resources socket."""
     return sources.get(
@@ -253,8 +193,8 @@ def inventory_source(config: Config, sources: Sources) -> InventoryFile | None:
     return sources.get(InventoryFile, path=config.devices.inventory_file) if config.devices.inventory_file else None
 
 
-def device_rules(config: Config) -> DeviceRules:
-    """The built-in rules, and those of --device-rules.
+def device_rules(config: Config, content: object) -> DeviceRules:
+    """The built-in rules, and those of --device-rules, of which `content` is the parsed file.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -262,7 +202,6 @@ def device_rules(config: Config) -> DeviceRules:
     if config.devices.rules_file is None:
         return DeviceRules()
     flag = "--device-rules"
-    content = read_structured(config.devices.rules_file, flag)
     try:
         rules = read_rules(content)
     except ValueError as error:

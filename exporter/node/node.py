@@ -16,6 +16,7 @@ from exporter.attribution.labels import Attribution
 from exporter.attribution.owners import Unmatched, needs_slices, read_assignment
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.attribution.slice_retention import MOST_KEPT
+from exporter.config.named_files import NodeFiles
 from exporter.config.node import Config
 from exporter.config.parsers import LABEL_SETS
 from exporter.errors import SourceError
@@ -50,19 +51,21 @@ _NO_SUBJECTS: Mapping[Subject, int] = {}
 class Node:
     """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
 
-    def __init__(self, config: Config, *, divides_counters: bool = True, before: "Node | None" = None) -> None:
+    def __init__(
+        self, config: Config, files: NodeFiles, *, divides_counters: bool = True, before: "Node | None" = None
+    ) -> None:
         """`before` is the node of the configuration until now: what the new one does not change goes on.
 
         `divides_counters` is off where only one page will be made: a counter's increases need two.
 
         Raises:
-            ConfigError: a file that the configuration names cannot be used.
+            ConfigError: the rules for devices, or the inventory, cannot be used.
         """
         self.telemetry: Telemetry = before.telemetry if before else Telemetry()
         self.instance: str = before.instance if before else f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
         self.config = config
         self.sources: build.Sources = build.Sources(self.telemetry.note_health, before.sources if before else None)
-        rules = build.device_rules(config)
+        rules = build.device_rules(config, files.rules)
         policy = build.label_policy(config, rules, divides_counters=divides_counters)
         pod_labels = build.pod_label_policy(config)
         same_sharing = before is not None and before.config.sharing.mode == config.sharing.mode
@@ -70,8 +73,8 @@ class Node:
         known_pods = before.current.pods_of_owners if before else None
         self.current: CurrentOwners = CurrentOwners(policy, pod_labels, rules.rules, book, known_pods, config.node.name)
         self._kubelet = build.kubelet_source(config, self.sources)
-        self._pages = build.page_sources(config, self.instance, self.sources)
-        self._discovery = build.discovery(config, self.instance, self.sources)
+        self._pages = build.page_sources(config, files.http, self.instance, self.sources)
+        self._discovery = build.discovery(config, files.http, self.instance, self.sources)
         self._inventory = build.inventory_source(config, self.sources)
         self._needs_pods = pod_labels is not None or self._discovery is not None
         # otherwise begun with the first scrape: by then the kubelet may have made its socket

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.config.named_files import NodeFiles
 from exporter.model.devices import Claim
 from exporter.node.node import Node
 from exporter.simulator.node import SimulatedNode
@@ -92,9 +93,9 @@ async def test_a_token_is_needed_and_may_come_later(node: SimulatedNode, tmp_pat
 
 # issue 7, line 12
 async def test_what_was_begun_goes_on_over_a_reload(node: SimulatedNode) -> None:
-    first = Node(config_of(**settings(node)))
+    first = Node(config_of(**settings(node)), NodeFiles())
     await first.collect(None)
-    second = Node(config_of(**settings(node, sharing="device")), before=first)
+    second = Node(config_of(**settings(node, sharing="device")), NodeFiles(), before=first)
     try:
         await first.give_way(second)
         assert second.reads_slices

@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from exporter import service
+from exporter.config.named_files import read_web
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError
-from exporter.node.build import web_config
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web import guard
@@ -464,7 +464,7 @@ def test_a_file_that_cannot_be_used_ends_the_start_with_a_line(files: Files, con
         content = files.tls(**dict(part.split("=") for part in content.split()[1:]))
     files.write(content)
     with pytest.raises(ConfigError) as error:
-        web_config(config_of(web_config_file=str(files.path)))
+        read_web(config_of(web_config_file=str(files.path)).web)
     assert says in str(error.value)
     assert str(error.value).startswith("--web.config.file: ")
     assert "\n" not in str(error.value)
@@ -481,7 +481,7 @@ def test_a_fifo_in_place_of_a_certificate_is_refused(files: Files, which: str) -
     tls = {**files.tls(**more)["tls_server_config"], which: str(fifo)}
     path = files.write({"tls_server_config": tls})
     with pytest.raises(ConfigError, match="it is a FIFO, not a file"):
-        web_config(config_of(web_config_file=path))
+        read_web(config_of(web_config_file=path).web)
 
 
 def test_an_encrypted_key_is_refused_instead_of_asking_the_terminal(files: Files) -> None:
@@ -497,7 +497,7 @@ def test_an_encrypted_key_is_refused_instead_of_asking_the_terminal(files: Files
     )
     files.write(files.tls())
     with pytest.raises(ConfigError, match="without a passphrase"):
-        web_config(config_of(web_config_file=str(files.path)))
+        read_web(config_of(web_config_file=str(files.path)).web)
 
 
 def test_no_hash_is_shown_by_the_object_itself() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter import __version__
+from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
 from exporter.node.diagnosis import as_json, diagnose
 from exporter.node.node import Node
@@ -58,7 +59,7 @@ class Checkup:
 
 async def examine(config: Config) -> Checkup:
     """Ask every source once, with their own timeouts."""
-    node = Node(config)
+    node = Node(config, read_node_files(config))
     try:
         snapshot = await node.collect(None)
         if any(state.up is None for state in snapshot.health.values()):

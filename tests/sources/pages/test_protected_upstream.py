@@ -15,9 +15,9 @@ import pytest
 import yaml
 from aiohttp import web
 
+from exporter.config.named_files import read_node_files
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.node.build import http_config
 from exporter.simulator.node import SimulatedNode
 from tests.conftest import Start, config_of
 from tests.support.certificates import Authority
@@ -178,7 +178,7 @@ async def test_a_file_that_cannot_be_used(upstream: Upstream, content: dict[str,
     (upstream.folder / "two-lines").write_text("a\nb\n")
     os.mkfifo(upstream.folder / "fifo")
     with pytest.raises(ConfigError) as error:
-        http_config(config_of(dcgm_http_config=upstream.write(**content)))
+        read_node_files(config_of(dcgm_http_config=upstream.write(**content)))
     assert says in str(error.value)
     assert str(error.value).startswith("--dcgm.http-config: ")
     assert PASSWORD not in str(error.value)
@@ -187,7 +187,7 @@ async def test_a_file_that_cannot_be_used(upstream: Upstream, content: dict[str,
 async def test_a_user_in_the_url_and_in_the_file(upstream: Upstream) -> None:
     path = upstream.write(authorization={"credentials": TOKEN})
     with pytest.raises(ConfigError, match="in one place"):
-        http_config(config_of(dcgm_url="http://me:secret@127.0.0.1:9/metrics", dcgm_http_config=path))
+        read_node_files(config_of(dcgm_url="http://me:secret@127.0.0.1:9/metrics", dcgm_http_config=path))
 
 
 async def test_no_secret_is_shown(start: Start, upstream: Upstream, simulated: SimulatedNode, tmp_path: Path) -> None:
