@@ -1,6 +1,7 @@
 """The settings of every role: where it answers, how it asks the Kubernetes API, how it logs."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from exporter.config.kinds import FILE, Kind, one_of
 from exporter.config.parsers import Address, address, base_url, log_level
@@ -61,6 +62,6 @@ class LogSettings:
         default="info",
         also_env="LOG_LEVEL",
     )
-    format: str = setting(
+    format: Literal["logfmt", "json"] = setting(
         "log.format", one_of("logfmt", "json"), "How messages are logged, on standard error.", default="logfmt"
     )

@@ -16,6 +16,7 @@ from exporter.config.parsers import (
 )
 
 T = TypeVar("T")
+W = TypeVar("W", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def choice(meanings: Mapping[str, T]) -> Kind[T]:
     return Kind(parse, f"{', '.join(others)} or {last}", "|".join(meanings))
 
 
-def one_of(*words: str) -> Kind[str]:
+def one_of(*words: W) -> Kind[W]:
     """One of a few words, which stands for itself."""
     return choice({word: word for word in words})
 

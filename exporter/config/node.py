@@ -5,6 +5,7 @@ A new setting is one field here (or in pages.py, or in common.py); whoever reads
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given
@@ -61,7 +62,7 @@ class DeviceSettings:
         FILE,
         "The node's GPUs and their MIG instances, to resolve MIG-<uuid> ids: a YAML or JSON file.",
     )
-    dra: str = setting(
+    dra: Literal["auto", "on", "off"] = setting(
         "dra",
         one_of("auto", "on", "off"),
         "Devices of DRA claims too, found by ResourceSlices (Kubernetes API) or CDI names; adds dra_… labels. auto"
@@ -131,7 +132,7 @@ class LabelSettings:
 class PodsSettings:
     """Who tells of pods, and where the kubelet's Pods API is."""
 
-    source: str = setting(
+    source: Literal["auto", "kubelet", "api"] = setting(
         "pods.source",
         one_of("auto", "kubelet", "api"),
         "Where pods' labels and UIDs come from: the kubelet's Pods API, the Kubernetes API, or the first of the"
@@ -150,7 +151,7 @@ class PodsSettings:
 class SharingSettings:
     """What becomes of the samples of a device with several owners."""
 
-    mode: str = setting(
+    mode: Literal["copy", "split", "device"] = setting(
         "sharing",
         one_of("copy", "split", "device"),
         "A device with several owners: one copy of each sample per owner (copy), the same with what adds up"
