@@ -139,9 +139,9 @@ def read_line(line: bytes, *, is_limited: bool = True) -> Line:
     if start.startswith(b"#"):
         return _read_comment(line)
     sample = _read_sample(start.rstrip(b" \t"))
-    return (
-        Reason.SYNTAX if is_limited and isinstance(sample, SampleLine) and len(sample.labels) > MOST_LABELS else sample
-    )
+    if is_limited and isinstance(sample, SampleLine) and len(sample.labels) > MOST_LABELS:
+        return Reason.SYNTAX
+    return sample
 
 
 def _is_utf8(line: bytes) -> bool:
