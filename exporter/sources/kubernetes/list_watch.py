@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import Any
 
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.model.snapshot import Health
 from exporter.sources.kubernetes.api import LONGEST_PAUSE_SECONDS, WATCH_SECONDS, Forgotten, KubernetesApi, Object
+from exporter.sources.source import OnHealth
 from exporter.sources.watch import Watch
 
 
@@ -29,7 +29,7 @@ class ListWatch:
         replace: Callable[[Sequence[Object]], None],
         put: Callable[[Object], None],
         remove: Callable[[Object], None],
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
     ) -> None:
         """`paths` are tried in their order until one is known; `selector` is a field selector."""
         self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
