@@ -1,11 +1,12 @@
-"""A page as blocks of lines, so that what is new in it is read and what is known is kept.
+"""A page as blocks of lines: blocks that are known from the last page are kept, and only new lines are read.
 
-Blocks are worked on one after the other, and each is small: what is worked on stays in a core's cache, a page of any
-size needs little memory beside itself, and between two blocks others may go on (every generator here yields there).
+Blocks are worked on one after the other, and each is small. So the block at work stays in a core's cache, a page of any
+size needs little memory beside itself, and other tasks may run between two blocks (every generator here yields there).
 
-A block begins where a known line begins: in the next page it is looked for there. What stands between two blocks that
-are known is read line by line, until the next known beginning. A block that is the same in a page that is not may still
-mean something else there, by what other lines say of its families: `Shape.found` tells.
+A block is known by its first line: that line is where the next page is searched for the block. Lines between two known
+blocks are read one by one, until the first line of a known block comes. A block with the same lines may still mean
+something else in another page, since lines elsewhere (a TYPE, a HELP) decide what its families are: `Shape.found` has
+the families that the block depends on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +22,10 @@ from exporter.exposition.shape import Family, ShapeReader, Wanted
 from exporter.exposition.slices import Work
 from exporter.model.pages import Subject
 
-# Each of 100,000 samples costs 190 ns so, and 530 where the whole page is cut at once. A page of up to this size is one
-# block, as a node of 8 GPUs has it.
+# With blocks of this size each of 100,000 samples costs 190 ns; it costs 530 ns where the whole page is cut at once. A
+# smaller page, such as that of a node of 8 GPUs, is one block.
 BLOCK_BYTES = 64 * 1024
-# Reading them for the first time takes 15 ms.
+# To read so many lines for the first time takes 15 ms.
 BLOCK_LINES = 512
 
 Block = PlainBlock | LaidOutBlock
@@ -33,11 +34,11 @@ Places = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageShape:
-    """A page's blocks, and what only all of them together can say.
+    """A page's blocks in order, and what can be said only of all blocks together.
 
-    `subjects` counts the samples by what they are about; the same object as long as the page keeps its shape.
-    `repeated` are the identities that several samples have: all of these are in blocks that are laid out. A plain
-    block's place is taken by one that is laid out where owners need it.
+    `subjects` counts the samples by subject; it is the same object as long as the page keeps its shape. `repeated` are
+    the identities that several samples have; the blocks that hold these samples are laid out. Where owners need it, a
+    laid-out block takes the place of a plain one.
     """
 
     blocks: list[Block]
@@ -46,7 +47,7 @@ class PageShape:
     series_count: int
 
     def places(self, body: bytes) -> Iterator[tuple[int, int]]:
-        """Where each block begins and ends in a page, if it is this one; stops short where it cannot be."""
+        """Where each block begins and ends (byte offsets) in a page of this shape; stops early in any other page."""
         start = 0
         for block, following in zip_longest(self.blocks, self.blocks[1:]):
             end = end_of(block, following.start if following else None, body, start)
@@ -57,27 +58,30 @@ class PageShape:
 
 
 def end_of(block: Block, next_start: bytes | None, body: bytes, start: int) -> int | None:
-    """Where a block that begins at `start` ends: where the next begins. None where that is not to be found."""
+    """Where a block that begins at `start` ends, which is where the next one begins; None where there is no such line.
+
+    `next_start` is how the next block begins, None after the last block.
+    """
     if next_start is None:
         return len(body)
     following = b"\n" + next_start
     least = start + block.cuts.size - 1
-    found = body.find(following, least, least + 2 * MOST_VALUE_BYTES + len(following))
-    return None if found < 0 else found + 1
+    newline = body.find(following, least, least + 2 * MOST_VALUE_BYTES + len(following))
+    return None if newline < 0 else newline + 1
 
 
 class PageReader:
-    """Reads pages, or what is new in them."""
+    """Reads pages into blocks; of a page like the last one it reads only the new lines."""
 
     def __init__(self, reader: SeriesReader, wanted: Wanted) -> None:
-        """`wanted` says by its name whether a family goes out at all (--families.allow, --families.deny)."""
+        """`wanted` says whether a family of this name goes out at all (--families.allow, --families.deny)."""
         self._reader = reader
         self._wanted = wanted
 
     def read(self, body: bytes, last: PageShape | None) -> Work[tuple[PageShape, Places]]:
-        """A page's shape, and where its blocks are; blocks that it has in common with the last one are kept.
+        """A page's shape, and where its blocks are. Blocks that it shares with the last page are reused.
 
-        They are taken out of the last one, and the others let go of one by one: two pages would be too much to keep.
+        The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory.
         """
         reading = _Reading(self, body, last)
         while not reading.is_done:
@@ -87,7 +91,7 @@ class PageReader:
         return shape, reading.places
 
     def lay_out(self, block: PlainBlock) -> LaidOutBlock:
-        """A plain block as one that is laid out: it was plain for other owners, or for other lines beside it."""
+        """A plain block as a laid-out one, for owners or neighbours that a plain block cannot serve."""
         body = block.with_any_values
         families = {name: family for name, family in block.found.items() if family is not None}
         interned = Interned({subject: subject for subject, _ in block.subjects})
@@ -99,12 +103,15 @@ class PageReader:
     def of_lines(
         self, known: Mapping[bytes, Series], families: Mapping[bytes, Family], interned: Interned
     ) -> ShapeReader:
-        """What reads the lines of one block; see there."""
+        """A reader for the lines of one block; see `ShapeReader`."""
         return ShapeReader(self._reader, self._wanted, known=known, families=families, interned=interned)
 
 
 class _Reading:
-    """One page being read."""
+    """One page while it is read.
+
+    Every step (`go_on`) adds one block: a known block of the last page where its lines stand here, or a new one.
+    """
 
     def __init__(self, reader: PageReader, body: bytes, last: PageShape | None) -> None:
         self._reader = reader
@@ -124,16 +131,16 @@ class _Reading:
 
     @property
     def places(self) -> Places:
-        """Where each block begins and ends."""
+        """Where each block begins and ends, as byte offsets of the page."""
         return [(start, end) for _, start, end in self._blocks]
 
     @property
     def is_done(self) -> bool:
-        """Whether all lines are read; an empty page has one empty block."""
+        """Whether all lines are in blocks; an empty page has one empty block."""
         return self._position == len(self._body) and bool(self._blocks)
 
     def go_on(self) -> None:
-        """Keep the known block that stands here, or read until the next that does."""
+        """Add the known block that stands here, or else a new block that ends where a known one begins."""
         for number in self._numbers_here():
             if self._keep(number):
                 return
@@ -146,14 +153,14 @@ class _Reading:
         for line in self._lines_until_known():
             reader.take(line)
         if not self._is_found:
-            # what was here may be gone for good
+            # the expected block may be gone for good: wait for the one after it
             self._pass(self._expected + 1)
         text = self._body[start : self._position]
         shape = reader.shape(text)
         self._add(PlainBlock(shape) if is_plain(shape, text, reader.values) else LaidOutBlock(shape), start)
 
     def shape(self) -> Work[PageShape]:
-        """What all lines come to."""
+        """The shape of the whole page, from its blocks."""
         identities: set[bytes] = set()
         for block, _, _ in self._blocks:
             identities.update(series.identity for series in block.series)
@@ -168,7 +175,7 @@ class _Reading:
         )
 
     def _numbers_here(self) -> Iterator[int]:
-        """Which of the last page's blocks may begin here: the next one, and the one that begins with this line."""
+        """The numbers of the last page's blocks that may begin here: the expected one, and one that has this line."""
         if self._expected in self._last:
             yield self._expected
             number = self._number_at(_line_at(self._body, self._position))
@@ -176,6 +183,7 @@ class _Reading:
                 yield number
 
     def _keep(self, number: int) -> bool:
+        """Add a block of the last page if it stands here and still means the same; whether it does."""
         block, start = self._last[number], self._position
         following = self._start_of[number + 1] if number + 1 < len(self._start_of) else None
         end = end_of(block, following, self._body, start)
@@ -193,8 +201,9 @@ class _Reading:
         self._blocks.append((block, start, self._position))
 
     def _lines_until_known(self) -> Iterator[bytes]:
-        """The lines of a new block. Moves on behind each."""
-        # a known block begins soon: its neighbour may grow until then, or all that follow would begin elsewhere
+        """The lines of a new block, up to a known block or the block's greatest size. The position moves past each."""
+        # While a known block is expected, this one may grow to twice the size: if it ended early, all blocks after it
+        # would begin at other lines.
         times = 2 if self._expected in self._last else 1
         body, start = self._body, self._position
         is_rest = len(body) - start <= BLOCK_BYTES
@@ -204,20 +213,21 @@ class _Reading:
                 self._is_found = self._is_known_start(line, size)
                 if self._is_found or number >= times * BLOCK_LINES:
                     return
-                # families that are whole in a block are found again wherever they are
+                # a block of whole families is known again wherever these families move to
                 if not is_rest and size >= times * BLOCK_BYTES // 2 and line.startswith(b"# HELP "):
                     return
             self._position = min(self._position + len(line) + 1, len(body))
             yield line
 
     def _is_known_start(self, line: bytes, size: int) -> bool:
+        """Whether a known block begins with this line, and the new block of `size` bytes before it may end here."""
         number = self._number_at(line)
         if number < self._expected:
             return False
         block = self._last[number]
         if max(size, block.cuts.size) >= BLOCK_BYTES // 8:
             return True
-        # two that are small become one
+        # two small blocks become one
         self._known.update(block.known)
         return False
 
@@ -227,14 +237,14 @@ class _Reading:
         return number_of.get(line, number_of.get(_head_of(line), -1)) if number_of else -1
 
     def _pass(self, number: int) -> None:
-        """Expect this block next. Those before are not waited for any longer."""
+        """Expect this block of the last page next, and forget those before it."""
         for passed in range(self._expected, number):
             self._last.pop(passed, None)
         self._expected = number
         self._known = {}
 
     def _subjects(self) -> Mapping[Subject, int]:
-        # by the subjects' own ids: to compare them costs more
+        # keyed by id(subject), since hashing subjects costs more
         counts: dict[int, int] = {}
         subjects: dict[int, Subject] = {}
         for block, _, _ in self._blocks:
@@ -244,7 +254,7 @@ class _Reading:
         return {subjects[key]: count for key, count in counts.items()}
 
     def _repeated(self) -> Work[frozenset[bytes]]:
-        """The identities that several samples have; the blocks that have them are laid out from here on."""
+        """The identities that several samples have. Plain blocks that hold such samples become laid-out ones."""
         seen: set[bytes] = set()
         repeated: set[bytes] = set()
         for block, _, _ in self._blocks:
@@ -272,5 +282,5 @@ def _line_at(body: bytes, start: int) -> bytes:
 
 
 def _head_of(line: bytes) -> bytes:
-    """A sample's line less its value."""
+    """A sample's line without its value: all up to the last blank."""
     return line[: line.rstrip(b"\r").rfind(b" ") + 1]

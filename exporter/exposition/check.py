@@ -1,7 +1,6 @@
-"""Whether an answer is a page of GPU metrics at all, and one that this program can bear.
+"""Whether an answer is a page of metrics at all, and small enough for this program.
 
-What may cost memory or time is counted here, before anything is cut: cutting a page at its braces or line ends makes an
-object for each.
+Lines and braces are counted here before the page is cut, since cutting makes an object for each of them.
 """
 
 from functools import lru_cache
@@ -9,17 +8,17 @@ from functools import lru_cache
 from exporter.exposition.lines import SampleLine, is_value, read_line
 from exporter.exposition.slices import Work
 
-# A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. What is known of a line takes 0.4 to 1 KB.
+# A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. The shape of a line takes 0.4 to 1 KB.
 MOST_LINES = 50_000
-# A sample has one; label values and HELP texts may hold others.
+# A sample has one closing brace; label values and HELP texts may hold more.
 MOST_BRACES = 2 * MOST_LINES
 
-_USUAL_BYTES = 1000  # what is longer is not worth remembering
+_USUAL_BYTES = 1000  # a longer line is not worth a place in the cache
 _LINES_A_SLICE = 500
 
 
 def why_too_large(body: bytes) -> str:
-    """What a page has too much of, or ""."""
+    """What a page has too much of, such as "more than 50000 lines"; "" for a page that is small enough."""
     for what, most, mark in (("lines", MOST_LINES, b"\n"), ("closing braces", MOST_BRACES, b"}")):
         if len(body) > most and body.count(mark) > most:
             return f"more than {most} {what}"
@@ -27,8 +26,8 @@ def why_too_large(body: bytes) -> str:
 
 
 def has_sample(body: bytes) -> Work[bool]:
-    """Whether a page holds one valid sample: if not, it is an error page, noise or nothing. Looks in slices."""
-    # the last line of a good page is one
+    """Whether a page holds at least one valid sample. If not, it is an error page or empty. Works in slices."""
+    # the last line of a good page is a sample
     if _is_sample(body[body.rfind(b"\n", 0, -1) + 1 :].removesuffix(b"\n")):
         return True
     start = number = 0
@@ -45,7 +44,7 @@ def has_sample(body: bytes) -> Work[bool]:
 
 
 def _is_sample(line: bytes) -> bool:
-    # From scrape to scrape it is the same series with another value: 2 us instead of 15.
+    # From scrape to scrape the series is the same and only its value is new: a cached series costs 2 us instead of 15.
     head, _, word = line.rpartition(b" ")
     usual = len(line) < _USUAL_BYTES and is_value(word) and _is_series(head)
     return usual or isinstance(read_line(line), SampleLine)

@@ -1,11 +1,12 @@
-"""The values of a block of lines, found by cutting it where it was cut last time. The hot path of the hot path.
+"""The values of a block of lines, found by cutting the block at its braces. The hottest path of the program.
 
-A sample's labels end with a brace, and its value follows. So a block that is cut at every brace falls into
+A sample's labels end with a closing brace, and the value follows. So a block that is cut at every brace falls into
 
     first } value tail } value tail } value tail
 
-where a tail is the end of one line and the beginning of the next sample's. From scrape to scrape the tails stay and
-the values move: one pass takes the tails off, and what is left is valid values or the page is another one.
+where a tail is the end of one line and the beginning of the next sample's line. From scrape to scrape the tails stay
+and only the values change. One pass takes the tails off. If valid values are left, the block has the known series; if
+not, it is another block.
 """
 
 import re
@@ -18,26 +19,27 @@ from operator import not_
 from exporter.exposition.lines import is_value
 
 _BRACE = b"}"
-# Together, with the blank before each. What is more belongs to the shape, so that no line grows past what one may have.
+# All moving values of a block together, each with the blank before it. Further values belong to the shape, so that no
+# line can grow longer than a line may be.
 MOST_VALUE_BYTES = 32 * 1024
 _PLAIN_DECIMALS = b"0123456789.+-eE }"
-# A sample without labels has no brace to be cut at: it gets one. A page that has such samples costs twice as much.
-# With the newline, since a pattern that begins with a letter to look for takes a third of one that begins with ^.
+# A sample without labels has no brace to cut at, so it is given braces. A page that has such samples costs twice as
+# much. The pattern begins with a newline, since searching for a fixed byte takes a third of the time that ^ takes.
 _BARE_NAME = re.compile(rb"\n([a-zA-Z_:][a-zA-Z0-9_:]*) ")
 
 
 class _AnotherPage(Exception):
-    """The block has other series than the cuts were made for, or a value that is none."""
+    """The block has other series than the cuts were made for, or an invalid value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """Everything of a block but its values.
+    """A block of lines without its values.
 
-    `first` is what comes before the first brace, `tails` what follows the value behind each. `holds_value` says for
-    each brace whether a value does follow: others stand in label values and comments, and what follows them is all
-    tail; None where a value follows each. `has_bare` says that samples without labels are among them. `size` is the
-    block's, in bytes, less its values and the blanks before them.
+    `first` is the text before the first brace. `tails` has for each brace the text after it, without the value.
+    `holds_value` says for each brace whether a value follows it: none follows a brace in a label value or a comment,
+    and there the whole text is tail. It is None where a value follows every brace. `has_bare` says that the block has
+    samples without labels. `size` is the number of bytes of the block without its values and the blanks before them.
     """
 
     first: bytes
@@ -52,16 +54,16 @@ class Cuts:
         return len(self.tails) if self.holds_value is None else sum(self.holds_value)
 
     def values(self, body: bytes) -> list[bytes] | None:
-        """The values of a block that is this one but for its values; None where it is another."""
+        """The values in a block that has these cuts, in order; None for any other block."""
         try:
             return b"".join(self._take(body)[1]).split()
         except _AnotherPage:
             return None
 
     def fill(self, body: bytes, closings: Sequence[bytes]) -> list[bytes] | None:
-        """Such a block with each brace replaced by the next of `closings`, in pieces; None where it is another.
+        """The block in pieces, with each brace replaced by the next of `closings`; None for any other block.
 
-        Not for blocks that have samples without labels: they would keep the braces that they are given here.
+        Only for cuts without `has_bare`: samples without labels would go out with the braces that they are given here.
         """
         try:
             pieces, _ = self._take(body)
@@ -74,17 +76,17 @@ class Cuts:
         return filled
 
     def _take(self, body: bytes) -> tuple[list[bytes], list[bytes]]:
-        """What follows each brace, and the values, each with the blank before it.
+        """The text after each brace, and the values, each with the blank before it.
 
         Raises:
-            _AnotherPage: the block is another.
+            _AnotherPage: the block does not have these cuts.
         """
         if self.has_bare:
             body = _brace(body)
         pieces = body.split(_BRACE)
         if pieces.pop(0) != self.first or len(pieces) != len(self.tails):
             raise _AnotherPage
-        # Where a tail is another, nothing is taken off. What is left is no value then, or the sizes do not add up.
+        # A tail that does not match is not taken off. Then either the rest is no value, or the sizes do not add up.
         values = list(map(bytes.removesuffix, pieces, self.tails))
         if self.holds_value is not None:
             if any(compress(values, map(not_, self.holds_value))):
@@ -96,7 +98,10 @@ class Cuts:
 
 
 def cut(body: bytes, holds_value: Sequence[bool], values: Sequence[bytes], *, has_bare: bool) -> Cuts:
-    """The cuts of a block that was read. `holds_value` is about each of its braces, `values` are what follows those."""
+    """The cuts of a block that was read line by line.
+
+    `holds_value` says for each brace whether a value follows it; `values` are these values, in order.
+    """
     if has_bare:
         body = _brace(body)
     ends = [brace.start() for brace in re.finditer(_BRACE, body)]
@@ -116,7 +121,7 @@ def cut(body: bytes, holds_value: Sequence[bool], values: Sequence[bytes], *, ha
 
 
 def braces_of(line: bytes, *, has_bare: bool) -> int:
-    """How many braces a page's line has, once samples without labels have been given theirs."""
+    """How many closing braces a line has, those that a sample without labels is given included."""
     return line.count(_BRACE) + bool(has_bare and _BARE_NAME.match(b"\n" + line))
 
 
@@ -125,15 +130,15 @@ def _brace(body: bytes) -> bytes:
 
 
 def _size_of(values: Sequence[bytes]) -> int:
-    """How many bytes these are, if each is one blank and a valid value.
+    """How many bytes the values have in all, after checking that each is one blank and a valid value.
 
     Raises:
-        _AnotherPage: they are not.
+        _AnotherPage: one of them is not, or they are longer than MOST_VALUE_BYTES.
     """
     if not values:
         return 0
-    # Four passes in C over one short text and one over the values, instead of a regular expression for each: float()
-    # takes what Go's ParseFloat takes, and more ("1_0", other digits), but not of these characters alone.
+    # Four passes in C over one short text and one over the values replace a regular expression for each value. float()
+    # accepts more than Go's ParseFloat ("1_0", digits of other scripts), but nothing more in these characters alone.
     joined = _BRACE.join(values)
     if len(joined) - len(values) >= MOST_VALUE_BYTES:
         raise _AnotherPage

@@ -1,4 +1,4 @@
-"""A family of metrics as data: its name, type, help and labels, and its samples."""
+"""A family of the exporter's own metrics as data: name, type, help, labels, and samples."""
 
 from dataclasses import dataclass
 

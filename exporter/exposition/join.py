@@ -1,4 +1,4 @@
-"""The join: GPU pages in, the same pages with their owners out. The hot path of the program.
+"""The join: pages of GPU samples in, the same pages with owners' labels out. The hot path of the program.
 
     page ──► block by block (blocks.py): the block of last time?
                │ yes                                                  │ no
@@ -10,7 +10,7 @@
              other braces                (layout.py)
              (plain.py, cuts.py)
 
-Pure but for what it remembers, one page's shape and what goes with it: nothing here waits, logs or asks for the time.
+Pure, except that it remembers the shape of one page: nothing here waits, logs or reads a clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ AttributeFor = Callable[[Mapping[Subject, int]], Attribute]
 
 
 class Joiner:
-    """Joins page after page. One object a set of upstreams: it is fast because their pages keep their shape."""
+    """Joins page after page of one set of upstreams. It is fast because their pages keep their shape."""
 
     def __init__(self, *, read_subject: ReadSubject, is_owner_label: IsOwnerLabel, wanted: Wanted) -> None:
         """See `SeriesReader` for the first two, `PageReader` for the last."""
@@ -35,23 +35,22 @@ class Joiner:
 
     @property
     def series(self) -> int:
-        """How many series are remembered: those of one page."""
+        """How many series are remembered: those of the last page."""
         return 0 if self._page is None else self._page.shape.series_count
 
     def join(self, bodies: Sequence[bytes], attribute: Attribute) -> JoinedPage:
-        """All pages as one, in upstream order, with these owners, however long it takes."""
+        """All pages as one, in upstream order, with the rows that `attribute` gives. Does not pause."""
         return self.join_for(bodies, lambda _: attribute)
 
     def join_for(self, bodies: Sequence[bytes], attribute_for: AttributeFor) -> JoinedPage:
-        """All pages as one, in upstream order, with the owners of what they are about, however long it takes."""
+        """All pages as one, where `attribute_for` makes the attribution from their subjects. Does not pause."""
         return at_once(self.work_for(bodies, attribute_for))
 
     def work_for(self, bodies: Sequence[bytes], attribute_for: AttributeFor) -> Work[JoinedPage]:
-        """The same in slices.
+        """The same in slices of a few ms. Other tasks may run between two slices, but no other join of this object.
 
-        `attribute_for` is told what the samples are about, and how many of each: the same object as long as the pages
-        keep their shape. What was worked out for its answer is reused as long as that is the same object, too.
-        Between two slices (a few ms at most) others may go on, but no other join of this object.
+        `attribute_for` is given the number of samples of each subject, which is the same object as long as the pages
+        keep their shape. The rows of its answer are reused as long as it gives the same object.
         """
         body = _one_page(bodies)
         page = self._page
@@ -62,7 +61,7 @@ class Joiner:
             joined = yield from page.fill(body)
             if joined is not None:
                 return joined
-        # The reader takes the old page's blocks, and lets go of each that is not in the new one.
+        # The reader takes the old page's blocks, and drops each one that is not in the new page.
         last = page.shape if page is not None else None
         page = self._page = None
         shape, places = yield from self._reader.read(body, last)

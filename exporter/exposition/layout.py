@@ -18,9 +18,9 @@ Seen = set[tuple[bytes, bytes]]
 
 
 class LaidOutBlock:
-    """A block of any kind, whatever is to be left out, mended or written several times.
+    """A block of any kind: lines of it may be left out, mended, or written once for each owner.
 
-    `owned` is its layout of last time, `owned_for` of what.
+    `owned` is its last layout, `owned_for` the attribution that it was made for.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -83,9 +83,9 @@ class _Divided:
 class Layout:
     """The block that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
-    `order` says which of the shape's values comes where; None means one after the other. `divided` are the samples
-    whose rows do not carry the value that came, `left_out` the rows that another has the series of, as numbers of
-    sample and row.
+    `order` says which of the shape's values comes at each place; None means all of them in order. `divided` are the
+    samples whose rows have other values than the sample. `left_out` are the rows whose series went out before, each
+    as the number of the sample and the number of the row.
     """
 
     pieces: Sequence[bytes]
@@ -116,9 +116,9 @@ class Layout:
         return b"".join(filled)
 
     def take_apart(self, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
-        """The rows of some families, one after the other, with what each says. Of two of one series both come.
+        """A cell for each row of the given families. Where two samples are one series, both samples' rows come.
 
-        Callers pass the same object for the same families: what it comes to is kept for the next page.
+        Callers pass the same object for the same families, since the rows are remembered by its identity.
         """
         entries = self.apart.get(id(families))
         if entries is None:

@@ -1,7 +1,7 @@
-"""What NVIDIA's own pod-gpu-metrics-exporter added to its pages: `dcgm_gpu_health` beside `dcgm_xid_errors`.
+"""The family `dcgm_gpu_health`, which NVIDIA's own pod-gpu-metrics-exporter added beside `dcgm_xid_errors`.
 
-For that old family and no other, so that alerts written for it go on working. It reads the value of a metric, which
-the join never does: it comes before the join, and what it adds is joined like everything else.
+Alerts written for that exporter need it. It depends on the value of a metric, and the join never reads values. So it is
+added before the join, and its samples are joined like all others.
 """
 
 import re
@@ -11,7 +11,7 @@ from exporter.exposition.slices import Work
 
 SOURCE = b"dcgm_xid_errors"
 HEALTH = b"dcgm_gpu_health"
-# No XID at all; 31 and 43, which are faults of an application; 45, which is the clean-up after one
+# 0 is no XID; 31 and 43 are faults of an application; 45 is the clean-up after such a fault
 HARMLESS_XIDS = (0.0, 31.0, 43.0, 45.0)
 _METADATA = (
     b"# HELP dcgm_gpu_health 1 if the last XID error of the GPU is a fault of the GPU, else 0;"
@@ -28,18 +28,18 @@ _SLICE_BYTES = 256 * 1024
 
 
 def with_gpu_health(body: bytes) -> Work[bytes]:
-    """The page with a sample of `dcgm_gpu_health` after each of `dcgm_xid_errors`, labels alike. Works in slices.
+    """The page with a sample of `dcgm_gpu_health` after each sample of `dcgm_xid_errors`, with the same labels.
 
-    A page without the old family, or with a health of its own, is returned as it is; so is one that would get longer
-    than a page may be.
+    The page is returned unchanged if it lacks `dcgm_xid_errors`, has a `dcgm_gpu_health` already, or would get more
+    lines than a page may have. Works in slices.
     """
     if SOURCE not in body or HEALTH in body or body.count(SOURCE) + body.count(b"\n") > MOST_LINES:
         return body
     metadata = iter((_METADATA,))
 
-    def beside(found: re.Match[bytes]) -> bytes:
-        unhealthy = float(found[2]) not in HARMLESS_XIDS
-        return b"%b\n%b%b%b%d" % (found[0], next(metadata, b""), HEALTH, found[1], unhealthy)
+    def beside(sample: re.Match[bytes]) -> bytes:
+        unhealthy = float(sample[2]) not in HARMLESS_XIDS
+        return b"%b\n%b%b%b%d" % (sample[0], next(metadata, b""), HEALTH, sample[1], unhealthy)
 
     pieces = []
     start = 0

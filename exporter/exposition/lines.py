@@ -8,9 +8,10 @@ and promtool's. Where they differ (measured on 2.42), the stricter one rules:
 - promtool alone fails on blanks after a value, on escapes other than `\\`, `\"` and `\n`, on labels without a comma
   between them, on a second HELP or TYPE, and reads `#HELP` (no blank) as metadata.
 
-What only differs in blanks is mended, the rest is rejected: a line is worth less than its page. So are a line that is
-longer and a sample that has more labels than any exporter's, and label names that begin with two underscores, which
-Prometheus keeps for itself: node-exporter ends with a panic when its textfile collector meets one.
+A line that differs only in blanks is mended. Any other bad line is rejected: a line is worth less than its page. Also
+rejected are lines longer than any exporter writes, samples with more labels than any exporter's, and label names that
+begin with two underscores. Prometheus keeps these names for itself, and node-exporter panics when its textfile
+collector meets one.
 """
 
 import re
@@ -20,7 +21,7 @@ from math import isinf
 
 
 class Reason(StrEnum):
-    """Why a line, or a part of it, did not go out. The values of `rejected_lines_total{reason}`."""
+    """Why a line, or a part of it, did not go out: the values of `rejected_lines_total{reason}`."""
 
     SYNTAX = "syntax"
     VALUE = "value"
@@ -34,7 +35,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SampleLine:
-    """A valid sample. All parts are the bytes that came; label values are still escaped."""
+    """A valid sample. All parts are the bytes as they came; label values are still escaped."""
 
     series: bytes  # name and labels, up to and with the closing brace
     name: bytes
@@ -47,7 +48,7 @@ class SampleLine:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLine:
-    """A HELP or a TYPE. `line` is how it goes out."""
+    """A HELP or a TYPE. `line` is the mended line, as it goes out."""
 
     keyword: bytes
     name: bytes
@@ -57,28 +58,28 @@ class MetadataLine:
 
 @dataclass(frozen=True, slots=True)
 class PassedLine:
-    """A comment or a blank line: goes out as it came."""
+    """A comment or a blank line, which goes out as it came."""
 
     line: bytes
 
 
 Line = SampleLine | MetadataLine | PassedLine | Reason
 
-# What a line may cost is bounded by these two. dcgm-exporter's lines have 300 bytes and 12 labels; with the labels of
-# pods it may be 2 KB and 50.
+# These two bound the cost of a line. dcgm-exporter's lines have 300 bytes and 12 labels, and with pod labels perhaps
+# 2 KB and 50.
 LONGEST_LINE = 64 * 1024
 MOST_LABELS = 128
-# Names that begin so belong to Prometheus.
+# Prometheus keeps label names with this prefix for itself.
 _RESERVED_LABEL = b"__"
 
 TYPES = frozenset({b"counter", b"gauge", b"histogram", b"summary", b"untyped"})
 
 # At every point of these patterns the next character decides, so that a line that does not match fails in linear time.
-# No possessive quantifiers, which would say the same: in Debian 12's Python 3.11.2 they match wrongly around groups.
+# Possessive quantifiers would ensure the same, but they match wrongly around groups in Debian 12's Python 3.11.2.
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*)"'
-# Escapes are hidden before a line is matched: a group for them, repeated inside a value, would cost 80 bytes of the
-# matcher's memory for each. What hides them is as long as they are, and valid in a value alone.
+# Escapes are replaced before a line is matched, since a group for them, repeated inside a value, would cost 80 bytes of
+# the matcher's memory for each. The replacement is as long as an escape, and is valid only inside a value.
 _HIDDEN = b"\x01\x01"
 _ONE_LABEL = re.compile(_LABEL)
 _ANY_LABEL = re.sub(rb"\((?!\?)", b"(?:", _LABEL) + rb"[ \t]*"  # the same without groups, to be repeated
@@ -99,7 +100,7 @@ _QUOTED_NAME = re.compile(
 _AFTER_SERIES = re.compile(rb"([ \t]*)([^ \t]+)(?:([ \t]+)([^ \t]+))?(.*)", re.DOTALL)
 _METADATA = re.compile(rb"[ \t]*#[ \t]*(HELP|TYPE)[ \t]+([^ \t]+)(?:[ \t]+(.*))?", re.DOTALL)
 _WHOLE_NAME = re.compile(_NAME)
-# What Go's ParseFloat accepts, less its hexadecimal and underscored forms, which both readers refuse.
+# All that Go's ParseFloat accepts, except the hexadecimal and underscored forms, which both readers refuse.
 _NUMBER = re.compile(
     rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE
 )
@@ -115,7 +116,7 @@ def is_value(text: bytes) -> bool:
 
 
 def split_lines(body: bytes) -> list[bytes]:
-    """The lines of a page without their newlines; a missing last newline makes no difference."""
+    """The lines of a page, without their newlines. The last line may lack its newline."""
     lines = body.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -123,10 +124,9 @@ def split_lines(body: bytes) -> list[bytes]:
 
 
 def read_line(line: bytes, *, is_limited: bool = True) -> Line:
-    """Read one line, without its newline. A `Reason` is a line that cannot go out.
+    """Read one line, given without its newline. The answer is a `Reason` where the line cannot go out.
 
-    `is_limited`: it came from an upstream, and may be no longer and have no more labels than LONGEST_LINE and
-    MOST_LABELS.
+    `is_limited` is for lines of upstreams: they must keep to LONGEST_LINE and MOST_LABELS.
     """
     if is_limited and len(line) > LONGEST_LINE:
         return Reason.SYNTAX
@@ -138,8 +138,10 @@ def read_line(line: bytes, *, is_limited: bool = True) -> Line:
         return PassedLine(line)
     if start.startswith(b"#"):
         return _read_comment(line)
-    found = _read_sample(start.rstrip(b" \t"))
-    return Reason.SYNTAX if is_limited and isinstance(found, SampleLine) and len(found.labels) > MOST_LABELS else found
+    sample = _read_sample(start.rstrip(b" \t"))
+    if is_limited and isinstance(sample, SampleLine) and len(sample.labels) > MOST_LABELS:
+        return Reason.SYNTAX
+    return sample
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -153,12 +155,12 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _read_comment(line: bytes) -> Line:
-    found = _METADATA.fullmatch(line)
-    if found is None:
-        # Half a HELP or TYPE is a comment to Prometheus and promtool, an error to prometheus_client
+    metadata = _METADATA.fullmatch(line)
+    if metadata is None:
+        # an incomplete HELP or TYPE is a comment to Prometheus and promtool, but an error to prometheus_client
         words = line.decode().lstrip(" \t#").split(maxsplit=1)
         return Reason.SYNTAX if words and words[0] in ("HELP", "TYPE") else PassedLine(line)
-    keyword, name, text = found[1], found[2], found[3] or b""
+    keyword, name, text = metadata[1], metadata[2], metadata[3] or b""
     if not _WHOLE_NAME.fullmatch(name):
         return Reason.SYNTAX
     if keyword == b"TYPE":
@@ -173,6 +175,7 @@ def _read_comment(line: bytes) -> Line:
 
 
 def _read_sample(line: bytes) -> SampleLine | Reason:
+    """Read a line without blanks at either end; an exemplar is cut off, and `had_exemplar` says so."""
     hidden = _hide_escapes(line) if b"\\" in line else line
     series = _SERIES.match(hidden)
     if series is None or (series[2] is None and line[series.end() :].lstrip(b" \t").startswith(b"{")):
@@ -201,7 +204,7 @@ def _read_sample(line: bytes) -> SampleLine | Reason:
 
 
 def _hide_escapes(line: bytes) -> bytes:
-    r"""With `\\`, `\"` and `\n` replaced; in this order, since of a run of backslashes the last alone escapes more."""
+    r"""The line with `\\`, `\"` and `\n` replaced, in this order: pairs of backslashes escape nothing that follows."""
     return line.replace(rb"\\", _HIDDEN).replace(rb"\"", _HIDDEN).replace(rb"\n", _HIDDEN)
 
 
@@ -209,10 +212,10 @@ def _labels(line: bytes, hidden: bytes, start: int, end: int) -> tuple[tuple[byt
     """The labels between two braces, with their values as they came."""
     if hidden is line:
         return tuple(_ONE_LABEL.findall(line, start, end))
-    return tuple((found[1], line[slice(*found.span(2))]) for found in _ONE_LABEL.finditer(hidden, start, end))
+    return tuple((label[1], line[slice(*label.span(2))]) for label in _ONE_LABEL.finditer(hidden, start, end))
 
 
 def _is_timestamp(text: bytes) -> bool:
-    # isdigit of bytes is ASCII only; the length is looked at first so that no long line is turned into a huge number
+    # bytes.isdigit is ASCII only; the length is checked first, so that a long line never becomes a huge number
     digits = text.lstrip(b"0") or b"0"
     return text.isdigit() and len(digits) <= _MAX_TIMESTAMP_DIGITS and int(digits) <= _MAX_TIMESTAMP

@@ -127,7 +127,8 @@ def own(shape: PageShape, attribute: Attribute, reader: PageReader) -> Work[Owne
 class _Additions:
     """The rows of a page's samples, block by block.
 
-    Mostly they follow from the samples' subjects, of which a page has few. Otherwise the page is looked at as a whole.
+    A sample's rows mostly depend on its subject alone, and a page has few subjects. Otherwise all samples of the page
+    are attributed together.
     """
 
     def __init__(self) -> None:
@@ -137,7 +138,7 @@ class _Additions:
         self._closing_by_subject: Mapping[int, bytes] | None = None
 
     def work_out(self, shape: PageShape, attribute: Attribute) -> Work[None]:
-        """Ask for the rows."""
+        """Ask `attribute` for the rows of all samples, in slices where they depend on subjects alone."""
         if attribute.looks_at_families or any(subject.came_with for subject in shape.subjects):
             rows = iter(attribute([(series.name, series.subject) for block in shape.blocks for series in block.series]))
             self._rows_of_block = {block: tuple(islice(rows, len(block.series))) for block in shape.blocks}
@@ -152,7 +153,7 @@ class _Additions:
 
     @property
     def follow_from_subjects(self) -> bool:
-        """Whether they do: then a block's follow from the block, whatever page it is in."""
+        """Whether rows depend on subjects alone: then a block has the same rows in whatever page it is."""
         return self._by_subject is not None
 
     def to(self, block: Block) -> Sequence[Rows]:

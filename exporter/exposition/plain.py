@@ -1,7 +1,7 @@
-"""The usual block, and the usual owners: every line goes out as it came, and every sample gains one row of labels.
+"""The usual block with the usual owners: every line goes out as it came, and every sample gains one set of labels.
 
-Such a block is not taken apart. It is cut at its braces (cuts.py), and what goes out are the same pieces with
-`,pod="…",namespace="…",container="…"}` where the braces were. Of a series no text is kept but its tail.
+Such a block is not taken apart. It is cut at its braces (cuts.py), and the same pieces go out with
+`,pod="…",namespace="…",container="…"}` in place of the braces. The tail is the only text that is kept of a series.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -34,9 +34,9 @@ class Owned:
     apart: dict[int, Sequence[tuple[int, Series, AddedLabels]]]
 
     def take_apart(self, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
-        """The rows of some families, one after the other, with what each says.
+        """A cell for each row of the given families.
 
-        Callers pass the same object for the same families: what it comes to is kept for the next page.
+        Callers pass the same object for the same families, since the rows are remembered by its identity.
         """
         entries = self.apart.get(id(families))
         if entries is None:
@@ -57,7 +57,7 @@ class Closings:
         self._of: dict[int, tuple[Rows, bytes | None]] = {}  # by the rows' own id; held, so that it stays theirs
 
     def of(self, rows: Iterable[Rows]) -> list[bytes] | None:
-        """One for each; None where one of them is more than a row of labels."""
+        """The closing text for each of `rows`; None where one of them is several rows, or has values of its own."""
         known = self._of
         found = []
         for row in rows:
@@ -82,7 +82,7 @@ class Closings:
 
 
 class PlainBlock:
-    """A block whose lines go out as they came. `owned` is what its samples gained last time, `owned_for` of what."""
+    """A block whose lines go out as they came. `owned` has its last rows, `owned_for` the attribution they are of."""
 
     def __init__(self, shape: Shape) -> None:
         """`shape` is one that `is_plain` says yes to."""
@@ -105,7 +105,7 @@ class PlainBlock:
 
     @property
     def with_any_values(self) -> bytes:
-        """Such a block."""
+        """The text of a block that has these cuts, with 0 for every value."""
         return b"} 0".join((self.cuts.first, *self.cuts.tails))
 
     def own(self, rows: Sequence[Rows], closings: Sequence[bytes]) -> Owned:

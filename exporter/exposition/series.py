@@ -1,7 +1,7 @@
-"""A series, worked out once: from the text before a value to everything the join needs to know about it.
+"""A series: all that the join needs to know of it, worked out once from the text before the value.
 
-From scrape to scrape a page has the same series with new values, so the text before the value is the key of a cache
-(the caller's: see blocks.py) and this is what it holds.
+From scrape to scrape a page has the same series with new values. So callers (blocks.py) keep a cache of `Series`, and
+the text before the value is its key.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,12 +18,12 @@ IsOwnerLabel = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """What a series says. Its text is not kept here: a node of 112 instances has thousands of them.
+    """What a series says. Its text is not kept: a node of 112 instances has thousands of series.
 
-    `identity` is the same for two series exactly if Prometheus would take them for one, the owner's labels aside.
-    `subject` is one object for all series of one device. `without_owner`: where labels that say who owns the device
-    came with it, name and the other labels, open for those that are written anew; otherwise None. `le_is_number` and
-    `quantile_is_number` are False where a label of that name is no number, which promtool refuses in histograms and
+    `identity` is equal for two series exactly if Prometheus would take them for one, owner labels left aside.
+    `subject` is one object for all series of one device. `without_owner` is None where the series came without owner
+    labels; otherwise it is the name and the other labels, open for owner labels to follow. `le_is_number` and
+    `quantile_is_number` are False where the label of that name is no number, which promtool refuses in histograms and
     summaries.
     """
 
@@ -37,10 +37,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interned:
-    """What many series of a page have in common, by itself, so that it is one object.
+    """The subjects, label values and names that many series share, so that each of them is one object.
 
-    Subjects above all: what is worked out for a device is found by identity. Kept for one page, since what upstreams
-    say may be long.
+    This matters most for subjects: the rows of a device are looked up by its subject's identity. One object serves one
+    page, since upstreams choose how long these texts are.
     """
 
     subjects: dict[Subject, Subject]
@@ -49,24 +49,24 @@ class Interned:
 
 
 class SeriesReader:
-    """Turns valid sample lines into `Series`."""
+    """Turns valid sample lines into `Series`, by the label policy of its two functions."""
 
     def __init__(self, read_subject: ReadSubject, is_owner_label: IsOwnerLabel) -> None:
-        """`is_owner_label` knows the labels that say who owns the device, under all their names."""
+        """`read_subject` gets unescaped labels; `is_owner_label` says whether a label of this name names owners."""
         self._read_subject = read_subject
         self._is_owner_label = is_owner_label
 
     def read(self, line: SampleLine, interned: Interned) -> Series:
-        """The line's series, of parts that `interned` knows where it does."""
+        """The line's series. Its parts are those of `interned`, which learns the new ones."""
         labels = dict(line.labels)
-        # a label that only says what the last line's said is not kept twice
+        # an equal label value of two lines is kept once
         text_of = interned.texts.setdefault
         texts = {name.decode(): unescape(value) for name, value in line.labels}
         subject = self._read_subject({name: text_of(text, text) for name, text in texts.items()})
         kept = [(name, value) for name, value in line.labels if not self._is_owner_label(name.decode())]
         return Series(
             name=interned.names.setdefault(line.name, line.name),
-            # 16 bytes for about 250: that two series of a page share them is less likely than a broken processor
+            # 16 bytes in place of about 250; two series of a page sharing them is less likely than a broken processor
             identity=blake2b(identity_of(line.name, kept), digest_size=16).digest(),
             subject=interned.subjects.setdefault(subject, subject),
             without_owner=None if len(kept) == len(line.labels) else opened(line.name, kept),
@@ -81,7 +81,7 @@ def opened(name: bytes, labels: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def opened_as_it_came(series: bytes) -> bytes:
-    """The same of a series' text, which stays as it is."""
+    """A series' text as it came, ready for another label to follow."""
     if not series.endswith(b"}"):
         return series + b"{"
     inside = series[:-1].rstrip(b" \t,")
@@ -89,8 +89,8 @@ def opened_as_it_came(series: bytes) -> bytes:
 
 
 def identity_of(name: bytes, labels: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Name and labels in one order, without the empty ones: Prometheus takes an empty label for an absent one.
+    """Name and sorted labels as one text, without empty labels, which Prometheus takes for absent ones.
 
-    Bytes, since they remember their hash. The byte between the parts is in no valid UTF-8.
+    It is bytes, since bytes remember their hash. The byte between the parts occurs in no valid UTF-8.
     """
     return b"\xff".join([name, *(part for label in sorted(labels) if label[1] for part in label)])

@@ -1,16 +1,17 @@
 """The shape of a block of lines: everything but the values of its samples.
 
-It stays the same from scrape to scrape, so it is read once, carefully, line by line, and then only compared. What it
-means does not depend on who owns which device: that is the layout's part (layout.py).
+A shape stays the same from scrape to scrape. So it is read once, carefully, line by line, and after that only compared.
+It does not depend on owners: those come with the layout (layout.py).
 
-Rules kept here, since they need more than one line:
+These rules are kept here, since they need more than one line:
 
-- a family's HELP and TYPE go out once, before its first sample; what comes late or contradicts is dropped;
-- inside a histogram `le`, inside a summary `quantile`, is a number (promtool);
-- the exporter's own names are not for upstreams.
+- a family's HELP and TYPE go out once, before its first sample; a late or contradicting one is dropped;
+- in a histogram the label `le` is a number, and in a summary the label `quantile` (promtool);
+- upstreams may not use the exporter's own names.
 
-They may need more than one block, too. So a shape says what it found of each family that it looked for, and what it
-left behind: where it would find the same, it is still right, and need not be read again.
+These rules may also need lines of earlier blocks. So a shape records the state of each family that it looked up
+(`found`) and of each family that it changed (`left`). A block whose families are in the same state again keeps its
+shape, and is not read again.
 """
 
 from collections import Counter
@@ -33,8 +34,8 @@ from exporter.exposition.series import Interned, Series, SeriesReader, opened_as
 from exporter.model.pages import Subject
 
 RESERVED_PREFIX = b"pod_gpu_exporter_"
-# A line whose value may move without the line being read again: with any value that cuts.py lets pass it is no longer
-# than a line may be.
+# The longest head of a line whose value may change without the line being read again: with the longest value that
+# cuts.py accepts, the line is still no longer than a line may be.
 _LONGEST_MOVING_HEAD = LONGEST_LINE - MOST_VALUE_BYTES
 _LONGEST_MARK = 100
 
@@ -43,11 +44,11 @@ Wanted = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sample that may go out. `slot` is which of the block's values is its own.
+    """A sample that may go out. `slot` is the index of its value among the block's values.
 
-    `head` is what stands before the value, with the `gap` of blanks at its end. A sample with a timestamp, or written
-    in an unusual way, belongs to the shape with its value: it has no slot, and `value` and `timestamp` hold what
-    follows its head.
+    `head` is the text before the value, with the `gap` of blanks at its end. A sample with a timestamp, or in an
+    unusual form, belongs to the shape together with its value: `slot` is None, and `value` and `timestamp` follow the
+    head.
     """
 
     series: Series
@@ -59,13 +60,13 @@ class Row:
 
     @property
     def open(self) -> bytes:
-        """Name and labels without the owner's, ready for others to follow."""
+        """Name and labels without owner labels, ready for others to follow."""
         others = self.series.without_owner
         return opened_as_it_came(self.head.removesuffix(self.gap)) if others is None else others
 
     @property
     def bare(self) -> bytes:
-        """Name and labels without the owner's, when none are added."""
+        """Name and labels without owner labels, closed, for a row that gains no labels."""
         others = self.series.without_owner
         if others is None:
             return self.head.removesuffix(self.gap)
@@ -73,9 +74,9 @@ class Row:
 
 
 class Family(NamedTuple):
-    """A family as far as a page has been read: whether it goes out at all, its HELP and TYPE, whether it has samples.
+    """The state of a family at one point of a page: whether it goes out, its HELP and TYPE, whether it has samples.
 
-    Of a long HELP a digest is kept.
+    `help` is the text, or a digest of a long one; None where no HELP came yet, as `type` where no TYPE did.
     """
 
     name: bytes
@@ -87,13 +88,13 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What a block is, less its values.
+    """A block without its values.
 
-    `start` is how it begins: its first line, less a value that may move. `cuts` finds the values in the next page.
-    `entries` are the lines that may go out, in order: whole lines, or rows. `known` are the series by the text before
-    their value, also of samples that do not go out. `subjects` counts the samples by what they are about, each once.
-    `found` are the families that were looked for, as they were then (None: not there); `left` those that this block
-    made another.
+    `start` is its first line, without the value if that may change. `cuts` finds the values in the next page.
+    `entries` are the lines that may go out, in order: whole lines, or rows. `known` has the series by the text before
+    their value, also of samples that do not go out. `subjects` counts the samples by subject, each subject once.
+    `found` has the families that were looked up, in the state before this block (None: not seen before); `left` has the
+    families that this block changed, in the state after it.
     """
 
     start: bytes
@@ -107,7 +108,7 @@ class Shape:
 
 
 class ShapeReader:
-    """Reads lines into a shape. One for each block."""
+    """Reads the lines of one block into a shape."""
 
     def __init__(
         self,
@@ -118,10 +119,9 @@ class ShapeReader:
         families: Mapping[bytes, Family],
         interned: Interned,
     ) -> None:
-        """What was read before.
+        """`known` are series that need not be read again; `families` are the families of all lines before the block.
 
-        `wanted` says by its name whether a family goes out at all (--families.allow, --families.deny). `known` are
-        series that need not be read again, `families` those of the lines before.
+        `wanted` says whether a family of this name goes out at all (--families.allow, --families.deny).
         """
         self._reader = reader
         self._wanted = wanted
@@ -148,12 +148,12 @@ class ShapeReader:
         return self._values
 
     def shape(self, body: bytes) -> Shape:
-        """What the lines taken come to; they are the body's."""
+        """The shape of the lines taken, which together are `body`."""
         holds_value: list[bool] = []
         for line, is_moving in zip(self._lines, self._is_moving, strict=True):
             holds_value += [False] * braces_of(line, has_bare=self._has_bare)
             if is_moving:
-                holds_value[-1] = True  # its value follows the last one
+                holds_value[-1] = True  # the value follows the line's last brace
         return Shape(
             start=self._start or b"",
             cuts=cut(body, holds_value, self._values, has_bare=self._has_bare),
@@ -166,10 +166,10 @@ class ShapeReader:
         )
 
     def take(self, line: bytes) -> None:
-        """Read one line, without its newline, and note what becomes of it."""
+        """Read one line, given without its newline, and add it to the shape."""
         self._lines.append(line)
         is_long, text = len(line) > LONGEST_LINE, line.rstrip(b"\r")
-        # at the last blank: a head holds blanks of its own ("NVIDIA H100 80GB HBM3")
+        # split at the last blank, since a head may hold blanks ("NVIDIA H100 80GB HBM3")
         split = text.rfind(b" ") + 1
         head, word = text[:split], text[split:]
         may_move = (
@@ -186,6 +186,7 @@ class ShapeReader:
         self._take_unknown(line, head if may_move else b"", word)
 
     def _take_unknown(self, line: bytes, head: bytes, word: bytes) -> None:
+        """Read a line in full. `head` is b"" where the value may not change without the line being read again."""
         match read_line(line):
             case SampleLine() as sample:
                 if sample.had_exemplar:
@@ -207,7 +208,7 @@ class ShapeReader:
         self._is_moving.append(False)
 
     def _take_moving(self, head: bytes, word: bytes, series: Series) -> None:
-        """A sample whose value is the last word of its line: it may change without changing the shape."""
+        """Add a sample whose value is the last word of its line: the value may change without changing the shape."""
         if self._start is None:
             self._start = head
         self._is_moving.append(True)
@@ -218,6 +219,7 @@ class ShapeReader:
         self._value_bytes += len(word) + 1
 
     def _take_sample(self, row: Row) -> None:
+        """Count a sample by its subject, and add its row, unless a rule above rejects it or its family is unwanted."""
         series = row.series
         if series.name.startswith(RESERVED_PREFIX):
             self._rejected[Reason.RESERVED_NAME] += 1
@@ -245,7 +247,7 @@ class ShapeReader:
         text = family.help if line.keyword == b"HELP" else family.type
         mark = _mark(line.text)
         if text is not None or family.has_samples:
-            # Said again word for word (by the next upstream), nothing is lost.
+            # The next upstream repeats HELP and TYPE: if they are the same word for word, nothing is lost.
             if text != mark:
                 self._rejected[Reason.LATE_METADATA] += 1
             return
@@ -268,6 +270,7 @@ class ShapeReader:
         return family
 
     def _look_up(self, name: bytes) -> Family | None:
+        """A family in its present state. The first look-up of a name is recorded, since the shape depends on it."""
         family = self._left.get(name)
         if family is None and name not in self._found:
             self._found[name] = self._families.get(name)
@@ -275,7 +278,7 @@ class ShapeReader:
 
 
 def _mark(text: bytes) -> bytes:
-    """The text, or what stands for a long one."""
+    """The text itself, or the digest of a long one: enough to tell whether two texts are the same."""
     return text if len(text) <= _LONGEST_MARK else blake2b(text, digest_size=16).digest()
 
 

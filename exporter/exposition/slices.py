@@ -1,4 +1,4 @@
-"""Work that is done in slices: a generator that yields where others may go on, and returns what came of it."""
+"""Work in slices: a generator that yields where other tasks may run, and returns its result."""
 
 from collections.abc import Generator
 from typing import TypeVar
@@ -9,10 +9,10 @@ Work = Generator[None, None, T]
 
 
 def at_once(work: Work[T]) -> T:
-    """What comes of it, for callers that have nothing else to do meanwhile."""
+    """The result, without a pause between the slices."""
     while True:
         try:
             next(work)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            result: T = done.value
+            return result

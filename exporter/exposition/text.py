@@ -7,9 +7,10 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def escape(value: str) -> bytes:
-    r"""A text as a label value: backslash, quote and newline escaped. The one place where this is done.
+    r"""A text as a label value: backslash, quote and newline escaped. No other code escapes label values.
 
-    A NUL ends the page for Prometheus' scraper without a word, so it becomes U+FFFD; so does what UTF-8 cannot say.
+    A NUL becomes U+FFFD, since Prometheus' scraper silently stops reading at it. A character that UTF-8 cannot encode
+    becomes a question mark.
     """
     escaped = (
         value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
@@ -29,7 +30,7 @@ def unescape(value: bytes) -> str:
 
 
 def render_labels(labels: Labels) -> bytes:
-    """Labels as they stand between the braces, in the order given."""
+    """The text between the braces, with the labels in the order given; b"" for no labels."""
     return b",".join(b'%b="%b"' % (name.encode(), escape(value)) for name, value in labels)
 
 
@@ -40,21 +41,21 @@ def render_family(
     label_names: tuple[str, ...],
     samples: Iterable[tuple[tuple[str, ...], float]],
 ) -> bytes:
-    """A whole family; nothing where there are no samples. `help_text` is our own: one line, no backslashes.
+    """A whole family with HELP and TYPE; b"" where there are no samples.
 
-    A sample is the labels' values, as many as there are names, and a number.
+    `help_text` is one line without backslashes. A sample is one label value for each of `label_names`, and a number.
     """
     lines = [b"%b%b\n" % (_series_of(name, label_names, values), render_number(value)) for values, value in samples]
     return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 
 
-# The exporter's own families end every scrape's page: what of them does not move is written once.
+# The exporter's own families end the page of every scrape, so the parts of them that do not change are cached.
 @lru_cache(maxsize=256)
 def _head(name: str, kind: str, help_text: str) -> bytes:
     return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n".encode()
 
 
-# Longer ones, and upstreams choose how long, are written anew: 1,024 of them are 1 MiB.
+# Longer series are not cached, since upstreams choose their length: 1,024 cached series are then at most 1 MiB.
 _LONGEST_KEPT = 250
 
 
@@ -70,5 +71,5 @@ def _series(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) ->
 
 
 def render_number(value: float) -> bytes:
-    """A sample's value: whole numbers without a point."""
+    """A sample's value: whole numbers without a point, others as Python's repr ("nan" and "inf" included)."""
     return b"%d" % value if value.is_integer() else b"%a" % value

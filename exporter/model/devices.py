@@ -27,7 +27,7 @@ class Claim:
 
     @property
     def device_id(self) -> str:
-        """The device as Kubernetes writes it."""
+        """driver/pool/device, as Kubernetes writes a claim's device."""
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
@@ -35,7 +35,7 @@ class Claim:
 class Assignment:
     """One device id in one container: ContainerDevices.resource_name and one of its .device_ids.
 
-    With a `claim`, the resource is the claim's driver and the id is driver/pool/device.
+    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device.
     """
 
     owner: Owner
@@ -53,9 +53,9 @@ class Assignment:
 class PodResources:
     """One answer of the kubelet's List.
 
-    `listed` names every pod in the answer as (namespace, name), with or without devices: a pod that is listed holds
-    what the answer says and nothing else, one that is not listed may only be missing yet. `outside` are assignments of
-    resources that are none of this program's business (`--resources`): the first so many, in stable order.
+    `listed` has every pod of the answer as (namespace, name), with or without devices. A listed pod holds exactly what
+    the answer says; a pod that is not listed may only be missing for the moment. `outside` are assignments of resources
+    that `--resources` leaves out: a limited number of them, in stable order.
     """
 
     assignments: frozenset[Assignment]
@@ -73,10 +73,11 @@ class DeviceKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRef:
-    """What a device id refers to, as far as the id itself says; every field "" where it says nothing.
+    """What a device id says of the device that it refers to; a field is "" where the id does not say it.
 
-    `uuid` is a GPU's, `mig` a MIG instance's own (its parent and GPU_I_ID are elsewhere), `device` and `index` are a
-    GPU's name (nvidia3) and number. `parent` and `profile` narrow a MIG instance down. `form` names the rule.
+    `uuid` is the UUID of a GPU, `mig` that of a MIG instance (which tells neither parent nor GPU_I_ID). `device` and
+    `index` are a GPU's name (nvidia3) and number, and `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG
+    instance down. `form` names the rule that read the id.
     """
 
     form: str
@@ -101,7 +102,7 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryGpu:
-    """A GPU of an inventory. `index` is "" where it is not known, `device` where ids go by another name than this."""
+    """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given."""
 
     uuid: str
     index: str = ""
@@ -111,7 +112,7 @@ class InventoryGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The GPUs of the node and how they are cut, as a file or the driver tells it."""
+    """The GPUs of the node and the MIG instances they are cut into, as `--inventory.file` lists them."""
 
     gpus: tuple[InventoryGpu, ...] = ()
 
@@ -143,7 +144,7 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """An owner of a device. `shared` says that it has a share of it (time slicing, MPS), or that others hold it too."""
+    """An owner of a device. `shared`: it has a share of the device (time slicing, MPS), or others hold it too."""
 
     owner: Owner
     resource: str
@@ -155,8 +156,9 @@ class Holder:
 class Match:
     """What became of one assignment.
 
-    `ref` is None for an id of unknown form, `key` where no device could be made of it. `samples` counts the samples of
-    that device that came in; where there are none, `reason` says why (a closed set), otherwise it is "".
+    `ref` is None for an id of unknown form. `key` is None for that, too, and where the id fits several devices.
+    `samples` counts the device's samples that came in. Where that is 0, `reason` says why (attribution's `Unmatched`);
+    otherwise it is "".
     """
 
     assignment: Assignment
@@ -168,20 +170,21 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Owners:
-    """Who holds which device, ready to be asked. A new state is a new object: compare by identity.
+    """Who holds which device. A new state is a new object, so that callers compare by identity.
 
-    `matches` says it from the kubelet's side, one entry an assignment.
+    `holders` are by device, `matches` has one entry for each assignment of the kubelet.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
     matches: tuple[Match, ...] = ()
 
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:
-        """The holders of a device, in stable order.
+        """The holders of a device, in stable order; () for a device that nobody holds.
 
-        Whoever holds a whole GPU holds its MIG instances too; the holder of an instance never holds the GPU.
+        The holder of a whole GPU holds its MIG instances, too, unless they have holders of their own. The holder of an
+        instance does not hold the GPU.
         """
-        found = self.holders.get(device, ())
-        if not found and device.instance:
-            found = self.holders.get(DeviceKey(uuid=device.uuid), ())
-        return found
+        holders = self.holders.get(device, ())
+        if not holders and device.instance:
+            holders = self.holders.get(DeviceKey(uuid=device.uuid), ())
+        return holders

@@ -1,4 +1,4 @@
-"""Pages of samples: as they came, and joined with owners."""
+"""Pages of samples: as they came from a source, and joined with owners."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,14 @@ from exporter.model.pods import Owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a sample is about, read from its labels; every field "" where the sample says nothing.
+    """What a sample is about, read from its labels; a text field is "" where no label says it.
 
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
-    GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already named (dcgm-exporter
-    with -k, virtual GPUs), `came_extra` what else it said of that owner (labels of the pod, a claim), `exported` the
-    owner that a Prometheus on the way moved to exported_pod, exported_namespace and exported_container. `has_gpu_label`
-    says that a `uuid` which is not in NVIDIA's form comes with a label that only samples of GPUs have.
+    GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already names (dcgm-exporter
+    with -k, virtual GPUs), and `came_extra` are the page's other labels of that owner (of the pod, of a claim).
+    `exported` is the owner that a Prometheus on the way has moved to exported_pod, exported_namespace and
+    exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only samples
+    of GPUs have.
     """
 
     uuid: str = ""
@@ -36,12 +37,12 @@ class Subject:
 
     @property
     def is_device(self) -> bool:
-        """Whether it is a GPU or an instance by its own word: volumes and virtual machines have a label uuid, too."""
+        """Whether the labels show a GPU or MIG instance. A label uuid alone does not: volumes and machines have one."""
         return self.uuid.startswith(NVIDIA_UUIDS) or self.has_gpu_label
 
     @property
     def key(self) -> DeviceKey:
-        """The device, as the kubelet's word is looked up. A device without a UUID goes by its name or index."""
+        """The device by which holders are looked up. Without a UUID it goes by its name, else by its number."""
         return DeviceKey(uuid=self.uuid or self.device or self.index, instance=self.instance)
 
 
@@ -50,11 +51,11 @@ ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """What becomes of a sample: one outgoing row for each of `labels`, the labels it gains.
+    """The rows that go out for a sample: one for each entry of `labels`, which are the labels that the row gains.
 
-    `values`, where there is one, works out the rows' values (`--sharing split`): it is given the series' identity and
-    the sample's value, and answers with one text a row. Otherwise every row has the value that came. Where that moves
-    something, `peek` is for whoever looks at a page that was written: it moves nothing.
+    Without `values` every row has the sample's value. With `values` (`--sharing split`) the function gets the series'
+    identity and the sample's value, and returns one text for each row. Where calling it advances counters, `peek`
+    returns the same texts without advancing them, for readers of a page that was written before.
     """
 
     labels: tuple[AddedLabels, ...]
@@ -66,16 +67,16 @@ Attribute = Callable[[Sequence[tuple[bytes, Subject]]], Sequence[Rows]]
 
 
 def nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
-    """An `Attribute` for which every device is nobody's."""
+    """An `Attribute` for which no device has an owner: one row without added labels for each sample."""
     return [Rows(((),))] * len(samples)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Page:
-    """An answer of a GPU metrics source: Prometheus text as it came, whole and with at least one valid sample.
+    """A page of a GPU metrics source: whole Prometheus text as it came, with at least one valid sample.
 
-    `moment` says which of two reads was first: seconds of a clock that never steps back. `read_at_seconds` is for
-    people, in seconds since 1970.
+    `moment` orders reads: seconds of a clock that never steps back. `read_at_seconds` is for people: seconds since
+    1970.
     """
 
     source: str
@@ -85,7 +86,7 @@ class Page:
 
 
 class Cell(NamedTuple):
-    """A row that goes out, taken apart: the family, what the sample is about, the labels it gained and its value."""
+    """A row that goes out, taken apart: the family's name, the sample's subject, the labels gained, and the value."""
 
     family: bytes
     subject: Subject
@@ -98,11 +99,12 @@ Cells = Callable[[Container[bytes]], Iterable[Cell]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPage:
-    """The rewritten page and what was learnt while reading it. Valid until a page or the owners change.
+    """The page that goes out, and what was learnt while reading it. Valid until a page or the owners change.
 
-    `pieces` are its text, `size` bytes in all: many of a small page, which are joined when the answer is complete, few
-    of a large one, which is never copied whole. `subjects` counts the samples that came in, by what they are about.
-    `cells` takes its rows apart again, those of the families asked for.
+    `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
+    page has few, and is never copied whole. `subjects` counts the samples that came in, by subject. `rejected` counts
+    the lines and parts of lines that were left out, by reason. `cells(families)` takes the rows of these families apart
+    again.
     """
 
     pieces: Sequence[bytes]

@@ -29,10 +29,10 @@ class OwnerReference:
 class PodInfo:
     """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
 
-    `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970. The API server sets it: whoever makes a
-    pod cannot. `is_acknowledged` says that the pod's kubelet knows it: the kubelet itself told of it, or its status has
-    what only a kubelet writes. `is_static` says that it comes from a file on the node: its kubelet needs no API server
-    for it.
+    `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970; the API server sets it, and the author of
+    a pod cannot. `is_acknowledged`: the pod's kubelet knows the pod, since the kubelet itself reported it or the status
+    has fields that only a kubelet writes. `is_static`: the pod comes from a file on the node, so its kubelet needs no
+    API server for it.
     """
 
     namespace: str
@@ -50,11 +50,11 @@ class PodInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """A pod that bears a name (namespace and name), and for how long it has: pods made anew share one name in turn.
+    """A pod and the time for which it bears its name (namespace and name): pods made anew bear one name in turn.
 
-    `since` is when the source of pods knew that the kubelet knows the pod (infinity: not yet), `until` when the pod was
-    gone (infinity: it is there), both in seconds of `time.monotonic`. `is_first` says that no other bearer of the name
-    was known when this one came.
+    `since` is when the source of pods learnt that the kubelet knows the pod (infinity: not yet). `until` is when the
+    pod was gone (infinity: it is there). Both are in seconds of `time.monotonic`. `is_first`: no other bearer of the
+    name was known when this one came.
     """
 
     pod: PodInfo

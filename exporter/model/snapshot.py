@@ -1,4 +1,4 @@
-"""One look at a node: what every output is made from."""
+"""One look at a node: all that outputs are made from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from exporter.model.pages import Attribute, JoinedPage, nobodys
 class Health:
     """How the last attempt at a source went. Before the first attempt `up` is None.
 
-    `reason` (of a closed set) and `message` say why it failed, or what is odd about an answer that came: a kubelet that
-    lists no pod. `remedy` is what to do, where the source knows it and `message` does not say it.
+    `reason` (of a closed set) and `message` say why it failed, or what is odd about a good answer (a kubelet that lists
+    no pod). `remedy` is what the user can do, where the source knows it and `message` does not say it.
     """
 
     up: bool | None = None
@@ -26,14 +26,13 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What explanations need beside the devices: the settings that decide, and what lies outside them.
+    """What explanations need beside the devices: the settings that decide, and what these settings leave out.
 
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
     pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
-    those of pod, namespace and container; `node_is_named` says that the node's name was given, not the machine's taken.
-    `follows_claims` is off with `--dra off`.
-    `slice_devices` are the devices that are known from ResourceSlices; `slices_up` says whether the source of
-    ResourceSlices answers, None where there is none.
+    those of pod, namespace and container. `node_is_named`: the node's name was given, and is not just the host name.
+    `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices. `slices_up`
+    says whether the source of ResourceSlices answers; None where there is no such source.
     """
 
     resources: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""The simulated node: what the demo, the tests and the benchmarks run the real exporter against."""
+"""The simulated node, against which the demo, the tests and the benchmarks run the real exporter."""

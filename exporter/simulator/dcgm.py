@@ -12,7 +12,10 @@ from exporter.simulator.world import Gpu, World
 
 
 class SimulatedDcgm:
-    """Serves the page of a world at /metrics. `failure`, when set, answers instead."""
+    """Serves the page of a world at /metrics, or calls `failure` for the answer where that is set.
+
+    `fetches` counts the requests.
+    """
 
     def __init__(
         self,
@@ -37,18 +40,18 @@ class SimulatedDcgm:
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen; the page's URL."""
+        """Listen, on a free port for port 0. Returns the page's URL."""
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         host, port = self._runner.addresses[0][:2]
         return f"http://{host}:{port}/metrics"
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop listening; requests in flight have half a second to end."""
         await self._runner.cleanup()
 
     def page(self) -> str:
-        """The page of this moment. Values move with every call."""
+        """The page of this moment. The values change with every call, by the seed."""
         return page(
             [row for gpu in self._world.gpus for row in self._rows(gpu)],
             self._families,
@@ -58,7 +61,7 @@ class SimulatedDcgm:
         )
 
     def _rows(self, gpu: Gpu) -> list[Row]:
-        """A GPU's own row, then one for each of its instances."""
+        """A row for the GPU, then one for each of its MIG instances."""
         return [Row(index=gpu.index, uuid=gpu.uuid, busy=self._how_busy(gpu.uuid))] + [
             Row(
                 index=gpu.index,
@@ -71,7 +74,7 @@ class SimulatedDcgm:
         ]
 
     def _how_busy(self, device_id: str) -> float:
-        """A walk between 0 and 1 for a device in use; 0 for an idle one."""
+        """How busy a device is: a random walk from 0.05 to 1 while a pod holds it, 0 while none does."""
         if not self._world.holds(device_id):
             self._busy[device_id] = 0.0
             return 0.0

@@ -8,10 +8,10 @@ Value = Callable[[float, float], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One measurement. `value` follows from how busy the GPU is (0 to 1) and the seconds since the start.
+    """One measurement. `value` is a function of how busy the device is (0 to 1) and of the seconds since the start.
 
-    `newer` is DCGM 4.9's name and `factor` what its unit is to the older one's; `oldest` is the name in the shell
-    version (1.x), "" where that had none.
+    `newer` is the name in DCGM 4.9, where the value is multiplied by `factor` since the unit is another. `oldest` is
+    the name in the shell version (1.x), "" where that has no such family.
     """
 
     name: str
@@ -227,7 +227,7 @@ FAMILIES = (
         value=_between(200_000, 2_600_000_000),
     ),
 )
-# Only the shell version had it.
+# A family of the shell version alone.
 LOW_UTIL_VIOLATION = Family(
     name="dcgm_low_util_violation",
     oldest="dcgm_low_util_violation",
@@ -238,7 +238,7 @@ LOW_UTIL_VIOLATION = Family(
 
 
 def more_families(count: int) -> tuple[Family, ...]:
-    """The default families and profiling ones beside them, `count` in all: what a long counter file makes of a page."""
+    """`count` families: the default ones and, beside them, profiling families, as a long counter file asks for."""
     extra = tuple(
         Family(
             name=f"{_PROF}NVLINK_L{number // 2}_{'RX' if number % 2 else 'TX'}_BYTES",

@@ -1,7 +1,7 @@
-"""A kubelet on a real unix socket that can restart, stall and lie, as the recorded ones did (1.20.2 and 1.36.2).
+"""A kubelet on a real unix socket that can restart, stall and fail, as recorded kubelets did (1.20.2 and 1.36.2).
 
-The socket is bound beside its path and renamed into place: grpc.aio's `stop` removes the file it bound, a real kubelet
-leaves its socket behind, and so does this one.
+The socket is bound beside its path and renamed into place. For grpc.aio's `stop` removes the file that it bound, but a
+real kubelet leaves its socket behind when it stops.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 def list_response(pods: Sequence[Pod], version: str = "v1", order: random.Random | None = None) -> bytes:
     """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology.
 
-    Regular init containers are left out; the containers after them are listed with their devices before they start.
-    `order` puts pods and the devices of each container in an order of this answer's own.
+    Init containers are left out, as the kubelet does. Other containers are listed with their devices even before they
+    start. `order` shuffles the pods and the devices of each container, since a kubelet's answers have no stable order.
     """
     messages = v1 if version == "v1" else v1alpha1
-    shuffled = order.sample if order else lambda found, _: list(found)
+    shuffled = order.sample if order else lambda items, _: list(items)
     body: bytes = messages.ListPodResourcesResponse(
         pod_resources=[
             messages.PodResources(
@@ -71,17 +71,17 @@ def _dynamic(container: Container) -> list[v1.DynamicResource]:
     ]
 
 
-# how long List of a starting kubelet was empty, and how long it then named a part, in 2 of 12 starts
+# How long the List of a starting kubelet was empty, and how long it then had only some of the pods, in 2 of 12 starts.
 _EMPTY_SECONDS = (0.4, 2.0)
 _PARTIAL_SECONDS = (0.03, 0.06)
 _PARTIAL_STARTS = 2 / 12
 
 
 class SimulatedKubelet:
-    """Answers List of v1 and v1alpha1. `calls` counts what came in.
+    """Answers List of v1 and v1alpha1. `calls` counts the calls.
 
-    `api_away` says that the API server cannot be reached: a kubelet that starts meanwhile lists no pod until it can,
-    static ones aside (which belong to the node).
+    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile lists only static pods. `failure`
+    (a code and a text) or `raw_answer` is the answer where it is set.
     """
 
     def __init__(
@@ -104,17 +104,17 @@ class SimulatedKubelet:
         self._empty_until = self._partial_until = 0.0
 
     async def start(self, *, empty_seconds: float = 0.0, partial_seconds: float = 0.0, plugin: bool = True) -> None:
-        """Serve. For `empty_seconds` List names no pod, then for `partial_seconds` three quarters of them.
+        """Serve. For `empty_seconds` List has no pod, then for `partial_seconds` three quarters of them.
 
-        Without the device `plugin`, pods that still need a device of it (an init container has one, or a container that
-        has one does not run) are rejected, and listed no more, also by later incarnations.
+        Without the device `plugin`, the kubelet rejects pods that still need one of its devices: an init container has
+        a device, or a container with a device does not run. Rejected pods stay unlisted after further restarts.
         """
         self._heard_of_pods = False
         self._empty_until = time.monotonic() + empty_seconds
         self._partial_until = self._empty_until + partial_seconds
         if not plugin:
             self._rejected |= {pod.uid for pod in self._pods() if _needs_plugin(pod)}
-        # without SO_REUSEPORT games and without an HTTP proxy: a socket file, as the kubelet has it
+        # no SO_REUSEPORT: one server for one socket file, as the kubelet has it
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         handlers = {
             version: grpc.method_handlers_generic_handler(
@@ -130,7 +130,7 @@ class SimulatedKubelet:
         os.replace(beside, self._socket)  # noqa: PTH105 - atomic, and no await between
 
     async def stop(self) -> None:
-        """Go down at once, calls in flight included. The socket file stays."""
+        """Go down at once and break calls in flight. The socket file stays."""
         if self._server is not None:
             self._answering.set()
             await self._server.stop(grace=None)
@@ -144,7 +144,10 @@ class SimulatedKubelet:
         partial_seconds: float | None = None,
         plugin: bool = True,
     ) -> None:
-        """Down, then up again with a List that is empty first, then partial; None: for as long as was measured."""
+        """Go down, then up again with a List that is empty at first and then partial.
+
+        None means a time drawn from those measured on real kubelets.
+        """
         if empty_seconds is None:
             empty_seconds = self._random.uniform(*_EMPTY_SECONDS)
         if partial_seconds is None:
@@ -159,7 +162,7 @@ class SimulatedKubelet:
         self._answering.clear()
 
     def resume(self) -> None:
-        """Answer again."""
+        """Answer again; calls that wait get their answers."""
         self._answering.set()
 
     def _handler(self, version: str) -> Callable[[bytes, Context], object]:

@@ -1,10 +1,10 @@
-"""The simulated kubelet as a process of its own, that can be killed, stopped and started like a real one.
+"""The simulated kubelet as a process of its own, which a test can kill, stop and start like a real one.
 
     python -m exporter.simulator.kubelet_process SOCKET CONTROL [--empty SECONDS] [--partial SECONDS]
 
 CONTROL is a JSON file that is read for every call: {"pods": …, "failure": [code, text], "raw_megabytes": 65, "gone":
-["v1"], "api_away": true}. How many calls came is written to the file `calls` beside it. SIGTERM ends it in an orderly
-way.
+["v1"], "api_away": true}. The number of calls is written to the file `calls` beside it. SIGTERM ends the process in an
+orderly way.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def pods_to_json(pods: Sequence[Pod]) -> list[dict[str, Any]]:
 
 
 def pods_from_json(pods: Sequence[dict[str, Any]]) -> tuple[Pod, ...]:
-    """The other way round."""
+    """The pods that `pods_to_json` wrote; of containers only names and devices are kept."""
     return tuple(
         Pod(
             namespace=pod["namespace"],
@@ -49,7 +49,7 @@ def pods_from_json(pods: Sequence[dict[str, Any]]) -> tuple[Pod, ...]:
 
 
 async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seconds: float) -> None:
-    """Answer until SIGTERM."""
+    """Answer on `socket` until SIGTERM comes, as the JSON file `control` says at each call."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 
@@ -72,7 +72,7 @@ async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seco
 
 
 def main() -> None:
-    """Read the command line."""
+    """Read the command line and run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("socket", type=Path)
     parser.add_argument("control", type=Path)

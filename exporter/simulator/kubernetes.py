@@ -1,4 +1,4 @@
-"""A Kubernetes API server on a loopback port: pods and ResourceSlices of a world, to list and to watch."""
+"""A Kubernetes API server on a loopback port, which lists and watches the pods and ResourceSlices of a world."""
 
 import asyncio
 import json
@@ -18,13 +18,14 @@ Object = dict[str, Any]
 
 
 class SimulatedApi:
-    """Answers list and watch with bookmarks. `failure` (a status, and headers) answers instead, where it is set.
+    """Answers list and watch with bookmarks, or with `failure` (a status and headers) where that is set.
 
-    `objects` are what else there is, by path (discovery documents too); a ReplicaSet that is not among them is
-    controlled by a Deployment of its name. `gets` are the paths asked for.
+    `objects` are other objects by path, discovery documents included. A ReplicaSet that is not among them is controlled
+    by a Deployment of the same name. `gets` are the paths of objects that were asked for. `slices`, where it is set,
+    are the ResourceSlices in place of those of the world.
 
-    `compact` forgets what a watch could be taken up from: the next one is answered with 410 Gone. `wipe_slices` is what
-    a starting kubelet does.
+    `compact` forgets old versions, so that watches from them are answered with 410 Gone. `wipe_slices` deletes the
+    ResourceSlices, as a starting kubelet does.
     """
 
     def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
@@ -47,7 +48,7 @@ class SimulatedApi:
         self._app: web.AppRunner | None = None
 
     async def start(self, port: int = 0, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> str:
-        """Listen, on loopback unless told otherwise, behind `tls` where it is given; the URL on loopback."""
+        """Listen, with TLS where `tls` is given. Returns the URL on loopback, which is the default host."""
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._answer)
         app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
@@ -58,7 +59,7 @@ class SimulatedApi:
         return f"{'https' if tls else 'http'}://127.0.0.1:{self._app.addresses[0][1]}"
 
     async def stop(self) -> None:
-        """Stop listening; watches break."""
+        """Stop listening, and end every watch."""
         self.break_watches()
         if self._app is not None:
             await self._app.cleanup()
@@ -70,7 +71,7 @@ class SimulatedApi:
         self._broken = asyncio.Event()
 
     def compact(self) -> None:
-        """Forget the past: a watch can only begin from now on."""
+        """Forget all versions before now, and end every watch; a new one must begin with a list."""
         self._look()
         self._now += 1
         self._oldest = self._now
@@ -78,7 +79,7 @@ class SimulatedApi:
         self.break_watches()
 
     def forget(self) -> None:
-        """Start over with what there is now: nothing that is missing was ever deleted, and watches begin anew."""
+        """Start over with the objects of now: objects that are gone are never reported as deleted."""
         self._known = {}
         self.compact()
 
@@ -88,20 +89,20 @@ class SimulatedApi:
         self._publications += 1
 
     def _look(self) -> None:
-        """Notice what has changed in the world, and give it versions."""
+        """Compare the world with the last look, and give every changed or deleted object a new version."""
         objects = {f"/api/v1/pods {pod.uid}": _pod(pod, self._node_name) for pod in self._world.pods}
-        for found in self._slices_now():
-            objects[f"/resourceslices {found['metadata']['name']}"] = found
-        for key, found in objects.items():
-            if key not in self._known or self._known[key][0] != found:
+        for item in self._slices_now():
+            objects[f"/resourceslices {item['metadata']['name']}"] = item
+        for key, item in objects.items():
+            if key not in self._known or self._known[key][0] != item:
                 self._now += 1
-                self._known[key] = (found, self._now)
+                self._known[key] = (item, self._now)
         for key in self._known.keys() - objects.keys():
             self._now += 1
             self._gone.append((key, self._known.pop(key)[0], self._now))
 
     def _slices_now(self) -> list[Object]:
-        """One pool of two slices, as drivers publish GPUs and their MIG devices."""
+        """The ResourceSlices of now: one pool of two slices, as drivers publish GPUs and their MIG devices."""
         if asyncio.get_running_loop().time() < self._slices_back_at:
             return []
         if self.slices is not None:
@@ -140,23 +141,19 @@ class SimulatedApi:
         self._look()
         if is_watch:
             return await self._watch(request, kind)
-        items = [_versioned(found, version) for key, (found, version) in self._known.items() if kind in key]
+        items = [_versioned(item, version) for key, (item, version) in self._known.items() if kind in key]
         return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._now)}})
 
     async def _one(self, request: web.Request) -> web.Response:
         self.gets.append(request.path)
-        found = self.objects.get(request.path)
+        item = self.objects.get(request.path)
         name = request.path.rpartition("/")[2]
-        if (
-            found is None
-            and request.path.startswith("/apis/apps/v1/")
-            and request.path.endswith(f"/replicasets/{name}")
-        ):
-            found = controlled_by("apps/v1", "Deployment", name)
-        if self.failure is not None or found is None:
+        if item is None and request.path.startswith("/apis/apps/v1/") and request.path.endswith(f"/replicasets/{name}"):
+            item = controlled_by("apps/v1", "Deployment", name)
+        if self.failure is not None or item is None:
             status = self.failure[0] if self.failure else 404
             return web.json_response({"kind": "Status", "code": status}, status=status)
-        return web.json_response(found)
+        return web.json_response(item)
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         since = int(request.query.get("resourceVersion") or 0)
@@ -170,16 +167,16 @@ class SimulatedApi:
         while not broken.is_set():
             self._look()
             events = [
-                (version, "MODIFIED" if key in told else "ADDED", found)
-                for key, (found, version) in self._known.items()
+                (version, "MODIFIED" if key in told else "ADDED", item)
+                for key, (item, version) in self._known.items()
                 if kind in key and version > since
             ]
             events += [
-                (version, "DELETED", found) for key, found, version in self._gone if kind in key and version > since
+                (version, "DELETED", item) for key, item, version in self._gone if kind in key and version > since
             ]
             told |= self._known.keys()
-            for version, what, found in sorted(events, key=lambda event: event[0]):
-                await _send(response, what, _versioned(found, version))
+            for version, what, item in sorted(events, key=lambda event: event[0]):
+                await _send(response, what, _versioned(item, version))
             since = self._now
             if asyncio.get_running_loop().time() >= bookmark_at:
                 bookmark_at += BOOKMARK_SECONDS
@@ -189,7 +186,7 @@ class SimulatedApi:
 
 
 def controlled_by(api_version: str, kind: str, name: str) -> Object:
-    """An object that is controlled by another."""
+    """The part of an object that says which other object controls it."""
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid-of-{kind}-{name}", "controller": True}
     return {"metadata": {"ownerReferences": [owner]}}
 
@@ -212,7 +209,7 @@ def _pod(pod: Pod, node_name: str) -> Object:
 
 
 def _status(pod: Pod) -> Object:
-    """What the kubelet writes."""
+    """The status that a kubelet writes once it knows the pod."""
     return {
         "phase": pod.phase,
         "podIP": pod.ip,
@@ -223,9 +220,9 @@ def _status(pod: Pod) -> Object:
     }
 
 
-def _versioned(found: Object, version: int) -> Object:
-    return {**found, "metadata": {**found["metadata"], "resourceVersion": str(version)}}
+def _versioned(item: Object, version: int) -> Object:
+    return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
 
 
-async def _send(response: web.StreamResponse, kind: str, found: Object) -> None:
-    await response.write(json.dumps({"type": kind, "object": found}).encode() + b"\n")
+async def _send(response: web.StreamResponse, kind: str, item: Object) -> None:
+    await response.write(json.dumps({"type": kind, "object": item}).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""A whole simulated node: a world and what shows it. Nothing in the exporter knows that it is simulated."""
+"""A whole simulated node: a world, and the servers that show it. The exporter cannot tell that it is simulated."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ from exporter.simulator.world import World
 
 
 class SimulatedNode:
-    """A world and what shows it, on sockets in a temporary folder and on loopback ports.
+    """A world and its servers, on sockets in a temporary folder and on loopback ports.
 
-    `inventory_file` is there from the start on.
+    `start` sets `url` and `api_url`, and writes `inventory_file`.
     """
 
     def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3") -> None:
@@ -33,7 +33,7 @@ class SimulatedNode:
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, step_seconds: float | None = None) -> None:
-        """Start both; with `step_seconds`, pods come and go that often."""
+        """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         await self.kubelet.start()
         await self.pods_api.start()
@@ -43,7 +43,7 @@ class SimulatedNode:
             self._life = asyncio.create_task(self._live(step_seconds))
 
     async def stop(self) -> None:
-        """Stop everything and remove the folder."""
+        """Stop all servers and remove the folder."""
         if self._life is not None:
             self._life.cancel()
         await self.kubelet.stop()
@@ -59,7 +59,7 @@ class SimulatedNode:
         empty_seconds: float = 0.7,
         slices_away_seconds: float = REPUBLISHED_SECONDS,
     ) -> None:
-        """The kubelet ends and starts, on both its sockets, and deletes the ResourceSlices of its node."""
+        """Stop and start the kubelet on both its sockets, and delete the ResourceSlices as a starting kubelet does."""
         await asyncio.gather(self.kubelet.stop(), self.pods_api.stop())
         await asyncio.sleep(down_seconds)
         self.api.wipe_slices(away_seconds=slices_away_seconds)

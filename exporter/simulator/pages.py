@@ -1,9 +1,9 @@
 """dcgm-exporter's page as each of its generations writes it. Pure: rows and families in, text out.
 
-- 1: the shell version. Loops over GPUs, so families are interleaved; HELP and TYPE once, at GPU 0; labels gpu and uuid.
-- 3: 2.x, 3.x, 4.x up to 4.8.2. Integers as integers, the rest with six decimals; label values are not escaped.
-- 4.8: 4.8.3 and later. `hostname`, families sorted, values as Go's %g prints them, label values escaped.
-- 4.9: the same with the newer names and units.
+- 1: the shell version. GPU by GPU, so families are interleaved; HELP and TYPE once, at GPU 0; labels gpu and uuid.
+- 3: 2.x, 3.x, and 4.x up to 4.8.2. Integers as integers, other values with six decimals; label values not escaped.
+- 4.8: 4.8.3 and later. Label hostname, families sorted, values as Go's %g prints them, label values escaped.
+- 4.9: as 4.8, with the new names and units.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +15,15 @@ from exporter.simulator.world import MODEL
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
 DRIVER_VERSION = "580.105.08"
-# Go's FormatFloat(x, 'g', -1, 64), which the Prometheus client prints values with, turns to an exponent from
-# this one on, and below the other
+# Go's Prometheus client prints values with FormatFloat(x, 'g', -1, 64). That writes an exponent for numbers of 1e6 or
+# more, and for numbers below 1e-4.
 _GO_EXPONENT = 6
 _GO_SMALLEST = -4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One device of a page: a GPU, or a MIG instance of it, and how busy it is (0 to 1)."""
+    """One device of a page, a GPU or a MIG instance of it, and how busy it is (0 to 1)."""
 
     index: int
     uuid: str
@@ -44,10 +44,10 @@ def page(
     attributed: bool = False,
     links: bool = False,
 ) -> str:
-    """The page of a moment, `seconds` after the start.
+    """The page `seconds` after the start of dcgm-exporter.
 
     `attributed` is dcgm-exporter's flag -k: container, namespace and pod on every row, empty for idle devices. `links`
-    adds a row for an NvLink of each GPU, for a CPU and for an NvSwitch.
+    adds a row for an NvLink of each GPU, one for a CPU and one for an NvSwitch.
     """
     if generation == "1":
         return _oldest(rows, families, seconds)
@@ -105,7 +105,7 @@ def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> s
 
 
 def _text(labels: Iterable[tuple[str, str]]) -> str:
-    # nothing in a simulated node needs escaping, so both ways of dcgm-exporter come out alike
+    # no text of a simulated node needs escaping, so all generations write the same
     return ",".join(f'{name}="{value}"' for name, value in labels)
 
 
@@ -117,7 +117,7 @@ def _number(family: Family, row: Row, seconds: float, factor: float, generation:
 
 
 def go_g(number: float) -> str:
-    """As Go's %g with the shortest precision prints it: 4300000000 is 4.3e+09, 81000 is 81000."""
+    """A number as Go's %g prints it with the shortest precision: 4300000000 is 4.3e+09, 81000 is 81000."""
     shortest = Decimal(repr(float(number))).normalize()
     exponent = shortest.adjusted()
     if shortest and (exponent < _GO_SMALLEST or exponent >= _GO_EXPONENT):

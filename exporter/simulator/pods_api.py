@@ -1,10 +1,15 @@
-"""The kubelet's Pods API on a unix socket: every pod, INITIAL_SYNC_COMPLETE, then what changes in the world.
+"""The kubelet's Pods API on a unix socket: first every pod, then INITIAL_SYNC_COMPLETE, then each change in the world.
 
-It behaves as the recorded one did (1.36.2): pods come in random order. A kubelet that has just started says
-INITIAL_SYNC_COMPLETE first and tells of its pods later, and right after of each that has ended that it is DELETED. A
-pod that ends is DELETED a while after its end; a stream that begins later has it as ADDED. DELETED carries name,
-namespace and uid alone. A pod made anew under its name is ADDED 69 ms after the old one is DELETED. (What a starting
-kubelet tells of static pods was not recorded: they come from files, so it knows them at once.)
+It behaves as a recorded kubelet did (1.36.2):
+
+- pods come in random order;
+- a kubelet that has just started sends INITIAL_SYNC_COMPLETE first and its pods later, each pod that has ended as
+  ADDED and right after as DELETED;
+- a pod that ends is DELETED a while after its end; a stream that begins later has it as ADDED;
+- DELETED carries only name, namespace and uid;
+- a pod made anew under its name is ADDED 69 ms after the old one is DELETED.
+
+What a starting kubelet says of static pods was not recorded. It reads them from files, so here it knows them at once.
 """
 
 import asyncio
@@ -57,14 +62,14 @@ def pod_message(pod: Pod) -> bytes:
 
 
 def container_id(pod: Pod, container: str) -> str:
-    """What a container runtime would call a container."""
+    """The id that containerd would give a container: the same for the same pod (uid) and container name."""
     return f"containerd://{hashlib.sha256(f'{pod.uid} {container}'.encode()).hexdigest()}"
 
 
 class SimulatedPodsApi:
-    """Serves WatchPods, ListPods and GetPod. `streams` counts the watches that came in.
+    """Serves WatchPods, ListPods and GetPod. `streams` counts the watches.
 
-    `api_away` says that the API server cannot be reached: a kubelet that starts meanwhile knows no pod until it can.
+    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile knows only static pods.
     """
 
     def __init__(
@@ -88,7 +93,7 @@ class SimulatedPodsApi:
         self._empty_until = 0.0
 
     async def start(self, *, empty_seconds: float = 0.0) -> None:
-        """Serve. For `empty_seconds` it is a kubelet that has just started."""
+        """Serve. For `empty_seconds` the kubelet has just started, and knows only static pods."""
         self._heard_of_pods = False
         self._empty_until = time.monotonic() + empty_seconds
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
@@ -157,10 +162,10 @@ class SimulatedPodsApi:
 
 
 class _Stream:
-    """What one watch has told of, and what it tells next."""
+    """The pods that one watch has sent, from which follow the events that it sends next."""
 
     def __init__(self, deleted_after_seconds: float, *, ends_are_news: bool) -> None:
-        """`ends_are_news`: the kubelet has just started, and finds out of each pod that has ended that it has."""
+        """`ends_are_news`: the kubelet has just started, so it learns only now which of its pods have ended."""
         self._deleted_after_seconds = deleted_after_seconds
         self._ends_are_news = ends_are_news
         self._told: dict[str, Pod] = {}
@@ -168,7 +173,7 @@ class _Stream:
         self._deleted = set[str]()
 
     def events(self, now_known: Sequence[Pod]) -> Iterator[tuple[float, bytes]]:
-        """What has changed, each with the pause before it."""
+        """The events since the last call, each with the pause before it in seconds."""
         now = time.monotonic()
         pods = {pod.uid: pod for pod in now_known}
         gone = self._told.keys() - pods.keys()

@@ -1,7 +1,7 @@
 """A made-up GPU node: GPUs, MIG instances and shares, and pods that come and go on them.
 
-Everything is drawn from one seed, so that a run can be repeated. Nothing here talks: the simulated kubelet and the
-simulated dcgm-exporter show this world to whoever asks.
+Everything is drawn from one seed, so that a run can be repeated. Nothing here does I/O: the simulated kubelet, APIs and
+dcgm-exporter show this world to their clients.
 """
 
 import random
@@ -35,7 +35,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A MIG instance: the id the kubelet hands out, and the GPU_I_ID that samples carry."""
+    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry."""
 
     device_id: str
     instance_id: int
@@ -44,7 +44,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, whole, in shares, or cut into MIG instances."""
+    """A GPU that is handed out whole, in shares, by DRA claims, or as MIG instances."""
 
     index: int
     uuid: str
@@ -59,7 +59,7 @@ class Gpu:
 
     @property
     def slots(self) -> tuple[tuple[str, str], ...]:
-        """What can be handed out of it: resource and device id, or a driver and its device."""
+        """The parts that pods can hold, each as (resource, device id); for claims as (driver, device)."""
         if self.claimed:
             return ((DRA_DRIVER, self.claim_device),)
         if self.instances:
@@ -71,9 +71,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container and what it was given: devices (resource and device id), and devices of DRA claims.
+    """A container with its devices, each as (resource, device id), and its devices of DRA claims.
 
-    `running` is off while it waits for its next start, as in a crash loop.
+    `running` is off while the container waits for its next start, as in a crash loop.
     """
 
     name: str
@@ -84,11 +84,11 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the kubelet knows it. `owner` is the kind and the name of what it belongs to.
+    """A pod as the kubelet knows it. `owner` is the kind and the name of its controller.
 
-    `init_containers` end before the `containers` start. A device that both ask for is the same one.
-    `is_acknowledged` is off as long as only the API server knows it; `is_static` says that it comes from a file.
-    `created` is when it was made, in whole seconds since 1970.
+    `init_containers` end before the `containers` start; where both have a device it is the same one. `is_acknowledged`
+    is off as long as only the API server knows the pod. `is_static`: the pod comes from a file on the node. `created`
+    is in whole seconds since 1970.
     """
 
     namespace: str
@@ -106,17 +106,17 @@ class Pod:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all its containers have, for good."""
+        """Whether the pod's containers have ended for good."""
         return self.phase in ("Succeeded", "Failed")
 
 
 class World:
-    """The node. `step` lets time pass for the pods; who reads it meanwhile sees a whole state."""
+    """The node. `pods` is exchanged as a whole, so that a reader never sees half a change."""
 
     def __init__(self, *, gpus: int = 8, shared: int = 0, mig: int = 0, claims: int = 0, seed: int = 1) -> None:
-        """Of the GPUs, `shared` are time-sliced into 4 shares, `mig` cut into 7 instances, the others whole.
+        """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are cut into 7 instances; the rest is whole.
 
-        The first `claims` of the whole ones are handed out by DRA.
+        Of the whole GPUs the first `claims` are handed out by DRA.
         """
         self._random = random.Random(seed)
         self.gpus = tuple(
@@ -126,7 +126,7 @@ class World:
                 shared=gpus - mig - shared <= index < gpus - mig,
                 claimed=index < claims,
                 instances=tuple(
-                    # Instance ids start at 7 on real GPUs with seven small instances
+                    # on real GPUs with seven small instances the instance ids start at 7
                     Instance(device_id=f"MIG-{self._uuid()}", instance_id=7 + number)
                     for number in range(MIG_INSTANCES)
                 )
@@ -139,12 +139,12 @@ class World:
         self.pods: tuple[Pod, ...] = (
             self._pod("kube-system", "node-agent", "x2k4d", (Container(name="agent"),), kind="DaemonSet"),
         )
-        while self.used_share < 0.6:  # noqa: PLR2004 - a node that is worth looking at from the start
+        while self.used_share < 0.6:  # noqa: PLR2004 - a node that has something to show from the start
             self._add_pod()
 
     @property
     def of_kubelet(self) -> tuple[Pod, ...]:
-        """The pods that the kubelet knows, those that have ended as long as they are not removed."""
+        """The pods that the kubelet knows, ended pods included until they are removed."""
         return tuple(pod for pod in self.pods if pod.is_acknowledged)
 
     @property
@@ -163,7 +163,7 @@ class World:
         return any(held == device_id or held.startswith(f"{device_id}::") for held in self._held())
 
     def step(self) -> None:
-        """A pod goes, or one comes, as it happens."""
+        """A random pod with devices goes, or a new pod comes."""
         owners = [pod for pod in self.pods if any(container.devices for container in pod.containers)]
         if owners and (self.used_share > 0.9 or self._random.random() < 0.5):  # noqa: PLR2004
             self.remove(self._random.choice(owners))
@@ -171,26 +171,27 @@ class World:
             self._add_pod()
 
     def replace_all(self) -> None:
-        """Every pod with a device goes and another takes its devices."""
+        """Every pod goes, and a pod of another name takes its devices."""
         self.pods = tuple(
             self._pod(pod.namespace, pod.name.rpartition("-")[0], self._suffix(), pod.containers) for pod in self.pods
         )
 
     def recreate(self, old: Pod, *, is_acknowledged: bool = True) -> Pod:
-        """A pod is made anew under its old name, as a StatefulSet does; the new one.
+        """A pod is made anew under its old name, as a StatefulSet does. Returns the new pod.
 
-        One that is not acknowledged was deleted by force, and the kubelet has heard of neither.
+        Without `is_acknowledged` the old pod was deleted by force, and the kubelet knows neither of that nor of the
+        new pod.
         """
         self._pods_made += 1
         uid = self._uid(old.namespace, old.name)
         return self._change(old, replace(old, uid=uid, phase="Running", is_acknowledged=is_acknowledged))
 
     def acknowledge(self, pod: Pod) -> Pod:
-        """The kubelet hears of a pod."""
+        """The kubelet learns of a pod. Returns the pod's new state."""
         return self._change(pod, replace(pod, is_acknowledged=True))
 
     def end(self, pod: Pod, phase: str = "Succeeded") -> Pod:
-        """A pod ends; it stays until it is removed, and gives its devices back."""
+        """A pod ends and gives its devices back, but stays until it is removed. Returns the pod's new state."""
         return self._change(pod, replace(pod, phase=phase))
 
     def _change(self, old: Pod, new: Pod) -> Pod:
@@ -198,11 +199,11 @@ class World:
         return new
 
     def relabel(self, pod: Pod, **labels: str) -> None:
-        """Somebody changes a pod's labels."""
+        """Add labels to a pod, or change those that it has."""
         self._change(pod, replace(pod, labels=tuple({**dict(pod.labels), **labels}.items())))
 
     def inventory(self) -> dict[str, object]:
-        """The GPUs and their MIG instances, as --inventory.file takes them."""
+        """The GPUs and their MIG instances, in the form of --inventory.file."""
         return {
             "gpus": [
                 {
@@ -218,7 +219,7 @@ class World:
         }
 
     def remove(self, gone: Pod) -> None:
-        """A pod goes."""
+        """A pod goes; the same object must be in `pods`."""
         self.pods = tuple(pod for pod in self.pods if pod is not gone)
 
     def _held(self) -> Iterator[str]:
@@ -242,7 +243,7 @@ class World:
             return
         resource = self._random.choice(free)[0]
         choices = [slot for slot in free if slot[0] == resource]
-        # several whole GPUs for one pod are common, several shares are not
+        # pods often have several whole GPUs, but hardly ever several shares
         wanted = self._random.choice((1, 1, 2)) if resource == GPU_RESOURCE else 1
         devices = tuple(self._random.sample(choices, min(wanted, len(choices))))
         workload = self._random.choice(sorted(_WORKLOADS))
@@ -262,7 +263,7 @@ class World:
             driver=DRA_DRIVER,
             pool=DRA_POOL,
             device=device,
-            # as NVIDIA's driver names them: the UUID in there is the claim's
+            # as NVIDIA's driver names them: the UUID in the name is the claim's, not the GPU's
             cdi_names=(f"k8s.{DRA_DRIVER}/claim={claim_uid}-{device}",),
         )
 

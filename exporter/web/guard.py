@@ -1,8 +1,8 @@
 """Who gets an answer, and how many at once: passwords, client certificates, headers, and limits under load.
 
-Two things may take long, and each has its own limit, so that neither holds the other up. Waiting for the sources is
-shared (sources/single_flight.py) and limited in number: above it the answer is 503 at once. Writing to a slow reader is
-limited in bytes and time: the oldest is cut off.
+Two things may take long. Each has its own limit, so that neither holds up the other. Requests that wait for sources
+share one read (sources/single_flight.py), and their number is limited: a further one gets 503 at once. Answers to slow
+readers are limited in bytes and time: the connection whose answer began first is cut off.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-# The kubelet probes these: it knows no password, and a node under load is not to be restarted for it.
+# The kubelet probes these paths. It knows no password, and must not restart the exporter because the node is busy.
 HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
 MOST_REQUESTS = 256
-# Above it, whoever has been reading for longer than a moment is cut off, the slowest first.
+# Above so many unread bytes in all, readers that take longer than READING_TAKES_SECONDS are cut off, the oldest answers
+# first.
 MOST_WRITING_BYTES = 8 * 1024 * 1024
 READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0
 
 
-# What a page says comes from pods: should any of it ever get through as HTML, a browser does nothing with it.
+# Texts on a page come from pods. Should any ever get through as HTML, these headers keep browsers from running it.
 _HEADERS = {
     "Server": "pod-gpu-metrics-exporter",
     "X-Content-Type-Options": "nosniff",
@@ -42,17 +43,17 @@ _HEADERS = {
 
 
 class _Writing(NamedTuple):
-    """An answer on its way: its bytes, and when it was begun (seconds of the event loop's clock)."""
+    """An answer that is being written: its size in bytes, and when it began (seconds of the event loop's clock)."""
 
     size: int
     began: float
 
 
 class Guard:
-    """Stands before every endpoint. `busy` are the connections with a request in progress."""
+    """Decides on every request before its endpoint does. `busy` are the connections with a request in progress."""
 
     def __init__(self, handler: Handler, config: WebConfig, telemetry: Telemetry) -> None:
-        """`handler` answers those who may have an answer."""
+        """`handler` answers the requests that are not refused."""
         self.busy: set[object] = set()
         self._handler = handler
         self._telemetry = telemetry
@@ -70,7 +71,7 @@ class Guard:
         telemetry.bound("wrong_passwords", MOST_WRONG_PASSWORDS, lambda: self._passwords.wrong)
 
     def use(self, config: WebConfig) -> None:
-        """Another web config, from the next request on."""
+        """Apply another web config, from the next request on."""
         if config.users != self._config.users:
             self._passwords = Passwords(config.users)
         self._config = config
@@ -78,7 +79,7 @@ class Guard:
         self._may_refuse = bool(config.users or config.tls)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to a request, written to its peer."""
+        """The answer to a request, once it is written to the peer. A fault of the exporter is logged, and is a 500."""
         self.busy.add(request.protocol)
         try:
             response = (await self._why_refused(request) if self._may_refuse else None) or await self._answer(request)
@@ -94,6 +95,7 @@ class Guard:
             self.busy.discard(request.protocol)
 
     async def _why_refused(self, request: web.BaseRequest) -> web.Response | None:
+        """The refusal for a client without the right certificate or password; None for one that may have an answer."""
         if request.path in HEALTH_PATHS:
             return None
         tls = self._config.tls
@@ -122,21 +124,21 @@ class Guard:
             self._requests -= 1
 
     async def _write(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """Until the peer has taken it, or has taken too long."""
+        """Write the answer until the peer has read it, or is cut off since it reads too slowly."""
         transport = request.transport
         if transport is None:
             return
-        # waiting ends when everything is with the kernel, not when little enough is left
+        # wait until the kernel has all of the answer, not just until little of it is left in our buffer
         transport.set_write_buffer_limits(0)
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._writing_bytes > MOST_WRITING_BYTES:
-            slow, found = next(iter(self._writing.items()))
-            if now - found.began < READING_TAKES_SECONDS:
+            slow, writing = next(iter(self._writing.items()))
+            if now - writing.began < READING_TAKES_SECONDS:
                 break
             self._cut_off(slow)
         if self._next_look is None:
-            # one timer for all answers: one for each cost a steady scrape 2 %
+            # one timer for all answers, since one for each cost a steady scrape 2 %
             self._next_look = loop.call_later(WRITE_SECONDS, self._look_at_readers)
         size = response.content_length or 0
         self._writing[transport] = _Writing(size, now)
@@ -145,7 +147,7 @@ class Guard:
             await response.prepare(request)
             await response.write_eof()
             if isinstance(response, web.Response):
-                # aiohttp keeps an answer until the connection's next request
+                # free the body now: aiohttp keeps an answer until the connection's next request
                 response.body = None
         except ConnectionError:
             pass  # the peer has gone, or was cut off
@@ -153,18 +155,18 @@ class Guard:
             self._forget(transport)
 
     def _look_at_readers(self) -> None:
-        """Cut off who has taken too long, and come back when the next would have."""
+        """Cut off readers that took longer than WRITE_SECONDS, and set the timer for the next one's end."""
         loop = asyncio.get_running_loop()
         self._next_look = None
-        for transport, found in tuple(self._writing.items()):  # oldest first
-            if loop.time() < found.began + WRITE_SECONDS:
-                self._next_look = loop.call_at(found.began + WRITE_SECONDS, self._look_at_readers)
+        for transport, writing in tuple(self._writing.items()):  # oldest first
+            if loop.time() < writing.began + WRITE_SECONDS:
+                self._next_look = loop.call_at(writing.began + WRITE_SECONDS, self._look_at_readers)
                 break
             self._cut_off(transport)
 
     def _forget(self, transport: asyncio.Transport) -> None:
-        found = self._writing.pop(transport, None)
-        self._writing_bytes -= found.size if found else 0
+        writing = self._writing.pop(transport, None)
+        self._writing_bytes -= writing.size if writing else 0
 
     def _cut_off(self, transport: asyncio.Transport) -> None:
         self._forget(transport)

@@ -1,7 +1,7 @@
-"""The beginning of a connection on a port that speaks TLS: the handshake, or why there was none.
+"""The beginning of a connection on a port that speaks TLS: the handshake, or why it failed.
 
-A connection is looked at before TLS is: who speaks plain HTTP is told so, as by Go's servers. That costs a connection a
-round of the event loop, and a scrape on a connection that is kept open nothing.
+The first byte is looked at before TLS begins. A client that speaks plain HTTP is told so, as Go's servers do. That
+costs a new connection one round of the event loop. A scrape over a connection that was kept open pays nothing.
 """
 
 import asyncio
@@ -10,19 +10,20 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
-# Requests that come with a certificate are long; whatever is left unread makes closing a reset.
+# As much of a plain request is read before the connection is closed: closing it with unread bytes would be a reset, and
+# the client would lose the answer.
 _MOST_PLAIN_BYTES = 64 * 1024
 _SPEAK_TLS = b"this port speaks HTTPS, and a request in plain HTTP came: ask it by https://\n"
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_SPEAK_TLS), _SPEAK_TLS)
 )
-# What OpenSSL says where a client shows no certificate though it must (SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE).
+# OpenSSL's reason where a client shows no certificate although it must (SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE).
 _NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 class Refusal(Exception):
-    """There will be no TLS with this peer. `reason` is one of telemetry.REFUSALS."""
+    """The handshake failed. `reason` is one of telemetry.REFUSALS, and the text says why in a few words."""
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(why)
@@ -32,18 +33,18 @@ class Refusal(Exception):
 async def shake_hands(
     connection: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol], seconds: float
 ) -> None:
-    """Have `make`'s protocol talk with the peer once TLS stands, within so many seconds.
+    """Do the handshake within `seconds`, and connect the protocol that `make` creates to the peer.
 
-    Who connects and leaves without a word (a check whether the port is open) is not refused: nothing comes of it.
-    The caller closes what came to nothing.
+    A client that connects and leaves without a byte (it checks whether the port is open) is no refusal; `make` is not
+    called for it. The caller closes the connection where no protocol was connected.
 
     Raises:
-        Refusal: it came to nothing else.
+        Refusal: the handshake failed.
     """
     try:
         async with asyncio.timeout(seconds):
             first = await _first_byte(connection)
-            if b"A" <= first <= b"Z":  # no record of TLS begins with a letter, every request in HTTP does
+            if b"A" <= first <= b"Z":  # every HTTP request begins with a letter, and no TLS record does
                 _answer_in_plain(connection)
                 raise Refusal("tls", "a request in plain HTTP came")
             if first:
@@ -52,7 +53,7 @@ async def shake_hands(
     except TimeoutError:
         raise Refusal("tls", f"no handshake within {seconds:g} s") from None
     except ssl.SSLError as error:
-        # its reasons are upper-case names: TLSV1_ALERT_UNKNOWN_CA, UNSUPPORTED_PROTOCOL
+        # OpenSSL's reasons are upper-case names: TLSV1_ALERT_UNKNOWN_CA, UNSUPPORTED_PROTOCOL
         why = (error.reason or str(error)).replace("_", " ").lower()
         if isinstance(error, ssl.SSLCertVerificationError):
             raise Refusal("certificate", f"{why}: {error.verify_message}") from error
@@ -62,7 +63,7 @@ async def shake_hands(
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """It stays unread. b"": the peer has left."""
+    """The first byte of the peer, which stays unread; b"" if the peer has left."""
     loop = asyncio.get_running_loop()
     while True:
         with suppress(BlockingIOError, InterruptedError):
@@ -79,12 +80,13 @@ async def _first_byte(connection: socket.socket) -> bytes:
 
 
 def _end(readable: "asyncio.Future[None]") -> None:
+    """Resolve the future; the loop may call this again before the reader is removed."""
     if not readable.done():
         readable.set_result(None)
 
 
 def _answer_in_plain(connection: socket.socket) -> None:
-    with suppress(OSError):  # who does not read it does without
+    with suppress(OSError):  # a client that does not read the answer goes without it
         connection.recv(_MOST_PLAIN_BYTES)
         connection.send(_BAD_REQUEST)
         connection.shutdown(socket.SHUT_WR)

@@ -1,9 +1,10 @@
-"""Checking passwords of HTTP basic authentication against bcrypt hashes, under a crowd of wrong ones.
+"""Checking passwords of HTTP basic authentication against bcrypt hashes, while others try wrong ones.
 
-One check costs 60 ms of a core (bcrypt, cost 10), so they are made one after the other, and whoever wants to be checked
-waits for a turn. Turns go round the peers' addresses: a crowd at one address waits for itself. The limit on those who
-wait is kept by sending away the youngest of the most crowded address, so there is a place for whoever comes from
-another. A check goes on when its peer has gone: the next scrape then finds the password known.
+One check costs 60 ms of a core (bcrypt, cost 10). So checks are made one after the other, and each request waits for
+its turn. The turn goes round the clients' addresses, so that many requests from one address delay only each other. When
+too many wait, the newest request of the address with the most requests is sent away: a request from another address
+still finds a place. A check goes on even if its client has left, so that the client's next scrape finds the password
+known.
 """
 
 import asyncio
@@ -19,27 +20,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-# 8 s of checks at cost 10, and each holds a connection: a quarter of what there can be (server.py).
+# So many take 8 s at cost 10. Each holds a connection, together a quarter of all connections (server.py).
 MOST_UNCHECKED_PASSWORDS = 128
 MOST_WRONG_PASSWORDS = 1000
-# bcrypt reads no more of a password
+# bcrypt uses no more bytes of a password
 _BCRYPT_BYTES = 72
-# $2b$10$…: the cost is the binary logarithm of the work
+# where $2b$10$… has the cost, which is the binary logarithm of the work
 _COST = slice(4, 6)
-# A salt and a digest of nobody's.
+# The hash of an unknown user: its salt and digest are nobody's, so no password matches.
 _NOBODY = b"$2b$%02d$" + b"." * 53
 _IPV6_NETWORK_BITS = 64
 
 
 class TooMany(Exception):
-    """More passwords wait to be checked than is allowed."""
+    """Too many passwords wait to be checked; the client should come back in a second."""
 
 
 class Passwords:
     """Checks `Authorization: Basic` against bcrypt hashes.
 
-    What was checked is remembered under a keyed digest: the right password of each user, and a bounded number of wrong
-    ones. A right one is therefore never behind a crowd of wrong ones. An unknown user costs as much as any known one.
+    Checked passwords are remembered by a keyed digest: the right one of each user, and a bounded number of wrong ones.
+    So a right password never waits behind wrong ones, once it was checked. An unknown user costs as much time as a
+    known one.
     """
 
     def __init__(self, users: Mapping[str, bytes]) -> None:
@@ -54,24 +56,24 @@ class Passwords:
 
     @property
     def unchecked(self) -> int:
-        """How many are being checked, or wait for it."""
+        """How many passwords are being checked or wait for it."""
         return self._turns.count
 
     @property
     def wrong(self) -> int:
-        """How many wrong ones are remembered."""
+        """How many wrong passwords are remembered; at most MOST_WRONG_PASSWORDS."""
         return len(self._wrong)
 
     async def are_right(self, header: str, peer: str = "") -> bool:
-        """Whether an Authorization header holds a user's name and password. `peer` is the address it came from.
+        """Whether an Authorization header has the name and password of a user. `peer` is the client's address.
 
         Raises:
-            TooMany: the check would have to wait too long.
+            TooMany: too many other passwords wait to be checked.
         """
-        found = _read_basic(header)
-        if found is None:
+        credentials = _read_basic(header)
+        if credentials is None:
             return False
-        user, password = found
+        user, password = credentials
         digest = hmac.digest(self._key, b"%d %b%b" % (len(user), user.encode(), password), hashlib.sha256)
         known = self._known(user, digest)
         if known is not None:
@@ -84,6 +86,7 @@ class Passwords:
             self._turns.give_back()
 
     def _known(self, user: str, digest: bytes) -> bool | None:
+        """Whether a password is right, from an earlier check; None where it was not checked yet."""
         if hmac.compare_digest(self._right.get(user, b""), digest):
             return True
         return False if digest in self._wrong else None
@@ -104,7 +107,7 @@ class Passwords:
         return False
 
     def _compare(self, password: bytes, hashed: bytes) -> bool:
-        """Whether it matches, with the work of the costliest hash whatever this one costs: time tells no name."""
+        """Whether the password matches. It takes as long as for the costliest hash: time tells no user's name."""
         assert self._bcrypt is not None  # noqa: S101 - for mypy
         matches: bool = self._bcrypt.checkpw(password, hashed)
         # 2^c + 2^c + 2^(c+1) + … + 2^(most-1) = 2^most
@@ -114,18 +117,18 @@ class Passwords:
 
 
 class _Turns:
-    """One at a time, and the next from another group if one waits there."""
+    """A turn that one task has at a time; it passes from group to group, where several groups have tasks waiting."""
 
     def __init__(self, most: int) -> None:
-        self.count = 0  # who has the turn, and who waits
+        self.count = 0  # the task that has the turn, and those that wait
         self._most = most
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def take(self, group: str) -> None:
-        """Wait for the turn; give it back.
+        """Wait for the turn. Whoever got it must give it back.
 
         Raises:
-            TooMany: no place to wait, or another group's member took it.
+            TooMany: there is no place to wait, or a task of another group was given this one's place.
         """
         if not self.count:
             self.count = 1
@@ -139,13 +142,13 @@ class _Turns:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give_back()  # cancelled in the moment that it was given the turn
+                self.give_back()  # this task was cancelled after it was given the turn, before it could run
             else:
                 self._leave(group, turn)
             raise
 
     def give_back(self) -> None:
-        """The turn is the next one's."""
+        """Pass the turn to the next group's oldest task."""
         self.count -= 1
         while self._waiting:
             group, waiting = next(iter(self._waiting.items()))
@@ -156,9 +159,10 @@ class _Turns:
             if not turn.done():
                 turn.set_result(None)
                 return
-            self.count -= 1  # it was cancelled, and has not been told so yet
+            self.count -= 1  # that task was cancelled, but has not run since
 
     def _send_one_away(self, newcomers_group: str) -> None:
+        """Make a place: the youngest task of the largest group gets TooMany. If that is the newcomer, it does."""
         crowded = max(self._waiting, key=lambda group: len(self._waiting[group]))
         if len(self._waiting.get(newcomers_group, ())) >= len(self._waiting[crowded]):
             raise TooMany
@@ -180,7 +184,7 @@ def _cost(hashed: bytes) -> int:
 
 
 def _network(peer: str) -> str:
-    """Whose crowd an address belongs to: of IPv6 one host has a network of its own."""
+    """The group of an address: its network of 64 bits for IPv6, since one host has all of it; otherwise the address."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:
@@ -191,6 +195,7 @@ def _network(peer: str) -> str:
 
 
 def _read_basic(header: str) -> tuple[str, bytes] | None:
+    """The user and the password in an Authorization header; None for any other scheme or form."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -1,4 +1,4 @@
-"""Log lines for what anybody can cause at will: one of a kind each minute, with how many were left out."""
+"""Log lines that clients can cause at will: at most one of a kind each minute, with the number of those left out."""
 
 import logging
 import time
@@ -9,13 +9,15 @@ EVERY_SECONDS = 60.0
 
 
 class Seldom:
-    """Writes the first line of a kind at once, and the next one when a minute has passed."""
+    """Writes the first line of a kind at once, and the next line of it after EVERY_SECONDS."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, tuple[float, int]] = {}  # when the last one was written, and how many were not since
+        self._kinds: dict[
+            str, tuple[float, int]
+        ] = {}  # when the last line was written, and how many were left out since
 
     def warn(self, kind: str, message: str, **fields: object) -> None:
-        """A warning; `kind` is one of a few words, since all kinds are remembered."""
+        """Log a warning, or count it as left out. Use few kinds, since all are remembered."""
         now = time.monotonic()
         written, left_out = self._kinds.get(kind, (-EVERY_SECONDS, 0))
         if now - written < EVERY_SECONDS:

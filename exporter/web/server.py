@@ -1,8 +1,8 @@
-"""The listening sockets: who comes in, TLS that can be exchanged while they listen, and a limit on connections.
+"""The listening sockets: accepting connections, TLS that can be exchanged while they listen, a limit on connections.
 
-Connections are accepted here and not by asyncio's servers, for three things that those cannot do: count a connection
-from the moment it is there (its TLS handshake included), make room the moment that there is none, and say why a
-handshake came to nothing. asyncio's own loop also logs a hundred errors a second once descriptors run out.
+Connections are accepted here, since asyncio's servers cannot do three things: count a connection from its first moment
+(the TLS handshake included), make room as soon as there is none, and say why a handshake failed. Besides, asyncio's
+server logs a hundred errors a second once file descriptors run out.
 """
 
 import asyncio
@@ -24,25 +24,24 @@ from exporter.web.guard import Guard
 from exporter.web.handshake import Refusal, shake_hands
 from exporter.web.seldom import Seldom
 
-# A scrape waits for its sources no longer than their timeouts (5 s): in-flight scrapes get to end.
+# A scrape waits for its sources no longer than their timeouts (5 s), so scrapes in flight can end in this time.
 DRAIN_SECONDS = 10.0
 # Longer than the usual pause between two scrapes; a connection without a whole request in this time is closed.
 IDLE_SECONDS = 150.0
 HANDSHAKE_SECONDS = 10.0
 MOST_CONNECTIONS = 512
-# Descriptors that are for others: 64 dcgm-exporters, the kubelet, the Kubernetes API, files. A connection that makes
-# room gives its own back a round of the event loop later, so that those of one round count here, too.
+# File descriptors for other uses: 64 dcgm-exporters, the kubelet, the Kubernetes API, files. Connections that were
+# closed to make room count here, too, since their descriptors are freed only in the next round of the event loop.
 RESERVED_DESCRIPTORS = 160
 FEWEST_CONNECTIONS = 16
 ACCEPTED_AT_ONCE = 32
 BACKLOG = 128
-# After an error that closing a connection of ours does not mend.
+# How long no connection is accepted after an error that closing one of ours does not mend.
 PAUSE_SECONDS = 1.0
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-# It writes a trace for every malformed request, which is how anybody could fill the log. Faults of our own are logged
-# where they are met (guard.py).
+# aiohttp writes a trace for every malformed request, so any client could fill the log. guard.py logs our own faults.
 _SILENT = logging.getLogger("pod_gpu_exporter.http")
 _SILENT.disabled = True
 
@@ -50,11 +49,11 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class PortTaken(ExporterError):
-    """An address to listen on cannot be had."""
+    """An address to listen on is taken, or not allowed."""
 
 
 class _Web(web.Server):
-    """aiohttp's server, which also says which connection has ended."""
+    """aiohttp's server, which also calls `on_lost` with the handler of each connection that has ended."""
 
     def __init__(self, answer: Handler, on_lost: Callable[[object], None]) -> None:
         super().__init__(answer, access_log=None, logger=_SILENT, keepalive_timeout=IDLE_SECONDS)
@@ -66,7 +65,7 @@ class _Web(web.Server):
 
 
 class Server:
-    """The listening sockets, and who answers behind them."""
+    """The listening sockets, and all connections that came in through them."""
 
     def __init__(self, guard: Guard, telemetry: Telemetry) -> None:
         self._guard = guard
@@ -77,17 +76,17 @@ class Server:
         )
         self._listening: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
-        # from accepting to the end, oldest first, with the task that begins each: it may still wait for the handshake
+        # all connections by handler, oldest first, each with the task that begins it and may still do its handshake
         self._open: dict[Any, asyncio.Task[None]] = {}
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._seldom = Seldom()
         telemetry.bound("connections", self._most, lambda: len(self._open))
 
     async def start(self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None) -> tuple[Address, ...]:
-        """Listen; the addresses that came of it (port 0 has become a number).
+        """Listen. Returns the addresses, with the real number in place of port 0.
 
         Raises:
-            PortTaken: with one line that says which address and what to do.
+            PortTaken: one address cannot be listened on; one line that says which, and what to do. None is listened on.
         """
         await self._runner.setup()
         self._tls = tls
@@ -107,11 +106,11 @@ class Server:
         return tuple(Address(host=name[0], port=name[1]) for name in names)
 
     def use(self, tls: ssl.SSLContext | None) -> None:
-        """Other TLS for connections from now on. The sockets go on listening: nobody is refused meanwhile."""
+        """Use other TLS for new connections. The sockets go on listening, so no client is refused meanwhile."""
         self._tls = tls
 
     async def close(self) -> None:
-        """Stop listening, let the scrapes in flight end, close."""
+        """Stop listening, let scrapes in flight end (for at most DRAIN_SECONDS), and close all connections."""
         loop = asyncio.get_running_loop()
         for listening in self._listening:
             loop.remove_reader(listening)
@@ -124,12 +123,12 @@ class Server:
         await self._runner.cleanup()
 
     async def _listen(self, address: Address) -> None:
-        """Bind every socket that an address means: an empty host is one for IPv4 and one for IPv6."""
+        """Bind every socket that an address means: an empty host means one for IPv4 and one for IPv6."""
         loop = asyncio.get_running_loop()
         bound = await loop.create_server(asyncio.Protocol, address.host or None, address.port, start_serving=False)
         try:
-            for found in bound.sockets:
-                listening = found.dup()
+            for original in bound.sockets:
+                listening = original.dup()
                 self._listening.append(listening)
                 listening.setblocking(False)
                 listening.listen(BACKLOG)
@@ -137,6 +136,7 @@ class Server:
             bound.close()
 
     def _accept(self, listening: socket.socket) -> None:
+        """Accept the connections that wait, a limited number at once; pause after an error that room does not mend."""
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connection, peer = listening.accept()
@@ -157,6 +157,7 @@ class Server:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
+        """Begin a connection, or close it where there are too many that cannot make room."""
         server = self._runner.server
         if server is None or (len(self._open) >= self._most and not self._make_room()):
             self._telemetry.count_refused("connections")
@@ -167,9 +168,10 @@ class Server:
         beginning.add_done_callback(partial(self._begun, handler, connection))
 
     def _make_room(self) -> bool:
-        """Close the connection that has been there for longest without a request in progress. False: there is none.
+        """Close the oldest connection without a request in progress; whether there was one.
 
-        It leaves the books at once: each of those who come in one round of the event loop takes another place.
+        It is no longer counted from here on, so that of several newcomers in one round of the event loop each closes
+        another connection.
         """
         oldest = next((handler for handler in self._open if handler not in self._guard.busy), None)
         if oldest is None:
@@ -184,7 +186,7 @@ class Server:
         return True
 
     async def _begin(self, handler: Any, connection: socket.socket, peer: str) -> None:  # noqa: ANN401 - aiohttp's own
-        """Have `handler` talk with the peer."""
+        """Connect `handler` to the peer, after the handshake where there is TLS; log and count a failed handshake."""
         if self._tls is None:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: handler, connection)
             return
@@ -195,9 +197,9 @@ class Server:
             self._seldom.warn(f"tls {refusal.reason}", "no TLS with a peer", peer=peer, error=str(refusal))
 
     def _begun(self, handler: Any, connection: socket.socket, beginning: "asyncio.Task[None]") -> None:  # noqa: ANN401 - see _begin
-        """Close a connection that nobody talks on: it was refused, or made room before it had begun."""
+        """Close a connection without a handler on it: it was refused, or made room for another before it began."""
         if not beginning.cancelled() and (error := beginning.exception()) is not None:
-            # the peer's own fault is most often that it has gone
+            # most often the peer has simply left
             self._seldom.warn("begin", "a connection could not begin", error=str(error) or type(error).__name__)
         if handler.transport is None:
             self._forget(handler)
@@ -208,7 +210,7 @@ class Server:
 
 
 def most_connections(descriptors: int) -> int:
-    """How many connections to have at a time where the process may have so many descriptors (RLIMIT_NOFILE, soft)."""
+    """The limit on connections for a process that may have so many file descriptors (RLIMIT_NOFILE, soft)."""
     if descriptors == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
     return min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, descriptors - RESERVED_DESCRIPTORS))

@@ -134,4 +134,13 @@ def test_the_workflows_call_the_scripts_and_targets_that_there_are() -> None:
                 for script in re.findall(r"bash (\S+)", step.get("run", "")):
                     assert (ROOT / script).is_file()
     assert called == {"lint", "test", "release"}
+    assert all(yaml.safe_load(path.read_text()) for path in (ROOT / ".github").rglob("*.y*ml"))
     assert called <= targets
+
+
+def test_a_commit_is_checked_by_the_tools_of_make_lint() -> None:
+    (ours,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = [hook["entry"] for hook in ours["hooks"]]
+    (recipe,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for tool in re.findall(r"\$\(BIN\)/([a-z-]+(?: [a-z]+)?)", recipe):
+        assert any(entry.startswith(f".venv/bin/{tool}") for entry in entries), tool

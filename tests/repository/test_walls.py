@@ -1,0 +1,173 @@
+"""The walls of the house: import-linter's contracts, in pyproject.toml, refuse what does not belong.
+
+They are put to the test on a copy of the program, with one intruder at a time.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tests.conftest import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intruder:
+    path: str
+    text: str
+    refused_by: tuple[str, ...]
+
+
+INTRUDERS = {
+    "a source with libraries of its own": Intruder(
+        path="exporter/sources/intruder.py",
+        text="import aiohttp\nimport grpc\n",
+        refused_by=(
+            "grpc and protobuf live in the kubelet's sources",
+            "aiohttp lives in web",
+        ),
+    ),
+    "a room without a floor that imports the command line": Intruder(
+        path="exporter/intruder.py",
+        text="from exporter.cli.main import run\n",
+        refused_by=("Floors import downwards only",),
+    ),
+    "an output that reads a file": Intruder(
+        path="exporter/outputs/intruder.py",
+        text='from pathlib import Path\n\nMODEL = Path("/proc/cpuinfo").read_text()\n',
+        refused_by=("Outputs do no I/O",),
+    ),
+    "an output that knows another": Intruder(
+        path="exporter/outputs/intruder.py",
+        text="from exporter.outputs import containers\n",
+        refused_by=("Outputs do not know each other",),
+    ),
+    "a source that knows another": Intruder(
+        path="exporter/sources/intruder.py",
+        text="from exporter.sources import inventory_file\n",
+        refused_by=("Sources do not know each other",),
+    ),
+    "a web that imports the simulator": Intruder(
+        path="exporter/web/intruder.py",
+        text="from exporter.simulator.world import World\n",
+        refused_by=("Nothing that runs on a node carries the simulator",),
+    ),
+    "a command that reads the generated code": Intruder(
+        path="exporter/cli/intruder.py",
+        text="from exporter._gen import pods_pb2\n",
+        refused_by=("The generated code is imported by",),
+    ),
+    "a model that looks at the clock": Intruder(
+        path="exporter/model/intruder.py",
+        text="import time\n",
+        refused_by=("The pure core does no I/O",),
+    ),
+}
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    return subprocess.run(
+        [sys.executable, "-c", command, "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=50,
+        env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "COLUMNS": "300"},
+    )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("house")
+    shutil.copytree(ROOT / "exporter", folder / "exporter", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+# issue 8, line 3
+def test_the_house_as_it_is_passes(copy: Path) -> None:
+    ended = lint(copy)
+    assert (ended.returncode, "0 broken" in ended.stdout) == (0, True), ended.stdout + ended.stderr
+
+
+# issue 8, line 3
+@pytest.mark.parametrize("intruder", INTRUDERS.values(), ids=INTRUDERS)
+def test_an_intruder_is_refused_by_the_walls_that_it_breaks(copy: Path, intruder: Intruder) -> None:
+    path = copy / intruder.path
+    path.write_text(f'"""Does not belong here."""\n\n{intruder.text}')
+    try:
+        ended = lint(copy)
+    finally:
+        path.unlink()
+    said = " ".join(ended.stdout.split())
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    for name in intruder.refused_by:
+        assert re.search(rf"{re.escape(name)}[^.]*? BROKEN", said), (name, ended.stdout)
+
+
+def test_the_lint_refuses_an_output_that_opens_a_file_without_an_import() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--stdin-filename", "exporter/outputs/intruder.py", "-"],
+        input='"""Does not belong here."""\n\nMODEL = open("/proc/cpuinfo").read()\n',
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (ended.returncode, "PTH123" in ended.stdout) == (1, True), ended.stdout
+
+
+def graph() -> grimp.ImportGraph:
+    """Imports inside functions and for types alone count too."""
+    return grimp.build_graph("exporter", include_external_packages=True, cache_dir=None)
+
+
+def ours(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] == "exporter"
+
+
+def plain(distribution: str) -> str:
+    return distribution.lower().replace("_", "-")
+
+
+def test_every_dependency_has_a_room_and_no_other_package_is_imported() -> None:
+    declared = {plain(re.split(r"[<>=~!\[; ]", line, maxsplit=1)[0]) for line in PROJECT["project"]["dependencies"]}
+    belongs_to = {
+        module: {plain(name) for name in distributions} & declared
+        for module, distributions in packages_distributions().items()
+    }
+    outside = {name for name in graph().modules if not ours(name)} - sys.stdlib_module_names
+    for name in outside:
+        assert belongs_to.get(name), f"{name} is imported, and no line of [project.dependencies] brings it"
+    assert {distribution for name in outside for distribution in belongs_to[name]} == declared, "one is not used"
+    walled = {
+        name
+        for contract in PROJECT["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "forbidden" and contract["source_modules"] == ["exporter"]
+        for name in contract["forbidden_modules"]
+    }
+    assert outside == walled, "a package without a contract in pyproject.toml that names its room"
+
+
+# issue 8, line 3
+def test_no_module_imports_itself_in_a_circle() -> None:
+    imports = graph()
+    TopologicalSorter(
+        {
+            name: {found for found in imports.find_modules_directly_imported_by(name) if ours(found)}
+            for name in imports.modules
+            if ours(name)
+        }
+    ).prepare()  # raises CycleError, with the circle
