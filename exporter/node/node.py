@@ -19,7 +19,7 @@ from exporter.attribution.slice_retention import MOST_KEPT
 from exporter.config.named_files import NodeFiles
 from exporter.config.node import Config
 from exporter.config.parsers import LABEL_SETS
-from exporter.errors import SourceError
+from exporter.errors import SourceError, Trouble
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
@@ -30,6 +30,7 @@ from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node import build
 from exporter.node.joins import Joins
 from exporter.sources.kubelet.assignments import NAME as KUBELET
+from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS
 from exporter.sources.kubelet.pods import NAME as PODS
 from exporter.sources.kubernetes.slices import MOST_SLICES
@@ -177,10 +178,10 @@ class Node:
                 (source, read) for source, read in zip(page_sources, reads, strict=True) if not read.cancelled()
             )
             page_sources, reads = tuple(source for source, _ in here), tuple(read for _, read in here)
-        health = {KUBELET: _health_of(call, self._kubelet.health, waited) if call else self._kubelet.health}
+        health = {KUBELET: _health_of(call, self._kubelet, waited) if call else self._kubelet.health}
         pages = []
         for source, read in zip(page_sources, reads, strict=True):
-            health[source.name] = _health_of(read, source.health, waited)
+            health[source.name] = _health_of(read, source, waited)
             if health[source.name].up:
                 # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
                 page = source.page or read.result()
@@ -300,15 +301,13 @@ class Node:
         looked_for = f"no running pod of node {self.config.node.name} with an address has {discovery} (--dcgm.selector)"
         unknown = pods is not None and pods.up is False
         if pods and unknown:
-            return Health(up=False, reason="missing", message=f"{looked_for}: {pods.message}", remedy=pods.remedy)
+            return _missing(f"{looked_for}: {pods.message}", pods.remedy)
         elsewhere = discovery.elsewhere(self._pods.pods) if self._pods else ()
         if not elsewhere:
-            return Health(up=False, reason="missing", message=looked_for)
-        return Health(
-            up=False,
-            reason="missing",
-            message=f"{looked_for}; pods with these labels are in {', '.join(elsewhere)}",
-            remedy="where only those who may write GPU samples make pods, name it: "
+            return _missing(looked_for, "is dcgm-exporter running on this node, and with these labels?")
+        return _missing(
+            f"{looked_for}; pods with these labels are in {', '.join(elsewhere)}",
+            "where only those who may write GPU samples make pods, name it: "
             + " ".join(f"--dcgm.selector-namespace {name}" for name in elsewhere),
         )
 
@@ -317,11 +316,10 @@ class Node:
         sources = (self._inventory, self._pods, self._slices)
         health = {source.name: source.health for source in sources if source is not None}
         if self._needs_pods and self._pods is None:
-            health[PODS] = Health(
-                up=False,
-                reason="missing",
-                message=f"neither {self.config.pods.kubelet_socket} (mount its folder; Kubernetes 1.37 and later)"
-                " nor a token for the Kubernetes API is there: labels of pods are left out",
+            health[PODS] = _missing(
+                f"neither {self.config.pods.kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
+                " API is there: labels of pods are left out",
+                "mount that socket's folder, or a service account's token",
             )
             self.telemetry.note_health(PODS, health[PODS])
         return health
@@ -372,7 +370,7 @@ class Node:
             self.telemetry.note_other_node(lost)
         if self.not_ready:
             down = (
-                f"{name}: {snapshot.health[name].message}"
+                f"{name}: {snapshot.health[name].trouble}"
                 for name in (KUBELET, *snapshot.page_sources)
                 if not snapshot.health[name].up
             )
@@ -390,26 +388,28 @@ def _left(patience_seconds: float | None, wait_seconds: float | None, began: flo
     return max(0.0, min(waits) - (time.monotonic() - began)) if waits else None
 
 
-def _health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, waited_seconds: float) -> Health:
+def _missing(message: str, remedy: str) -> Health:
+    return Health(up=False, trouble=Trouble("missing", message, remedy))
+
+
+def _health_of(
+    read: asyncio.Task[Health] | asyncio.Task[Page], source: KubeletSource | build.PageSource, waited_seconds: float
+) -> Health:
     """How this scrape fared with a source, by the very read it waited for: another may have come and gone since.
 
     Raises:
         Exception: what a read raised that is no failure of a source, but of this program.
     """
+    last = source.health
     if not read.done():
-        return replace(
-            last,
-            up=False,
-            reason="deadline",
-            message=f"no answer within {waited_seconds:.1f} s; the read goes on in the background",
-            remedy="",
-            duration_seconds=waited_seconds,
-        )
+        says = f"no answer within {waited_seconds:.1f} s; the read goes on in the background"
+        late = Trouble("deadline", says, source.if_slow)
+        return replace(last, up=False, trouble=late, duration_seconds=waited_seconds)
     error = read.exception()
     if isinstance(error, SourceError):
-        return replace(last, up=False, reason=error.reason, message=str(error), remedy=error.remedy)
+        return replace(last, up=False, trouble=error.trouble)
     result = read.result()
     if isinstance(result, Health):
         return result
     # most often the last look is this one
-    return last if last.up else replace(last, up=True, reason="", message="", remedy="")
+    return last if last.up else replace(last, up=True, trouble=None)

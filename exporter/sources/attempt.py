@@ -8,9 +8,7 @@ def health_after(last: Health, error: SourceError | None, *, took_seconds: float
     """The health after an attempt; `error` is None where it succeeded, `now_seconds` counts from 1970."""
     return Health(
         up=error is None,
-        reason=error.reason if error else "",
-        message=str(error) if error else "",
-        remedy=error.remedy if error else "",
+        trouble=error.trouble if error else None,
         duration_seconds=took_seconds,
         last_success_at_seconds=last.last_success_at_seconds if error else now_seconds,
     )

@@ -42,8 +42,7 @@ class InventoryFile:
             try:
                 self.inventory = self._read()
             except ConfigError as error:
-                failure = Unavailable("missing", str(error)) if found is None else Malformed("garbage", str(error))
-                self._note(failure, started)
+                self._note(_refused(error, is_gone=found is None), started)
             else:
                 self._note(None, started)
         return self.inventory
@@ -58,3 +57,10 @@ class InventoryFile:
             return read_inventory(content)
         except ValueError as error:
             raise ConfigError(f"{FLAG}: {self._path!r}: {error}") from error
+
+
+def _refused(error: ConfigError, *, is_gone: bool) -> SourceError:
+    kept = "until then the last good content stays in force"
+    if is_gone:
+        return Unavailable("missing", str(error), remedy=f"mount the file again; {kept}")
+    return Malformed("garbage", str(error), remedy=f"mend the file; {kept}")
