@@ -1,11 +1,44 @@
 """What can go wrong, as a small tree: a bad configuration, or a source that did not answer well.
 
-Foreign exceptions (grpc, aiohttp) are translated into these once, in the source that meets them. Every
-`SourceError` carries a `reason` from a closed set, so that logs and counters speak of the same thing, and a text that
-names what to do.
+Foreign exceptions (grpc, aiohttp) are translated into these once, in the source that meets them. Whatever a source has
+to say of its failure is one `Trouble`: its reason, its message and its remedy are worded where the failure is met, and
+every output shows them as they are.
 """
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Literal
+
+UnavailableReason = Literal[
+    "refused",
+    "missing",
+    "permission",
+    "unauthorized",
+    "unreachable",
+    "rate_limited",
+    "http_status",
+    "stale",
+    "tls",
+]
+MalformedReason = Literal["garbage", "oversize", "truncated", "no_samples", "encoding"]
+# no_pods is said of a source that answers: a kubelet that lists no pod
+Reason = UnavailableReason | MalformedReason | Literal["deadline", "unimplemented", "no_pods"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a source failed, or what is odd about its answer.
+
+    `reason` is for labels and alerts, `message` says what is so, and `remedy` what to do about it. Neither repeats the
+    other. Both may hold what a peer said, line ends included.
+    """
+
+    reason: Reason
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Message and remedy on one line, whatever a peer put into them."""
+        return " ".join(f"{self.message} -> {self.remedy}".split())
 
 
 class ExporterError(Exception):
@@ -17,7 +50,7 @@ class ConfigError(ExporterError):
 
 
 class DuplicateKey(ExporterError):
-    """A file gives one key of one mapping twice: which value counts would be chance."""
+    """A file gives one key of a mapping twice. Which of the two values would count is chance, so neither does."""
 
     def __init__(self, key: object, line: int | None = None) -> None:
         """`line` counts from 1."""
@@ -26,56 +59,49 @@ class DuplicateKey(ExporterError):
 
 
 class SourceError(ExporterError):
-    """A source failed this time. `reason` is from the closed set of its class."""
+    """A source failed this time. As a text it is the message of its trouble.
 
-    reasons: ClassVar[frozenset[str]] = frozenset()
+    `retry_after_seconds` is how long the peer asks to be left alone; None where it does not say.
+    """
 
-    def __init__(
-        self, reason: str, message: str, *, remedy: str = "", retry_after_seconds: float | None = None
-    ) -> None:
-        """`remedy` is what to do, where the message does not say it.
+    retry_after_seconds: float | None = None
 
-        `retry_after_seconds` is how long the source asks to be left alone, where it says so.
-        """
-        if reason not in self.reasons:
-            raise ValueError(f"{reason!r} is not a reason of {type(self).__name__}")
+    def __init__(self, reason: Reason, message: str, *, remedy: str) -> None:
         super().__init__(message)
-        self.reason = reason
-        self.remedy = remedy
-        self.retry_after_seconds = retry_after_seconds
+        self.trouble = Trouble(reason, message, remedy)
+
+    @property
+    def reason(self) -> Reason:
+        """Why, from the closed set of its class."""
+        return self.trouble.reason
 
 
 class Unavailable(SourceError):
     """There is nobody to talk to, or it refuses to talk."""
 
-    reasons = frozenset(
-        {
-            "refused",
-            "missing",
-            "permission",
-            "unauthorized",
-            "unreachable",
-            "rate_limited",
-            "http_status",
-            "stale",
-            "tls",
-        }
-    )
+    def __init__(
+        self, reason: UnavailableReason, message: str, *, remedy: str, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(reason, message, remedy=remedy)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class TimedOut(SourceError):
-    """No answer within the time allowed."""
+    """No answer came within the time allowed."""
 
-    reasons = frozenset({"deadline"})
+    def __init__(self, reason: Literal["deadline"], message: str, *, remedy: str) -> None:
+        super().__init__(reason, message, remedy=remedy)
 
 
 class Malformed(SourceError):
     """An answer came, and it cannot be used."""
 
-    reasons = frozenset({"garbage", "oversize", "truncated", "no_samples", "encoding"})
+    def __init__(self, reason: MalformedReason, message: str, *, remedy: str) -> None:
+        super().__init__(reason, message, remedy=remedy)
 
 
 class Unsupported(SourceError):
     """The peer does not know the interface."""
 
-    reasons = frozenset({"unimplemented"})
+    def __init__(self, reason: Literal["unimplemented"], message: str, *, remedy: str) -> None:
+        super().__init__(reason, message, remedy=remedy)

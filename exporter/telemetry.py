@@ -257,11 +257,13 @@ class Telemetry:
         self._logged[source] = state
         if state == before:
             return
-        if not health.up:
-            known = {"error": health.message, **({"remedy": health.remedy} if health.remedy else {})}
-            LOG.warning("source failed", extra=_fields(source=source, reason=health.reason, **known))
-        elif health.reason:
-            LOG.warning("source answers, but", extra=_fields(source=source, reason=health.reason, says=health.message))
+        trouble = health.trouble
+        if trouble and health.up:
+            said = _fields(source=source, reason=trouble.reason, says=trouble.message, remedy=trouble.remedy)
+            LOG.warning("source answers, but", extra=said)
+        elif trouble:
+            said = _fields(source=source, reason=trouble.reason, error=trouble.message, remedy=trouble.remedy)
+            LOG.warning("source failed", extra=said)
         elif before is not None:
             LOG.info("source is back", extra=_fields(source=source))
         else:

@@ -9,11 +9,13 @@ import sys
 import pytest
 
 from exporter import __version__
+from exporter.errors import Trouble
 from exporter.log import LOG, log, start_logging
 from exporter.model.snapshot import Health
 from exporter.telemetry import Telemetry
 
-DOWN = Health(up=False, reason="refused", message="nobody listens")
+DOWN = Health(up=False, trouble=Trouble("refused", "nobody listens", "start it"))
+GONE = Health(up=False, trouble=Trouble("missing", "no socket", "mount it"))
 UP = Health(up=True)
 
 
@@ -47,7 +49,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failure_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()
     with caplog.at_level(logging.INFO, LOG.name):
-        for health in (UP, UP, DOWN, DOWN, DOWN, Health(up=False, reason="missing"), UP, UP):
+        for health in (UP, UP, DOWN, DOWN, DOWN, GONE, UP, UP):
             own.note_health("kubelet", health)
     assert [record.getMessage() for record in caplog.records] == [
         "source answers",
@@ -74,7 +76,7 @@ def test_debug_shows_every_read(caplog: pytest.LogCaptureFixture) -> None:
 # issue 7, line 3
 def test_an_odd_answer_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     own = Telemetry()
-    odd = Health(up=True, reason="no_pods", message="the kubelet lists no pod")
+    odd = Health(up=True, trouble=Trouble("no_pods", "the kubelet lists no pod", "look at it"))
     with caplog.at_level(logging.INFO, LOG.name):
         for health in (UP, DOWN, odd, odd, UP):
             own.note_health("kubelet", health)
@@ -84,6 +86,8 @@ def test_an_odd_answer_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureF
         "source answers, but",
         "source is back",
     ]
+    for record, what in ((caplog.records[1], "error"), (caplog.records[2], "says")):
+        assert {"reason", "remedy", what} <= record.__dict__["fields"].keys()
 
 
 def test_rejected_lines_are_counted_and_the_first_of_a_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:

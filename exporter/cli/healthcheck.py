@@ -31,7 +31,7 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
         connection.request("GET", "/-/healthy")
         status = connection.getresponse().status
     except (ssl.SSLError, ConnectionResetError) as error:
-        # Who hangs up for want of a client certificate, which this command has none of, is there and works.
+        # This command has no client certificate. An exporter that hangs up for want of one is there and works.
         if not tls or tls.client_certificate != "required":
             raise ExporterError(f"{address} does not answer: {error}") from error
         return

@@ -12,7 +12,7 @@ from exporter.errors import ConfigError, ExporterError
 PROGRAM = "pod-gpu-metrics-exporter"
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-# Where each is: a function of its own name.
+# The module of each; in it, the command is the function of the same name.
 COMMANDS = {
     "serve": "exporter.cli.serve",
     "demo": "exporter.cli.demo",
@@ -34,8 +34,8 @@ class _Commands(click.Group):
 
 def command_named(name: str) -> click.Command:
     """One of COMMANDS, imported now."""
-    found: click.Command = getattr(import_module(COMMANDS[name]), name)
-    return found
+    command: click.Command = getattr(import_module(COMMANDS[name]), name)
+    return command
 
 
 @click.group(cls=_Commands)
@@ -48,7 +48,7 @@ def commands() -> None:
 
 
 def import_command(arguments: Sequence[str]) -> None:
-    """Import the file of the command that a command line names, which takes most of a start's time."""
+    """Import the file of the command that a command line names, which is most of what a start takes."""
     (name,) = _with_command(arguments)[:1]
     if name in COMMANDS:
         command_named(name)

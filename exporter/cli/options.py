@@ -21,8 +21,8 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]:
     """Add a flag for every setting, and --config.file.
 
-    Every flag may be given more than once as far as click is concerned, so that "not given" can be told from "given
-    as the default"; `read_config` refuses what may not.
+    To click, every flag may be given several times: then a flag that was not given differs from one that was given
+    its default. `read_config` refuses several values of a setting that takes one.
     """
 
     def decorate(command: Command) -> Command:

@@ -53,7 +53,7 @@ class Running:
 
 
 def find(address: Address) -> tuple[Running, Mapping[str, Any], bytes]:
-    """The exporter that listens there, and its /debug/mapping, read and as it came.
+    """The exporter that listens at `address`, its /debug/mapping as JSON, and the same as the bytes that came.
 
     Raises:
         NotReadable: there is none, or it asks for a password or a client certificate.
@@ -77,10 +77,10 @@ def find(address: Address) -> tuple[Running, Mapping[str, Any], bytes]:
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise NotReadable(f"the exporter at {running} asks for a password (--web.config.file)")
         try:
-            found = json.loads(body) if status == HTTPStatus.OK else None
+            mapping = json.loads(body) if status == HTTPStatus.OK else None
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or "doctor" not in found:
+            mapping = None
+        if not isinstance(mapping, dict) or "doctor" not in mapping:
             raise NotReadable(f"what answers at {running} is not this exporter (HTTP status {status})")
-        return running, found, body
+        return running, mapping, body
     raise NotReadable(f"what listens at {address} cannot be read")

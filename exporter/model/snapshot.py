@@ -3,25 +3,43 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final, Literal
 
+from exporter.errors import Reason, Trouble
 from exporter.model.devices import Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Attribute, JoinedPage, nobodys
+
+# how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
+KUBELET: Final = "kubelet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """How the last attempt at a source went. Before the first attempt `up` is None.
 
-    `reason` (of a closed set) and `message` say why it failed, or what is odd about a good answer (a kubelet that lists
-    no pod). `remedy` is what the user can do, where the source knows it and `message` does not say it.
+    `trouble` says why it failed or, where `up` is True, what is odd about a good answer (a kubelet that lists no
+    pod).
     """
 
     up: bool | None = None
-    reason: str = ""
-    message: str = ""
-    remedy: str = ""
+    trouble: Trouble | None = None
     duration_seconds: float | None = None
     last_success_at_seconds: float | None = None
+
+    @property
+    def reason(self) -> Reason | Literal[""]:
+        """The trouble's reason; "" where there is none."""
+        return self.trouble.reason if self.trouble else ""
+
+    @property
+    def message(self) -> str:
+        """The trouble's message; "" where there is none."""
+        return self.trouble.message if self.trouble else ""
+
+    @property
+    def remedy(self) -> str:
+        """The trouble's remedy; "" where there is none."""
+        return self.trouble.remedy if self.trouble else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

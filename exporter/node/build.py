@@ -20,7 +20,7 @@ from exporter.config.tls import ClientTls
 from exporter.exposition.gpu_families import only_gpu_families
 from exporter.exposition.join import Joiner
 from exporter.log import log
-from exporter.model.snapshot import Facts, Health
+from exporter.model.snapshot import Facts
 from exporter.node.lasting import Lasting, Made
 from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
@@ -38,7 +38,13 @@ from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.file import PromFileSource
 from exporter.sources.pages.source import PageSource
 from exporter.sources.pages.url import DcgmSource
-from exporter.sources.source import OnHealth, absent
+from exporter.sources.source import OnHealth, absent, missing
+
+_NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
+_NO_SLICES = absent(
+    "no claim has needed ResourceSlices so far, or nobody can be asked for them",
+    "give access to the Kubernetes API, and do not turn --dra off",
+)
 
 
 def make_node(
@@ -107,9 +113,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     if goes_on and (needs_pods or lasting.wants_workloads):
         # otherwise begun with the first scrape: by then the kubelet may have made its socket
         pods.look()
-    slices: Late[Slices] = Late(
-        lambda: _find_slices(config, made), NoSlices(absent("no claim that needs ResourceSlices was seen"))
-    )
+    slices: Late[Slices] = Late(lambda: _find_slices(config, made), NoSlices(_NO_SLICES))
     if config.devices.dra == "on" or lasting.reads_slices:
         # with --dra auto looked for by the first claim that needs them
         slices.look()
@@ -258,13 +262,12 @@ def _find_pods(config: Config, made: Made) -> Pods | None:
 
 def _no_pods(config: Config, on_health: OnHealth, *, are_missed: bool) -> NoPods:
     """In place of the source of pods, until there is one."""
-    why = Health(
-        up=False,
-        reason="missing",
-        message=f"neither {config.pods.kubelet_socket} (mount its folder; Kubernetes 1.37 and later)"
-        " nor a token for the Kubernetes API is there: labels of pods are left out",
+    why = missing(
+        f"neither {config.pods.kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
+        " API is there: labels of pods are left out",
+        "mount that socket's folder, or a service account's token",
     )
-    return NoPods(why if are_missed else absent("no label is made of pods, and nobody has asked for them"), on_health)
+    return NoPods(why if are_missed else _NO_PODS, on_health)
 
 
 def _find_slices(config: Config, made: Made) -> Slices | None:

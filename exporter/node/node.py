@@ -149,7 +149,7 @@ class Node:
         # The first page had better say all: what comes later is another series.
         await hear(streams, None, wait_seconds, began)
         waited = time.monotonic() - began
-        health = {kubelet.name: health_of(call, kubelet.health, waited) if call else kubelet.health}
+        health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
         inventory.begin()
         everyone_answered = all(read.done() for read in reads)
@@ -280,7 +280,7 @@ class Node:
         if self.lasting.not_ready:
             kubelet = self.sources.kubelet.name
             down = (
-                f"{name}: {snapshot.health[name].message}"
+                f"{name}: {snapshot.health[name].trouble}"
                 for name in (kubelet, *snapshot.page_sources)
                 if not snapshot.health[name].up
             )

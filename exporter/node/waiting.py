@@ -4,10 +4,11 @@ import asyncio
 import time
 from dataclasses import replace
 
-from exporter.errors import SourceError
+from exporter.errors import SourceError, Trouble
 from exporter.log import debug
 from exporter.model.pages import Page
 from exporter.model.snapshot import Health
+from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Attempt, Source
 
@@ -38,7 +39,7 @@ def taken(
         if read.cancelled():
             continue  # its pod has gone meanwhile
         names.append(source.name)
-        state = health[source.name] = health_of(read, source.health, waited)
+        state = health[source.name] = health_of(read, source, waited)
         if state.up:
             # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
             page = source.page or read.result()
@@ -55,26 +56,24 @@ def left(patience_seconds: float | None, wait_seconds: float | None, began: floa
     return max(0.0, min(waits) - (time.monotonic() - began)) if waits else None
 
 
-def health_of(read: asyncio.Task[Health] | asyncio.Task[Page], last: Health, waited_seconds: float) -> Health:
+def health_of(
+    read: asyncio.Task[Health] | asyncio.Task[Page], source: KubeletSource | PageSource, waited_seconds: float
+) -> Health:
     """How this scrape fared with a source, by the very read it waited for: another may have come and gone since.
 
     Raises:
         Exception: what a read raised that is no failure of a source, but of this program.
     """
+    last = source.health
     if not read.done():
-        return replace(
-            last,
-            up=False,
-            reason="deadline",
-            message=f"no answer within {waited_seconds:.1f} s; the read goes on in the background",
-            remedy="",
-            duration_seconds=waited_seconds,
-        )
+        says = f"no answer within {waited_seconds:.1f} s; the read goes on in the background"
+        late = Trouble("deadline", says, source.if_slow)
+        return replace(last, up=False, trouble=late, duration_seconds=waited_seconds)
     error = read.exception()
     if isinstance(error, SourceError):
-        return replace(last, up=False, reason=error.reason, message=str(error), remedy=error.remedy)
+        return replace(last, up=False, trouble=error.trouble)
     result = read.result()
     if isinstance(result, Health):
         return result
     # most often the last look is this one
-    return last if last.up else replace(last, up=True, reason="", message="", remedy="")
+    return last if last.up else replace(last, up=True, trouble=None)

@@ -55,20 +55,14 @@ def complaints(snapshot: Snapshot) -> bytes:
     This is for people, and no label could hold it.
     """
     lines = (
-        f"# {name} {'answers, but' if state.up else 'failed'} ({state.reason}): {_why(state)}\n"
+        f"# {name} {'answers, but' if state.up else 'failed'} ({state.trouble.reason}): {state.trouble}\n"
         for name, state in snapshot.health.items()
-        if state.up is False or state.message
+        if state.trouble
     )
     return "".join(lines).encode("utf-8", "replace")
 
 
-def _why(state: Health) -> str:
-    """On one line, as doctor has it on two."""
-    text = f"{state.message} -> {state.remedy}" if state.remedy else state.message
-    return " ".join(text.split())
-
-
 def why_not(snapshot: Snapshot) -> str:
-    """One line that says why there are no GPU samples."""
-    failures = (f"{name}: {snapshot.health[name].message}" for name in snapshot.page_sources)
+    """One line that says why there are no GPU samples, and what to do."""
+    failures = (f"{name}: {snapshot.health[name].trouble}" for name in snapshot.page_sources)
     return "no GPU metrics: " + "; ".join(failures)

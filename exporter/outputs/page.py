@@ -55,7 +55,7 @@ def render(snapshot: Snapshot) -> str:
         devices=f"{len(gpus)} GPUs seen, {len(held)} held by pods." if snapshot.joined else "No GPU page.",
         sources="\n".join(
             f'<tr><td>{escape(name)}</td><td class="{"up" if state.up else "down"}">{"up" if state.up else "down"}</td>'
-            f"<td>{escape(state.message)}</td></tr>"
+            f"<td>{escape(str(state.trouble or ''))}</td></tr>"
             for name, state in snapshot.health.items()
         ),
         gpus="\n".join(_device_row(snapshot, subject, words) for subject in devices),

@@ -1,7 +1,7 @@
 """GETs from an upstream: connections that notice a dead peer, TLS whose files may change, and errors in plain words.
 
 aiohttp's own texts show what only its authors can read (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts do not
-say whether a name, a connection or an answer was waited for. Here each becomes a reason, a text and what to do.
+say whether a name, a connection or an answer was waited for. Here each becomes a SourceError with what to do.
 """
 
 import errno
@@ -19,6 +19,7 @@ from aiohttp.abc import ResolveResult
 from exporter.config.files import identity_of
 from exporter.config.parsers import without_secrets
 from exporter.config.tls import ClientTls, client_context
+from exporter.errors import TimedOut, Unavailable
 
 # A peer that is gone without a word (a node that lost its power, a firewall that forgot the connection) is noticed
 # after 30 s: an idle connection is asked from the 15th second on whether it lives, and bytes that nobody acknowledged
@@ -180,51 +181,54 @@ def authorization(scheme: str, credentials: str, user: str = "") -> dict[str, st
     return {"Authorization": f"{scheme} {credentials}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Why there is no answer: a reason of `Unavailable` or `TimedOut`, in words, and what to do."""
-
-    reason: str
-    says: str
-    remedy: str
-
-
-def why_late(connector: Connector | None, seconds: float, *, connecting: bool) -> Failure | None:
-    """What was waited for in vain; None where it was the answer itself."""
+def why_late(connector: Connector | None, seconds: float, *, connecting: bool, where: str = "") -> TimedOut | None:
+    """What was waited for in vain, `where` first; None where it was the answer itself."""
     if connector and connector.unresolved:
-        return Failure(
-            reason="deadline",
-            says=f"the name {connector.unresolved} could not be resolved within {seconds:g} s: no name server answered",
+        return TimedOut(
+            "deadline",
+            f"{where}the name {connector.unresolved} could not be resolved within {seconds:g} s: no name server"
+            " answered",
             remedy="look at the name server that this container is told in /etc/resolv.conf (a pod with hostNetwork"
             " needs dnsPolicy: ClusterFirstWithHostNet for names of Services), or give an address in place of the name",
         )
     if connecting:
-        return Failure(
-            reason="deadline",
-            says=f"no connection within {seconds:g} s: nothing comes back from there",
+        return TimedOut(
+            "deadline",
+            f"{where}no connection within {seconds:g} s: nothing comes back from there",
             remedy="is the address right, and does a firewall or a NetworkPolicy let this container reach it?",
         )
     return None
 
 
-def why_no_connection(error: aiohttp.ClientConnectionError) -> Failure:
-    """A failure to connect, or a connection that broke."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectRemedies:
+    """What to do where a peer cannot be reached, for one kind of peer."""
+
+    refused: str
+    unreachable: str
+    tls: str
+
+
+def why_no_connection(
+    error: aiohttp.ClientConnectionError, remedies: ConnectRemedies, *, where: str = ""
+) -> Unavailable:
+    """A failure to connect, or a connection that broke; `where` comes first in its message."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Failure(
-            reason="unreachable",
-            says=f"the name {error.host} has no address: {_words(error.os_error)}",
+        return Unavailable(
+            "unreachable",
+            f"{where}the name {error.host} has no address: {_words(error.os_error)}",
             remedy="is the name right, and can this container's name server resolve it?",
         )
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return Failure(reason="tls", says=_why_distrusted(error.certificate_error), remedy="")
+        return Unavailable("tls", f"{where}{_why_distrusted(error.certificate_error)}", remedy=remedies.tls)
     if isinstance(error, aiohttp.ClientConnectorError):
         os_error = error.os_error
         if isinstance(os_error, ssl.SSLError):
-            return Failure(reason="tls", says=f"no TLS with it: {_words(os_error)}", remedy="")
+            return Unavailable("tls", f"{where}no TLS with it: {_words(os_error)}", remedy=remedies.tls)
         if isinstance(os_error, ConnectionRefusedError):
-            return Failure(reason="refused", says="nobody listens there", remedy="")
-        return Failure(reason="unreachable", says=_words(os_error), remedy="")
-    return Failure(reason="unreachable", says=_words(error), remedy="")
+            return Unavailable("refused", f"{where}nobody listens there", remedy=remedies.refused)
+        return Unavailable("unreachable", f"{where}{_words(os_error)}", remedy=remedies.unreachable)
+    return Unavailable("unreachable", f"{where}{_words(error)}", remedy=remedies.unreachable)
 
 
 def why_broken(error: BaseException) -> str:

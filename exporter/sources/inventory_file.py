@@ -54,8 +54,7 @@ class InventoryFile:
             try:
                 self.inventory = self._read()
             except ConfigError as error:
-                failure = Unavailable("missing", str(error)) if found is None else Malformed("garbage", str(error))
-                self._note(failure, started)
+                self._note(_refused(error, is_gone=found is None), started)
             else:
                 self._note(None, started)
         return None
@@ -71,11 +70,18 @@ class InventoryFile:
             raise ConfigError(f"{FLAG}: {self._path!r}: {error}") from error
 
 
+def _refused(error: ConfigError, *, is_gone: bool) -> SourceError:
+    kept = "until then the last good content stays in force"
+    if is_gone:
+        return Unavailable("missing", str(error), remedy=f"mount the file again; {kept}")
+    return Malformed("garbage", str(error), remedy=f"mend the file; {kept}")
+
+
 class NoInventory:
     """In place of a file where none is named."""
 
     name = "file:"
-    health = absent(f"no {FLAG} is named")
+    health = absent(f"no {FLAG} is named", f"name one with {FLAG}")
     patience_seconds = 0.0
     bounds = _NO_BOUNDS
     inventory = Inventory()

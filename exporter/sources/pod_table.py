@@ -165,7 +165,11 @@ class PodTable:
         """A pod that was not there, or was thought to be gone."""
         if len(self._pods) >= MOST_PODS:
             if not self._awaited:
-                raise Malformed("oversize", f"more than {MOST_PODS} pods on one node")
+                raise Malformed(
+                    "oversize",
+                    f"more than {MOST_PODS} pods on one node",
+                    remedy="no node runs that many: does what answers know of this node alone?",
+                )
             self._let_go(next(iter(self._awaited)), now)
         name = (pod.namespace, pod.name)
         if pod.uid in self._gone:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from exporter.errors import SourceError
+from exporter.errors import SourceError, Trouble
 from exporter.model.snapshot import Health
 
 Attempt = asyncio.Task[object]
@@ -65,18 +65,15 @@ class Attempts:
         *,
         took_seconds: float,
         now_seconds: float,
-        reason: str = "",
-        message: str = "",
+        odd: Trouble | None = None,
     ) -> None:
         """An attempt is over; `error` is None where it succeeded. `now_seconds` counts from 1970.
 
-        `reason` and `message` say what is odd about an answer that came.
+        `odd` says what is odd about an answer that came.
         """
         self.health = Health(
             up=error is None,
-            reason=error.reason if error else reason,
-            message=str(error) if error else message,
-            remedy=error.remedy if error else "",
+            trouble=error.trouble if error else odd,
             duration_seconds=took_seconds,
             last_success_at_seconds=self.health.last_success_at_seconds if error else now_seconds,
         )
@@ -87,11 +84,16 @@ class Attempts:
         self.health = replace(self.health, last_success_at_seconds=now_seconds)
 
 
-def absent(why: str) -> Health:
-    """The health of a source that is not there, and that nobody misses."""
-    return Health(message=why)
+def missing(message: str, remedy: str) -> Health:
+    """The health of a source that is not there, and that somebody misses."""
+    return Health(up=False, trouble=Trouble("missing", message, remedy))
+
+
+def absent(message: str, remedy: str) -> Health:
+    """The health of a source that is not there, and that nobody misses; `remedy` is for whoever wants it."""
+    return Health(trouble=Trouble("missing", message, remedy))
 
 
 def is_absent(health: Health) -> bool:
     """Whether a source is not there, and nobody misses it: then it is not among the sources that a look shows."""
-    return health.up is None and bool(health.message)
+    return health.up is None and health.trouble is not None

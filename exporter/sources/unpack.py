@@ -4,6 +4,8 @@ import zlib
 
 from exporter.errors import Malformed
 
+_PROXY = "is there a proxy in between that packs answers? Let it pass them on as they are, or packed with gzip"
+
 
 class Unpacker:
     """gzip, of one member or of several (RFC 1952, 2.2: a proxy that joins packed pieces sends such)."""
@@ -32,7 +34,7 @@ class Unpacker:
                 most -= len(piece)
                 data = self._stream.unused_data
         except zlib.error as error:
-            raise Malformed("encoding", f"not gzip, though it says so: {error}") from error
+            raise Malformed("encoding", f"not gzip, though it says so: {error}", remedy=_PROXY) from error
         return b"".join(pieces)
 
 
@@ -48,4 +50,4 @@ def unpacker_of(encoding: str) -> Unpacker | None:
         case "gzip" | "x-gzip":
             return Unpacker()
         case other:
-            raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for")
+            raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for", remedy=_PROXY)

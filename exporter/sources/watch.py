@@ -16,6 +16,7 @@ from exporter.model.snapshot import Health
 from exporter.sources.source import Attempts, OnHealth
 
 FIRST_PAUSE_SECONDS = 0.1
+_OUR_FAULT = "please report it, with the trace that is in the exporter's log"
 
 
 class Watch:
@@ -83,7 +84,7 @@ class Watch:
                 wait = error.retry_after_seconds
             except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the page
                 log(logging.ERROR, "a watch failed by a fault of the exporter", error, source=self.name)
-                self._note(Malformed("garbage", f"a fault of the exporter itself: {error!r} (its log has the trace)"))
+                self._note(Malformed("garbage", f"a fault of the exporter itself: {error!r}", remedy=_OUR_FAULT))
             if wait is None:
                 wait = self._pause * random.uniform(0.75, 1.25)  # noqa: S311 - nodes shall not come back all at once
                 self._pause = min(self._pause * 2, self._longest_pause_seconds)

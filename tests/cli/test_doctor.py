@@ -17,12 +17,12 @@ from aiohttp import web
 from exporter.cli.doctor import checkup
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.node import diagnosis
 from exporter.outputs.findings.report import Finding, Level
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
+from exporter.sources.kubelet import socket_file
 from tests.conftest import config_of
 from tests.support.certificates import LaxAuthority
 
@@ -95,7 +95,7 @@ async def test_2_no_right_to_open_it(node: SimulatedNode, levels: int) -> None:
 async def test_3_the_socket_file_is_mounted_and_dead(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = node.socket.parent / "mountinfo"
     mounts.write_text(f"36 35 98:0 / {node.socket} rw,noatime - tmpfs none rw\n")
-    monkeypatch.setattr(diagnosis.look_at, "__defaults__", (mounts,))
+    monkeypatch.setattr(socket_file.look_at, "__defaults__", (mounts,))
     await node.kubelet.stop()
     seen = await look(node)
     assert "mount the directory" in the(seen, "is mounted as a file, and dead").remedy
@@ -390,16 +390,6 @@ async def test_what_came_from_elsewhere_cannot_write_on_the_terminal(node: Simul
     report = (await look(node)).report.render()
     assert "\x1b" not in report
     assert "\\x1b[2Jevil\\r\\n" in report
-
-
-def test_paths_of_mounts_are_unescaped(tmp_path: Path) -> None:
-    folder = tmp_path / "with blank"
-    folder.mkdir()
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"1 2 3:4 / {str(folder).replace(' ', chr(92) + '040')}/kubelet.sock rw - tmpfs none rw\n")
-    assert diagnosis.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
-    assert not diagnosis.look_at(f"{folder}/other.sock", mounts).is_mount_point
-    assert not diagnosis.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
 
 
 async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from exporter.node.node import Node
 from exporter.simulator.node import SimulatedNode
 from exporter.sources.any_pods import NoPods
 from exporter.sources.late import Late
-from exporter.sources.source import Source, absent, is_absent
+from exporter.sources.source import Source, absent, is_absent, missing
 from tests.conftest import config_of, running
 
 
@@ -52,13 +52,13 @@ async def test_every_bound_is_shown_with_its_limit_whether_its_source_is_there_o
 
 async def test_a_late_source_is_looked_for_until_it_is_there() -> None:
     heard: list[Health] = []
-    why = Health(up=False, reason="missing", message="no token is there")
+    why = missing("no token is there", "mount one")
     nothing = NoPods(why, lambda _, health: heard.append(health))
     there: list[Source] = []
     late: Late[Source] = Late(lambda: there[0] if there else None, nothing)
     assert (late.begin(), late.health, late.is_there) == (None, why, False)
     assert heard == [why]
-    there.append(NoPods(absent("found"), lambda *_: None))
+    there.append(NoPods(absent("found", ""), lambda *_: None))
     late.begin()
     assert (late.now is there[0], late.is_there) == (True, True)
     there.clear()

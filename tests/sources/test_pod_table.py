@@ -119,7 +119,7 @@ def test_a_list_is_believed_at_once_but_for_an_empty_one() -> None:
 def test_a_list_that_cannot_be_read_to_its_end_tells_of_nobody() -> None:
     def broken() -> Iterator[PodInfo]:
         yield A
-        raise Malformed("garbage", "a pod that is none")
+        raise Malformed("garbage", "a pod that is none", remedy="nothing")
 
     table = after_sync(A, B)
     with pytest.raises(Malformed, match="a pod that is none"):

@@ -24,14 +24,14 @@ FIRST_WORD_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What one look showed. `files` go into a bundle, by name; no token and no password is in them."""
+    """What one look at a node showed. `files` go into the bundle, by name; they hold no token and no password."""
 
     report: Report
     files: Mapping[str, bytes]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All that was found."""
+        """The report's findings, in its order."""
         return self.report.findings
 
     def works(self, *, strict: bool = False) -> bool:
@@ -39,11 +39,11 @@ class Checkup:
         return self.report.works(strict=strict)
 
     def remarked(self, finding: Finding) -> "Checkup":
-        """The same with one more finding, before all others."""
+        """A copy of this checkup in which `finding` comes first."""
         return replace(self, report=replace(self.report, findings=(finding, *self.report.findings)))
 
     def write_bundle(self, path: Path) -> None:
-        """All of it as a .tar.gz for a bug report.
+        """Write report, versions and files as a .tar.gz for a bug report.
 
         Raises:
             OSError: it cannot be written.
@@ -58,7 +58,11 @@ class Checkup:
 
 
 async def examine(config: Config) -> Checkup:
-    """Ask every source once, with their own timeouts."""
+    """Ask every source once, each with its own timeout. Watches are heard for up to FIRST_WORD_SECONDS.
+
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
+    """
     node = make_node(config, read_node_files(config))
     try:
         snapshot = await node.look(None)
@@ -82,7 +86,7 @@ async def examine(config: Config) -> Checkup:
 
 
 def by_running(where: str, report: Report, answers: Mapping[str, bytes]) -> Checkup:
-    """What the exporter at `where` says of itself; `answers` are its pages by path."""
+    """What the exporter at `where` says of itself. `answers` are the bodies of its pages, by path."""
     names = {"/debug/mapping": "mapping.json", "/gpu/metrics": "gpu-metrics.prom", "/metrics": "metrics.prom"}
     seen = Checkup(report=report, files={names[path]: body for path, body in answers.items() if path in names})
     return seen.remarked(Finding(level=Level.OK, about="doctor", says=f"asked the exporter that runs here, {where}"))

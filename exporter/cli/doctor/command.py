@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from exporter.log import start_logging
 if TYPE_CHECKING:
     from exporter.cli.doctor.checkup import Checkup
 
-# They say where the exporter in question answers and how this command logs, not what is to be judged.
+# These settings say where the exporter answers and how this command logs. All others change what is judged.
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 
 
@@ -55,7 +56,7 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     if by_own_settings:
         return asyncio.run(checkup.examine(config))
     try:
-        found, mapping, body = running.find(config.web.listen_addresses[0])
+        exporter, mapping, body = running.find(config.web.listen_addresses[0])
         report = read_report(mapping["doctor"])
     except running.NotReadable as error:
         why = str(error)
@@ -63,7 +64,7 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
         why = "the exporter that runs here is of another version"
     else:
         return checkup.by_running(
-            f"{found} ({mapping.get('version')})", report, {"/debug/mapping": body, **_pages(found)}
+            f"{exporter} ({mapping.get('version')})", report, {"/debug/mapping": body, **_pages(exporter)}
         )
     return asyncio.run(checkup.examine(config)).remarked(
         Finding(
@@ -75,11 +76,11 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     )
 
 
-def _pages(found: running.Running) -> Mapping[str, bytes]:
+def _pages(exporter: running.Running) -> Mapping[str, bytes]:
     pages = {}
     for path in ("/gpu/metrics", "/metrics"):
         try:
-            pages[path] = found.get(path)[1]
-        except OSError as error:  # it went away meanwhile: the bundle says so in the page's place
+            pages[path] = exporter.get(path)[1]
+        except (OSError, HTTPException) as error:  # it went away meanwhile: the bundle says so in the page's place
             pages[path] = f"{path}: {error}\n".encode()
     return pages

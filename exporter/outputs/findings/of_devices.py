@@ -14,7 +14,7 @@ from exporter.outputs.findings.report import Finding, Level, grouped
 if TYPE_CHECKING:
     from exporter.model.pods import Owner
 
-# Here the page can know what this program does not: it may have been attributed already.
+# What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
 _UNRESOLVED = frozenset(
     {Unmatched.MIG_UNRESOLVED, Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS}
 )
@@ -46,8 +46,9 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
     if any(match.reason == Unmatched.OTHER_NODE for match in owners.matches):
         says, remedy = explainer(snapshot).other_node
         yield Finding(level=Level.PROBLEM, about="page", says=says, remedy=remedy)
-    outside = [found for found in snapshot.facts.outside if not is_unfollowed_claim(found, snapshot.facts)]
-    if outside and len(outside) == len(snapshot.facts.outside) and not owners.matches:
+    outside = snapshot.facts.outside
+    none_is_a_claim = not any(is_unfollowed_claim(assignment, snapshot.facts) for assignment in outside)
+    if outside and none_is_a_claim and not owners.matches:
         yield Finding(
             level=Level.PROBLEM,
             about="attribution",
@@ -89,7 +90,7 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Findin
             says = "is not known here, but the page names its container itself, and that is kept"
             yield name, Finding(level=Level.OK, about=name, says=says)
         elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE:
-            # without a page, or with another node's, that is the cause, and it has been named
+            # without a page, or with another node's, that is the cause, and another finding names it
             advice = words.assigned(match)
             if advice is not None:
                 yield name, Finding(level=Level.PROBLEM, about=name, says=advice.says, remedy=advice.remedy)
@@ -104,7 +105,10 @@ def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Findi
 
 
 def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
-    """What this program cannot resolve, and the page says itself: it names the container on as many devices."""
+    """The assignments that this program cannot resolve although the page names their owner itself.
+
+    They count as attributed where the page names that owner on at least as many devices as are unresolved.
+    """
     unresolved: dict[Owner, set[Assignment]] = defaultdict(set)
     for match in snapshot.owners.matches:
         if match.reason in _UNRESOLVED:

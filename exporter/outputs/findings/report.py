@@ -1,6 +1,6 @@
 """What `doctor` has to say, as data and as a report for a terminal. Pure.
 
-What there is to find is in findings_of_sources.py and findings_of_devices.py.
+The findings themselves are made in of_sources.py and of_devices.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,9 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. `remedy` is "" where there is nothing to do.
+    """What is so with one thing that doctor looked at. `remedy` is "" where there is nothing to do.
 
-    `devices` names those that it is true of, where there are several.
+    `devices` are the names of those that it is true of, where they are several.
     """
 
     level: Level
@@ -46,7 +46,7 @@ class Report:
         return not any(finding.level in bad for finding in self.findings)
 
     def render(self) -> str:
-        """For a terminal. What came from elsewhere cannot move its cursor."""
+        """The report as lines for a terminal. Control characters in it are written as escapes."""
         lines = [f"{self.summary}.", ""]
         for finding in self.findings:
             lines.append(f"{finding.level.value:8} {finding.about}: {finding.says}")
@@ -72,14 +72,14 @@ class Report:
         return "The main job works." if not warnings else f"The main job works; warnings: {warnings}."
 
 
-def read_report(found: Mapping[str, Any]) -> Report:
-    """What `Report.as_json` made.
+def read_report(answer: Mapping[str, Any]) -> Report:
+    """A report from the JSON that `Report.as_json` made.
 
     Raises:
         KeyError, TypeError, ValueError: it is something else.
     """
     return Report(
-        summary=str(found["summary"]),
+        summary=str(answer["summary"]),
         findings=tuple(
             Finding(
                 level=Level(entry["level"]),
@@ -88,13 +88,16 @@ def read_report(found: Mapping[str, Any]) -> Report:
                 remedy=str(entry["remedy"]),
                 devices=tuple(map(str, entry["devices"])),
             )
-            for entry in found["findings"]
+            for entry in answer["findings"]
         ),
     )
 
 
 def grouped(findings: Iterable[tuple[str, Finding]]) -> tuple[Finding, ...]:
-    """Findings of devices, by (device, finding): those that say the same become one, in the order of the first."""
+    """Findings of single devices, each with the device's name: those that say the same become one finding.
+
+    Each takes the place of the first that it was made of.
+    """
     same: dict[tuple[Level, str, str], list[tuple[str, Finding]]] = {}
     for device, finding in findings:
         same.setdefault((finding.level, finding.says, finding.remedy), []).append((device, finding))

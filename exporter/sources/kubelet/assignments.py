@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import grpc.aio
 
@@ -26,21 +27,27 @@ from exporter.attribution.retention import (
     failed,
     read_by_built_in_rules,
 )
-from exporter.errors import SourceError, Unavailable, Unsupported
+from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.log import debug, log
 from exporter.model.devices import Assignment, PodResources
-from exporter.model.snapshot import Health
+from exporter.model.snapshot import KUBELET, Health
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
-from exporter.sources.kubelet.socket import open_channel, translate
+from exporter.sources.kubelet.socket import POD_RESOURCES, SLOW_KUBELET, open_channel, translate
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import PATIENCE_SECONDS, Attempts, Bound, OnHealth
 
-NAME = "kubelet"
-NO_PODS = "no_pods"
-_NO_PODS = "the kubelet lists no pod: it has just started, or cannot reach the API server, or the node has none"
-_OWNERS_ARE_KEPT = (
+NAME = KUBELET
+_API_SERVER = "can the node reach the API server? The kubelet's log on the node says so; it asks again by itself"
+_NO_PODS = Trouble(
+    "no_pods",
+    "the kubelet lists no pod: it has just started, or cannot reach the API server, or the node has none",
+    _API_SERVER,
+)
+_OWNERS_ARE_KEPT = Trouble(
+    "no_pods",
     "the kubelet lists no pod, static ones aside: it has just started, or cannot reach the API server; the last known"
-    " owners are kept"
+    " owners are kept",
+    _API_SERVER,
 )
 LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
 
@@ -64,6 +71,7 @@ class KubeletSource:
     """Assignments as the kubelet last gave them, read when asked for and kept while it is away."""
 
     name = NAME
+    if_slow: ClassVar[str] = SLOW_KUBELET
 
     def __init__(
         self,
@@ -224,14 +232,10 @@ class KubeletSource:
         return STALE_WHILE_REFUSED_SECONDS if self._max_stale_seconds is None else self._max_stale_seconds
 
     def _set_health(self, started: float, error: SourceError | None) -> None:
-        is_odd = error is None and not self._kept.retained.lists_pods
-        self._attempts.note(
-            error,
-            took_seconds=self._clock() - started,
-            now_seconds=time.time(),
-            reason=NO_PODS if is_odd else "",
-            message=(_OWNERS_ARE_KEPT if self._kept.retained.unlisted else _NO_PODS) if is_odd else "",
-        )
+        odd = None
+        if error is None and not self._kept.retained.lists_pods:
+            odd = _OWNERS_ARE_KEPT if self._kept.retained.unlisted else _NO_PODS
+        self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time(), odd=odd)
 
     def _socket_identity(self) -> tuple[int, int, int] | None:
         try:
@@ -261,8 +265,8 @@ class KubeletSource:
             raise translate(
                 error,
                 socket=self._socket,
-                setting="--kubelet.socket",
-                serves="pod-resources v1 or v1alpha1",
+                of=POD_RESOURCES,
+                versions="v1 or v1alpha1",
                 timeout_seconds=self._timeout_seconds,
             ) from error
         changed = self._last is None or self._last[:2] != (version, body)

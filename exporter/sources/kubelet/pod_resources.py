@@ -12,11 +12,14 @@ from exporter.attribution.owners import is_meant
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, Claim, PodResources
 from exporter.model.pods import Owner
+from exporter.sources.kubelet.socket import POD_RESOURCES
 
 # 16 GPUs in 48 shares each are 768
 MOST_ASSIGNMENTS = 50_000
 # they are only explained; some plugins hand out each MiB of a device by an id of its own
 MOST_OUTSIDE = 1_000
+_NAME_GPUS = "which resource has that many ids? Name with --resources those whose devices are GPUs"
+_NOT_A_NODE = "no node runs that many: what answers on this socket (--kubelet.socket)?"
 
 ListResponse = v1.ListPodResourcesResponse | v1alpha1.ListPodResourcesResponse
 _Pod = v1.PodResources | v1alpha1.PodResources
@@ -42,7 +45,11 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
     try:
         response.ParseFromString(body)
     except DecodeError as error:
-        raise Malformed("garbage", f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}") from error
+        raise Malformed(
+            "garbage",
+            f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}",
+            remedy=POD_RESOURCES.is_this_it,
+        ) from error
     holding = _holding(response)
     meant = _Meant(resources, claims=claims)
     wanted = 0
@@ -50,7 +57,11 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
         wanted += sum(len(of.device_ids) for of in container.devices if meant[of.resource_name, False])
         wanted += sum(1 for claim in _claims(container) if meant[claim.driver, True])
     if wanted > MOST_ASSIGNMENTS:
-        raise Malformed("oversize", f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read")
+        raise Malformed(
+            "oversize",
+            f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read",
+            remedy=_NAME_GPUS,
+        )
     found: set[Assignment] = set()
     for pod, container in holding:
         owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
@@ -82,7 +93,9 @@ def _holding(response: ListResponse) -> list[tuple[_Pod, _Container]]:
             if container.devices or _dynamic(container):
                 found.append((pod, container))
                 if len(found) > MOST_ASSIGNMENTS:
-                    raise Malformed("oversize", f"more than {MOST_ASSIGNMENTS} containers hold devices")
+                    raise Malformed(
+                        "oversize", f"more than {MOST_ASSIGNMENTS} containers hold devices", remedy=_NOT_A_NODE
+                    )
     return found
 
 

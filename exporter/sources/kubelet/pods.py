@@ -19,7 +19,7 @@ from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.model.pods import Bearers, OwnerReference, PodInfo
 from exporter.model.snapshot import Health
 from exporter.sources.any_pods import PODS
-from exporter.sources.kubelet.socket import open_channel, translate
+from exporter.sources.kubelet.socket import PODS_API, open_channel, translate
 from exporter.sources.pod_table import PodTable
 from exporter.sources.source import PATIENCE_SECONDS, Bound, OnHealth
 from exporter.sources.watch import Watch
@@ -40,7 +40,9 @@ def parse_pod(body: bytes) -> PodInfo:
     try:
         pod.ParseFromString(body)
     except DecodeError as error:
-        raise Malformed("garbage", f"a pod of the Pods API is no core/v1 Pod: {error}") from error
+        raise Malformed(
+            "garbage", f"a pod of the Pods API is no core/v1 Pod: {error}", remedy=PODS_API.is_this_it
+        ) from error
     return PodInfo(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -125,8 +127,16 @@ class PodsApi:
             except SourceError:
                 self._version = VERSIONS[0]  # the kubelet that comes back may be a newer one
                 raise
-            raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods")
-        raise Unsupported("unimplemented", f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})")
+            raise Unavailable(
+                "unreachable",
+                f"{self._socket}: the kubelet ended the stream of pods",
+                remedy="the kubelet may be restarting, and is asked again; if this stays, look at its log on the node",
+            )
+        raise Unsupported(
+            "unimplemented",
+            f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})",
+            remedy=f"{PODS_API.is_this_it}, or read pods from the Kubernetes API with --pods.source api",
+        )
 
     async def _stream(self, version: str) -> None:
         if self._channel is None:
@@ -143,8 +153,8 @@ class PodsApi:
             raise translate(
                 error,
                 socket=self._socket,
-                setting="--kubelet.pods-socket",
-                serves=f"Pods API {version}",
+                of=PODS_API,
+                versions=version,
                 timeout_seconds=0.0,
             ) from error
         finally:
@@ -155,7 +165,9 @@ class PodsApi:
         try:
             event.ParseFromString(body)
         except DecodeError as error:
-            raise Malformed("garbage", f"{self._socket} sends no WatchPodsEvent: {error}") from error
+            raise Malformed(
+                "garbage", f"{self._socket} sends no WatchPodsEvent: {error}", remedy=PODS_API.is_this_it
+            ) from error
         if event.type in (messages.ADDED, messages.MODIFIED):
             self._table.put(parse_pod(event.pod), now=self._clock())
         elif event.type == messages.DELETED:

@@ -16,7 +16,7 @@ import aiohttp
 from exporter.config.regular import read_regular
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.sources.http import Client, authorization, why_broken, why_late, why_no_connection
+from exporter.sources.http import Client, ConnectRemedies, authorization, why_broken, why_late, why_no_connection
 from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
 
 LONGEST_PAUSE_SECONDS = 30.0
@@ -31,6 +31,9 @@ MAX_OBJECT_BYTES = 2 * 1024 * 1024
 MAX_STATUS_BYTES = 16 * 1024
 LIST_AND_WATCH = "list and watch"
 GET = "get"
+ONLY_THAT = "only what it adds is missing"
+_TOO_MUCH = f"it is more than this program reads; {ONLY_THAT}"
+_NOT_THE_API = "is this the Kubernetes API's own address (--kubernetes.url), without a proxy that answers for it?"
 _UNREACHABLE = (
     "can this container reach that address? A firewall or a NetworkPolicy may be in between, or the API server restarts"
 )
@@ -93,7 +96,9 @@ class KubernetesApi:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 if len(rest) > MAX_BYTES:
-                    raise Malformed("oversize", f"one event of {path} is larger than {MAX_BYTES} bytes")
+                    raise Malformed(
+                        "oversize", f"one event of {path} is larger than {MAX_BYTES} bytes", remedy=_TOO_MUCH
+                    )
                 for line in lines:
                     if line.strip():
                         yield read_object(line, path)
@@ -104,7 +109,11 @@ class KubernetesApi:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > most_bytes:
-                    raise Malformed("oversize", f"the Kubernetes API answers {path} with more than {most_bytes} bytes")
+                    raise Malformed(
+                        "oversize",
+                        f"the Kubernetes API answers {path} with more than {most_bytes} bytes",
+                        remedy=_TOO_MUCH,
+                    )
         return read_object(bytes(body), path)
 
     async def _chunks(
@@ -132,7 +141,9 @@ class KubernetesApi:
         except TimeoutError as error:
             raise self._late(error, path) from error
         except ConfigError as error:
-            raise Unavailable("tls", str(error)) from error
+            raise Unavailable(
+                "tls", str(error), remedy="mend that file, or name another one with --kubernetes.ca-file"
+            ) from error
         except aiohttp.ClientConnectionError as error:
             raise self._unreachable(error) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -148,33 +159,34 @@ class KubernetesApi:
             return {}
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no token"
-            raise Unavailable("permission", f"{self._token_file} cannot be read: {why}") from error
+            raise Unavailable(
+                "permission",
+                f"{self._token_file} cannot be read: {why}",
+                remedy="let the user that this program runs as read it, or name another file with"
+                " --kubernetes.token-file",
+            ) from error
 
     def _late(self, error: TimeoutError, path: str) -> SourceError:
         connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
-        why = why_late(self._client.connector, CONNECT_SECONDS, connecting=True) if connecting else None
-        if why:
-            return TimedOut("deadline", f"the Kubernetes API at {self._url}: {why.says}", remedy=why.remedy)
-        return TimedOut(
+        where = f"the Kubernetes API at {self._url}: "
+        before_it = (
+            why_late(self._client.connector, CONNECT_SECONDS, connecting=True, where=where) if connecting else None
+        )
+        return before_it or TimedOut(
             "deadline",
             f"the Kubernetes API at {self._url} does not answer {path}",
             remedy="is the API server overloaded, or gone behind an address that still takes connections?",
         )
 
     def _unreachable(self, error: aiohttp.ClientConnectionError) -> SourceError:
-        why = why_no_connection(error)
-        remedies = {
-            "refused": "is the API server running, and is this its address (KUBERNETES_SERVICE_HOST and"
+        remedies = ConnectRemedies(
+            refused="is the API server running, and is this its address (KUBERNETES_SERVICE_HOST and"
             " KUBERNETES_SERVICE_PORT, or --kubernetes.url)?",
-            "tls": f"{self._ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
+            tls=f"{self._ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
             " certificate, and --kubernetes.url must name it by a name or an address that stands in the certificate",
-            "unreachable": _UNREACHABLE,
-        }
-        return Unavailable(
-            why.reason,
-            f"the Kubernetes API at {self._url}: {why.says}",
-            remedy=why.remedy or remedies[why.reason],
+            unreachable=_UNREACHABLE,
         )
+        return why_no_connection(error, remedies, where=f"the Kubernetes API at {self._url}: ")
 
     async def _check(self, response: aiohttp.ClientResponse, path: str, verb: str, *, has_token: bool) -> None:
         status = response.status
@@ -190,11 +202,12 @@ class KubernetesApi:
             told = told_by(await response.content.read(MAX_STATUS_BYTES))
             raise forbidden(path, right, told, was_allowed=right in self._allowed)
         if status == HTTPStatus.NOT_FOUND:
-            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}")
+            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy=ONLY_THAT)
         later = response.headers.get("Retry-After", "")
         raise Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
             f"the Kubernetes API answers {path} with HTTP status {status}",
+            remedy=f"it is asked again; until then {ONLY_THAT}",
             retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
         )
 
@@ -208,7 +221,9 @@ def read_object(body: bytes, path: str) -> Object:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no JSON: {error}") from error
+        raise Malformed(
+            "garbage", f"the Kubernetes API answers {path} with what is no JSON: {error}", remedy=_NOT_THE_API
+        ) from error
     if not isinstance(found, dict):
-        raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no object")
+        raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no object", remedy=_NOT_THE_API)
     return found

@@ -11,9 +11,19 @@ from http import HTTPStatus
 from typing import Any
 
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.sources.kubernetes.api import LONGEST_PAUSE_SECONDS, WATCH_SECONDS, Forgotten, KubernetesApi, Object
+from exporter.sources.kubernetes.api import (
+    LONGEST_PAUSE_SECONDS,
+    ONLY_THAT,
+    WATCH_SECONDS,
+    Forgotten,
+    KubernetesApi,
+    Object,
+)
 from exporter.sources.source import OnHealth
 from exporter.sources.watch import Watch
+
+_ASKED_AGAIN = "the API server may be restarting, and is asked again; until then the last word stays in force"
+_NOT_AS_SPECIFIED = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {ONLY_THAT}"
 
 
 class ListWatch:
@@ -68,7 +78,11 @@ class ListWatch:
             self._forgotten = False
             self.watch.in_sync()
             return
-        raise Unsupported("unimplemented", f"the Kubernetes API knows none of {', '.join(self._paths)}")
+        raise Unsupported(
+            "unimplemented",
+            f"the Kubernetes API knows none of {', '.join(self._paths)}",
+            remedy=f"this cluster serves none of them; {ONLY_THAT}",
+        )
 
     async def _follow(self) -> None:
         parameters = {
@@ -85,16 +99,18 @@ class ListWatch:
                 self.watch.heard()
         if asyncio.get_running_loop().time() - started < 1.0:
             # a watch that ends at once is an API server that goes down: not a reason to ask in a circle
-            raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}")
+            raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}", remedy=_ASKED_AGAIN)
 
     def _take(self, event: Object) -> None:
         kind, found = event.get("type"), event.get("object")
         if not isinstance(found, Mapping):
-            raise Malformed("garbage", f"an event of {self._path} holds no object")
+            raise Malformed("garbage", f"an event of {self._path} holds no object", remedy=_NOT_AS_SPECIFIED)
         if kind == "ERROR":
             if found.get("code") == HTTPStatus.GONE:
                 raise Forgotten
-            raise Unavailable("unreachable", f"the watch of {self._path} failed: {found.get('message')}")
+            raise Unavailable(
+                "unreachable", f"the watch of {self._path} failed: {found.get('message')}", remedy=_ASKED_AGAIN
+            )
         if kind in ("ADDED", "MODIFIED"):
             _tell(self._put, found, self._path)
         elif kind == "DELETED":
@@ -108,4 +124,6 @@ def _tell(listener: Callable[[Any], None], found: object, path: str) -> None:
     try:
         listener(found)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Malformed("garbage", f"an object of {path} is not of the kind it should be: {error}") from error
+        raise Malformed(
+            "garbage", f"an object of {path} is not of the kind it should be: {error}", remedy=_NOT_AS_SPECIFIED
+        ) from error

@@ -8,13 +8,14 @@ from exporter.attribution.slice_retention import MOST_KEPT, KnownDevices, named,
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
 from exporter.model.snapshot import Health
-from exporter.sources.kubernetes.api import KubernetesApi, Object
+from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, OnHealth, Source
 
 SLICES = "resourceslices"
 SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 MOST_SLICES = 1000  # each may hold 128 devices
+_TOO_MANY = f"no node has that many: does what answers know of this node alone? Until then {ONLY_THAT}"
 
 Devices = Mapping[SliceDeviceName, SliceDevice]
 
@@ -136,13 +137,17 @@ class ApiSlices:
 
     def _replace(self, slices: Sequence[Object]) -> None:
         if len(slices) > MOST_SLICES:
-            raise Malformed("oversize", f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read")
+            raise Malformed(
+                "oversize",
+                f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read",
+                remedy=_TOO_MANY,
+            )
         self._slices = {_name(found): read_slice(found) for found in slices}
         self._known = told(self._known, self._slices.values())
 
     def _put(self, found: Object) -> None:
         if len(self._slices) >= MOST_SLICES and _name(found) not in self._slices:
-            raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node")
+            raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node", remedy=_TOO_MANY)
         self._slices[_name(found)] = read_slice(found)
         self._known = told(self._known, self._slices.values())
 

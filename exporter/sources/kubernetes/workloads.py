@@ -77,7 +77,7 @@ class Workloads:
 
     name = "workloads"
     patience_seconds = PATIENCE_SECONDS
-    health = absent("what is not known of a workload is left out, and the log says why")
+    health = absent("a workload that is not known is left out", "the log says why each kind of failure came")
 
     def __init__(
         self, *, api: Api | None, labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
@@ -162,7 +162,11 @@ class Workloads:
         if known is not None and known[1]:
             return known[0]
         if self._api is None:
-            raise Unsupported("unimplemented", "there is no Kubernetes API to ask for workloads")
+            raise Unsupported(
+                "unimplemented",
+                "there is no Kubernetes API to ask for workloads",
+                remedy="mount the service account's token (automountServiceAccountToken: true)",
+            )
         async with self._places:
             known = self._controllers.get(key)  # somebody else may have asked meanwhile
             if known is not None and known[1]:
@@ -194,14 +198,25 @@ class Workloads:
             self._plurals.put(base, plurals, KEPT_SECONDS)
             known = plurals, True
         if kind not in known[0]:
-            raise Unsupported("unimplemented", f"the Kubernetes API serves no {kind} under {base}")
+            raise Unsupported(
+                "unimplemented",
+                f"the Kubernetes API serves no {kind} under {base}",
+                remedy="was its definition deleted? The workload is named by what is known below it",
+            )
         return known[0][kind]
 
     def _complain(self, error: SourceError) -> None:
         """Once for each kind of failure; where there is no API, nobody asked for one."""
         if self._api is not None and error.reason not in self._complained:
             self._complained.add(error.reason)
-            log(logging.WARNING, "a workload is not known to its top", reason=error.reason, error=str(error))
+            trouble = error.trouble
+            log(
+                logging.WARNING,
+                "a workload is not known to its top",
+                reason=trouble.reason,
+                error=trouble.message,
+                remedy=trouble.remedy,
+            )
 
 
 def _path(*segments: str) -> str:

@@ -14,7 +14,7 @@ from exporter.config.parsers import Address, Selector
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
 from exporter.sources.pages.url import DcgmSource
-from exporter.sources.source import Attempt, Bound, OnHealth, absent
+from exporter.sources.source import Attempt, Bound, OnHealth, absent, missing
 
 # As many pages are read at a time; there is one dcgm-exporter on most nodes.
 AT_ONCE = 15
@@ -57,7 +57,9 @@ class Discovery:
         self._make = make
         self._node = node
         self._on_health = on_health
-        self.health = Health() if self._selectors else absent("no --dcgm.selector is given")
+        self.health = (
+            Health() if self._selectors else absent("no --dcgm.selector is given", "give one, or name the pages")
+        )
         self.most = MOST_FOUND if self._selectors else 0
         self._places = asyncio.Semaphore(AT_ONCE)
         self._sources: dict[str, DcgmSource] = {}
@@ -92,7 +94,7 @@ class Discovery:
     def note_nothing(self, pods: Mapping[tuple[str, str], PodInfo], of_pods: Health) -> None:
         """No pod is there to be asked; `of_pods` is the health of the source of `pods`."""
         looked_for = f"no running pod of node {self._node} with an address has {self} (--dcgm.selector)"
-        message, remedy = looked_for, ""
+        message, remedy = looked_for, "is dcgm-exporter running on this node, and with these labels?"
         if of_pods.up is False:
             message, remedy = f"{looked_for}: {of_pods.message}", of_pods.remedy
         elif elsewhere := self.elsewhere(pods):
@@ -100,7 +102,7 @@ class Discovery:
             remedy = "where only those who may write GPU samples make pods, name it: " + " ".join(
                 f"--dcgm.selector-namespace {name}" for name in elsewhere
             )
-        self.health = Health(up=False, reason="missing", message=message, remedy=remedy)
+        self.health = missing(message, remedy)
         self._on_health(self.name, self.health)
 
     def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:

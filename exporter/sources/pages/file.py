@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from exporter.config.regular import open_regular
 from exporter.errors import Malformed, SourceError, Unavailable
@@ -24,6 +25,7 @@ from exporter.sources.source import Attempts, Bound, OnHealth
 # A file that was written in place is left alone for this long after its last change.
 SETTLED_SECONDS = 0.2
 _TRIES = 5
+_WRITE_LESS = "have its writer write less: one page holds the samples of one node"
 
 
 class PromFileSource:
@@ -32,6 +34,7 @@ class PromFileSource:
     is_kept = True
     patience_seconds = None
     bounds: Mapping[str, Bound] = MappingProxyType({})
+    if_slow: ClassVar[str] = "is it on a file system that answers slowly? Write it to one of this machine"
 
     def __init__(
         self,
@@ -94,13 +97,19 @@ class PromFileSource:
             try:
                 page = await self._look()
             except FileNotFoundError as error:
-                raise Unavailable("missing", f"{self._path} does not exist") from error
+                raise Unavailable(
+                    "missing", f"{self._path} does not exist", remedy="name the file that is written, with --dcgm.file"
+                ) from error
             except OSError as error:
-                raise Unavailable("permission", f"{self._path} cannot be read: {error.strerror}") from error
+                raise Unavailable(
+                    "permission",
+                    f"{self._path} cannot be read: {error.strerror}",
+                    remedy="let the user that this program runs as read it",
+                ) from error
             if page is not None:
                 return page
             await asyncio.sleep(SETTLED_SECONDS / 2)
-        raise Malformed("truncated", f"{self._path} is being written; its writer should rename it into place")
+        raise Malformed("truncated", f"{self._path} is being written", remedy="its writer should rename it into place")
 
     async def _look(self) -> Page | None:
         """The page; None while the file changes in place."""
@@ -108,13 +117,21 @@ class PromFileSource:
             before = os.fstat(file.fileno())
             age = self._age_of(before)
             if age > self._max_age_seconds:
-                raise Unavailable("stale", f"{self._path} was last written {age:.0f} s ago: is its writer running?")
+                raise Unavailable(
+                    "stale",
+                    f"{self._path} was last written {age:.0f} s ago",
+                    remedy="is the file's writer running? One that writes seldom needs a longer --dcgm.file-max-age",
+                )
             if self.page is not None and self._read_as is not None and _same(self._read_as, before):
                 return self.page
             body = file.read(self._max_bytes + 1)
             after = os.fstat(file.fileno())
         if len(body) > self._max_bytes:
-            raise Malformed("oversize", f"{self._path} is larger than --dcgm.max-bytes {self._max_bytes}")
+            raise Malformed(
+                "oversize",
+                f"{self._path} is larger than --dcgm.max-bytes {self._max_bytes}",
+                remedy=f"raise --dcgm.max-bytes, or {_WRITE_LESS}",
+            )
         renamed = self._read_as is not None and before.st_ino != self._read_as.st_ino
         if not _same(before, after) or not (renamed or age >= SETTLED_SECONDS):
             return None
@@ -122,9 +139,13 @@ class PromFileSource:
             return None
         too_large = why_too_large(body)
         if too_large:
-            raise Malformed("oversize", f"{self._path} has {too_large}")
+            raise Malformed("oversize", f"{self._path} has {too_large}", remedy=_WRITE_LESS)
         if not await in_slices(has_sample(body)):
-            raise Malformed("no_samples", f"{self._path} has not one valid sample")
+            raise Malformed(
+                "no_samples",
+                f"{self._path} has not one valid sample",
+                remedy="is this the file that GPU samples are written to? Name it with --dcgm.file",
+            )
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime, moment=time.monotonic())
         self._read_as = before
         self._age_when_read, self._read_at = age, time.monotonic()

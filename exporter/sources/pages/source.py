@@ -19,6 +19,10 @@ class PageSource(Source, Protocol):
     def is_kept(self) -> bool:
         """Whether the next read may well be the same page again: a file that has not changed."""
 
+    @property
+    def if_slow(self) -> str:
+        """What to do where it does not answer in time."""
+
     def begin(self) -> asyncio.Task[Page]:
         """The read that runs, or a new one."""
 

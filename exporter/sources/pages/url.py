@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,7 +16,7 @@ from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unava
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.model.pages import Page
 from exporter.model.snapshot import Health
-from exporter.sources.http import Client, authorization, one_line, why_late, why_no_connection
+from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_late, why_no_connection
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempts, Bound, OnHealth
@@ -29,6 +30,19 @@ KEEP_ALIVE_SECONDS = 120.0
 
 _NO_HTTP_CONFIG = HttpConfig()
 
+_SLOW = "dcgm-exporter is slow: raise --dcgm.timeout, or have it collect less"
+_COLLECT_LESS = "have dcgm-exporter collect less, or is this another page than its own?"
+_LOOK_THERE = "look at dcgm-exporter's log, and at what the URL answers to curl"
+_IS_THIS_THE_PATH = "is this dcgm-exporter's metrics path? Its default is /metrics"
+_REMEDIES = ConnectRemedies(
+    refused="is dcgm-exporter running, and on this port? Its default is 9400, which is this program's too: one of the"
+    " two must move (dcgm-exporter's flag -a, --web.listen-address), and --dcgm.url name dcgm-exporter's",
+    unreachable="can this container reach that address? dcgm-exporter's pod has one of its own unless it uses"
+    " hostNetwork",
+    tls="is it HTTPS that is spoken there? Name its authority (ca_file), its name (server_name) and this program's"
+    " certificate in --dcgm.http-config, under tls_config",
+)
+
 
 class DcgmSource:
     """One URL, fetched anew for everyone who asks while no fetch is in flight."""
@@ -36,6 +50,7 @@ class DcgmSource:
     is_kept = False
     patience_seconds = None
     bounds: Mapping[str, Bound] = MappingProxyType({})
+    if_slow: ClassVar[str] = _SLOW
 
     def __init__(
         self,
@@ -114,11 +129,15 @@ class DcgmSource:
                 body = await self._fetch()
             too_large = why_too_large(body)
             if too_large:
-                raise Malformed("oversize", too_large)
+                raise Malformed("oversize", too_large, remedy=_COLLECT_LESS)
             if self._admit:
                 body = self._admit(body)
             if not await in_slices(has_sample(body)):
-                raise Malformed("no_samples", f"the answer has not one valid sample: {_beginning(body)}")
+                raise Malformed(
+                    "no_samples",
+                    f"the answer has not one valid sample: {_beginning(body)}",
+                    remedy=_IS_THIS_THE_PATH,
+                )
         except asyncio.CancelledError as error:
             if not self._flight.timed_out:
                 raise
@@ -143,13 +162,15 @@ class DcgmSource:
                 self._check(response.status)
                 return await self._body(response)
         except ConfigError as error:
-            raise Unavailable("permission", str(error)) from error
+            raise Unavailable(
+                "permission", str(error), remedy=f"mend that file, or name another one in {FLAG}; it is read again"
+            ) from error
         except aiohttp.ClientPayloadError as error:
-            raise Malformed("truncated", f"the answer was cut off: {one_line(error)}") from error
+            raise Malformed("truncated", f"the answer was cut off: {one_line(error)}", remedy=_LOOK_THERE) from error
         except aiohttp.ClientConnectionError as error:
-            raise _unreachable(error) from error
+            raise why_no_connection(error, _REMEDIES) from error
         except aiohttp.ClientError as error:
-            raise Malformed("garbage", f"no answer in HTTP: {one_line(error)}") from error
+            raise Malformed("garbage", f"no answer in HTTP: {one_line(error)}", remedy=_LOOK_THERE) from error
 
     def _check(self, status: int) -> None:
         if status == HTTPStatus.OK:
@@ -158,24 +179,23 @@ class DcgmSource:
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise Unavailable(
                 "permission",
-                f"it refuses {path} with HTTP status {status}: see --dcgm.http-config",
+                f"it refuses {path} with HTTP status {status}",
                 remedy="give it a password, a token or a client certificate that it accepts, with --dcgm.http-config",
             )
         if status == HTTPStatus.NOT_FOUND:
             raise Unavailable(
                 "http_status",
                 f"HTTP status 404: there is no {path}",
-                remedy="is this dcgm-exporter's metrics path? Its default is /metrics",
+                remedy=_IS_THIS_THE_PATH,
             )
-        raise Unavailable("http_status", f"HTTP status {status} for {path}")
+        raise Unavailable("http_status", f"HTTP status {status} for {path}", remedy=_LOOK_THERE)
 
     def _late(self) -> TimedOut:
         """Nothing, or not all, came within the timeout: what was waited for?"""
         connector, seconds = self._client.connector, self._timeout_seconds
-        why = why_late(connector, seconds, connecting=connector is not None and connector.connecting)
-        if why:
-            return TimedOut("deadline", why.says, remedy=why.remedy)
-        return TimedOut("deadline", f"no whole answer within {seconds:g} s")
+        connecting = connector is not None and connector.connecting
+        before_it = why_late(connector, seconds, connecting=connecting)
+        return before_it or TimedOut("deadline", f"no whole answer within {seconds:g} s", remedy=_SLOW)
 
     def _authorization(self) -> dict[str, str]:
         """Read anew for every request: a secret is replaced while the program runs."""
@@ -196,15 +216,21 @@ class DcgmSource:
             # what is packed is counted too: an endless row of empty members unpacks to nothing
             if max(came, size) > self._max_bytes:
                 response.close()
-                raise Malformed("oversize", f"more than --dcgm.max-bytes {self._max_bytes}")
+                raise Malformed(
+                    "oversize",
+                    f"more than --dcgm.max-bytes {self._max_bytes}",
+                    remedy=f"raise --dcgm.max-bytes, or {_COLLECT_LESS}",
+                )
             chunks.append(data)
         if unpacker and not unpacker.is_whole:
-            raise Malformed("truncated", "the compressed answer was cut off")
+            raise Malformed("truncated", "the compressed answer was cut off", remedy=_LOOK_THERE)
         body = b"".join(chunks)
         if body and not unpacker and _ends_with_connection(response) and not body.endswith(b"\n"):
             # as of a file that is being written: the last value may have more digits
             raise Malformed(
-                "truncated", "the answer ends with its connection, and not with a line's end: it was cut off"
+                "truncated",
+                "the answer ends with its connection, and not with a line's end: it was cut off",
+                remedy=_LOOK_THERE,
             )
         return body
 
@@ -213,20 +239,6 @@ def _ends_with_connection(response: aiohttp.ClientResponse) -> bool:
     """Whether nothing but the connection's end says where the body ends: then one that was cut looks whole."""
     is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
     return not is_chunked and "Content-Length" not in response.headers
-
-
-def _unreachable(error: aiohttp.ClientConnectionError) -> Unavailable:
-    why = why_no_connection(error)
-    if why.reason == "tls":
-        return Unavailable(
-            "tls",
-            f"{why.says}; see --dcgm.http-config",
-            remedy="is it HTTPS that is spoken there? Name its authority (ca_file), its name (server_name) and this"
-            " program's certificate in --dcgm.http-config, under tls_config",
-        )
-    if why.reason == "refused":
-        return Unavailable("refused", f"{why.says}; is dcgm-exporter running, and on this address?")
-    return Unavailable(why.reason, why.says, remedy=why.remedy)
 
 
 def _beginning(body: bytes) -> str:

@@ -122,7 +122,8 @@ async def test_a_socket_that_is_not_there(make: Make) -> None:
     await ask(source)
     assert source.assignments == frozenset()
     assert (source.health.up, source.health.reason) == (False, "missing")
-    assert "mount the folder" in source.health.message
+    assert "no socket in it" in source.health.message
+    assert "--kubelet.socket" in source.health.remedy
     assert source.age_seconds is None
 
 
@@ -215,7 +216,7 @@ async def test_permission(kubelet: SimulatedKubelet, make: Make, tmp_path: Path)
             os.seteuid(0)
         tmp_path.chmod(0o700)
     assert (source.health.up, source.health.reason) == (False, "permission")
-    assert "run as root" in source.health.message
+    assert "run as uid 0" in source.health.remedy
 
 
 async def test_a_fresh_answer_is_not_asked_for_again(kubelet: SimulatedKubelet, make: Make) -> None:

@@ -197,7 +197,7 @@ async def test_every_version_of_the_package_is_understood(
 async def test_why_it_fails(tmp_path: Path, world: World, source: PodsApi) -> None:
     health = await settle(source)
     assert (health.up, health.reason) == (False, "missing")
-    assert "--kubelet.pods-socket" in health.message
+    assert "--kubelet.pods-socket" in health.remedy
     kubelet = SimulatedPodsApi(tmp_path / "pods.sock", lambda: world.pods, version="v9")
     await kubelet.start()
     try:

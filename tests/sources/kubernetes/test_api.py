@@ -80,7 +80,7 @@ def context_of(authority: LaxAuthority | Authority, address: str = "127.0.0.1", 
 async def failure_of(asked: Awaitable[object]) -> SourceError:
     with pytest.raises(SourceError) as raised:
         await asked
-    for text in (str(raised.value), raised.value.remedy):
+    for text in (str(raised.value), raised.value.trouble.remedy):
         assert "\n" not in text
         assert "object at 0x" not in text
     return raised.value
@@ -180,7 +180,7 @@ async def test_chain_address_and_dates_are_checked(
         error = await failure_of(api(server.url).list(PODS, {}))
     assert error.reason == "tls"
     assert any(part in str(error) for part in says.split("|")), error
-    assert "--kubernetes.ca-file" in error.remedy
+    assert "--kubernetes.ca-file" in error.trouble.remedy
 
 
 # issue 7, line 34
@@ -223,7 +223,7 @@ async def test_refusals_of_a_real_api_server(
         server.answer = lambda _: http((RECORDED / recorded).read_bytes(), status)
         found = api(server.url)
         error = await failure_of(found.get(path) if path == REPLICASET else found.list(path, {}))
-    assert (error.reason, error.remedy.count(remedy)) == (reason, 1), error.remedy
+    assert (error.reason, error.trouble.remedy.count(remedy)) == (reason, 1), error.trouble.remedy
     assert says in str(error)
     assert "a-token" not in str(error)
 
@@ -236,7 +236,7 @@ async def test_a_right_that_was_there_a_moment_ago_is_not_what_is_missing(api: A
         await found.list(PODS, {})
         server.answer = lambda _: http(b'{"kind": "Status", "code": 403}', 403)
         error = await failure_of(found.list(PODS, {}))
-        assert "has just started" in error.remedy
+        assert "has just started" in error.trouble.remedy
         other = await failure_of(found.get(REPLICASET))
     assert (error.reason, other.reason) == ("http_status", "permission")
 
@@ -255,7 +255,7 @@ async def test_nobody_listens_no_name_and_no_tls(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     refused = await failure_of(api(f"http://127.0.0.1:{port}").list(PODS, {}))
-    assert (refused.reason, "KUBERNETES_SERVICE_HOST" in refused.remedy) == ("refused", True)
+    assert (refused.reason, "KUBERNETES_SERVICE_HOST" in refused.trouble.remedy) == ("refused", True)
     nowhere = await failure_of(api("http://no-such-name.invalid").list(PODS, {}))
     assert nowhere.reason == "unreachable"
     assert "the name no-such-name.invalid has no address" in str(nowhere)
@@ -284,7 +284,7 @@ async def test_a_name_server_that_is_silent(api: Api, monkeypatch: pytest.Monkey
     error = await failure_of(api("http://kubernetes.default.svc").list(PODS, {}))
     silent.cancel()
     assert (error.reason, str(error).count("the name kubernetes.default.svc could not be resolved")) == ("deadline", 1)
-    assert "/etc/resolv.conf" in error.remedy
+    assert "/etc/resolv.conf" in error.trouble.remedy
 
 
 # issue 7, line 11
@@ -297,7 +297,7 @@ async def test_an_address_that_swallows_what_is_sent_to_it(api: Api, monkeypatch
     monkeypatch.setattr(Connector, "_wrap_create_connection", hang)
     error = await failure_of(api("http://127.0.0.1:9").list(PODS, {}))
     assert (error.reason, str(error).count("nothing comes back")) == ("deadline", 1)
-    assert "NetworkPolicy" in error.remedy
+    assert "NetworkPolicy" in error.trouble.remedy
 
 
 # issue 7, line 41

@@ -32,7 +32,7 @@ class Api:
         if isinstance(found, SourceError):
             raise found
         if found is None:
-            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}")
+            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy="nothing")
         return found
 
     async def close(self) -> None:
@@ -61,6 +61,8 @@ def pod(*owners: OwnerReference, name: str = "p", uid: str = "1", **labels: str)
 
 
 RS = "/apis/apps/v1/namespaces/ns/replicasets/web-abc"
+REFUSED = Unavailable("permission", "403", remedy="a role")
+NO_JSON = Malformed("garbage", "no JSON", remedy="its address")
 JOB = "/apis/batch/v1/namespaces/ns/jobs/train-1"
 NOTHING: dict[str, Any] = {"metadata": {}}
 ODD: dict[str, Any] = {"metadata": {"ownerReferences": "x"}}
@@ -104,11 +106,11 @@ CRON_JOB = owned_by("CronJob", "train", "batch/v1")
         (pod(owner("ReplicaSet", "web-abc"), app="shop"), {RS: DEPLOYMENT}, ("shop", "Deployment"), 1),
         (pod(team="x", app="shop"), {}, ("shop", "Pod"), 0),
         # The nearest that is known, where nobody can say what is above it.
-        (pod(owner("ReplicaSet", "web-abc")), {RS: Unavailable("permission", "403")}, ("web-abc", "ReplicaSet"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: REFUSED}, ("web-abc", "ReplicaSet"), 1),
         (pod(owner("ReplicaSet", "web-abc")), {}, ("web-abc", "ReplicaSet"), 1),
         (pod(owner("Odd", "o", "odd.io/v1")), {"/apis/odd.io/v1": {"resources": "none"}}, ("o", "Odd"), 1),
         (pod(owner("ReplicaSet", "web-abc")), {RS: ODD}, ("web-abc", "ReplicaSet"), 1),
-        (pod(owner("ReplicaSet", "web-abc")), {RS: Malformed("garbage", "no JSON")}, ("web-abc", "ReplicaSet"), 1),
+        (pod(owner("ReplicaSet", "web-abc")), {RS: NO_JSON}, ("web-abc", "ReplicaSet"), 1),
         # issue 7, line 28: names of 253 characters are names, and a dot belongs to a name
         (
             pod(owner("Job", "a.b" + "c" * 250, "batch/v1")),
@@ -243,7 +245,7 @@ async def test_what_is_known_is_kept_for_5_minutes_and_shown_while_it_is_asked_f
 
 async def test_a_failure_is_tried_again_after_30_seconds() -> None:
     clock = Clock()
-    api = Api({RS: Unavailable("permission", "403")})
+    api = Api({RS: REFUSED})
     workloads = Workloads(api=api, clock=clock)
     of = pod(owner("ReplicaSet", "web-abc"))
     await ask(workloads, [of])

@@ -101,7 +101,7 @@ async def test_certificates_and_a_password_of_a_file_that_changes(start: Start, 
     assert upstream.seen[-1].headers["X-Scope-OrgID"] == "gpu"
     upstream.wants = basic("me", "new")
     status, why = await exporter.get("/gpu/metrics")
-    assert (status, "HTTP status 401: see --dcgm.http-config" in why) == (503, True)
+    assert (status, "HTTP status 401 -> give it a password" in why) == (503, True)
     secret.write_text("new")
     await exporter.page()
     secret.unlink()
