@@ -57,10 +57,11 @@ def make_node(
     Raises:
         ConfigError: the rules for devices, or the inventory, cannot be used. `lasting` is then what it was.
     """
-    rules = device_rules(config, files.rules)
+    rules = device_rules(config.devices, config.labels, files.rules)
     lasting = lasting or Lasting()
-    policy = label_policy(config, rules, divides_counters=divides_counters)
-    pod_labels = pod_label_policy(config)
+    claims = config.devices.follows_claims
+    policy = label_policy(config.labels, config.sharing, rules, has_claims=claims, divides_counters=divides_counters)
+    pod_labels = pod_label_policy(config.labels)
     owners = CurrentOwners(
         policy,
         pod_labels,
@@ -72,7 +73,7 @@ def make_node(
     asks_for = _asks_for(config)
     kept = lasting.kept(asks_for)
     sources = _sources(config, files, lasting, kept, needs_pods=pod_labels is not None or bool(config.dcgm.selectors))
-    wanted = family_filter(config.families.allow, config.families.deny)
+    wanted = family_filter(config.families)
     pages = JoinedPages(
         make_joiner=lambda: Joiner(
             read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=wanted
@@ -96,13 +97,13 @@ def _settings(config: Config) -> Facts:
         has_inventory=config.devices.inventory_file is not None,
         label_names=config.labels.names,
         node_is_named=config.node.is_named,
-        follows_claims=config.devices.dra != "off",
+        follows_claims=config.devices.follows_claims,
     )
 
 
 def _asks_for(config: Config) -> Hashable:
     """Whose word about what the assignments in force are: another one's would not continue it."""
-    return config.kubelet.socket, config.devices.resources, config.devices.dra != "off", config.node.name
+    return config.kubelet.socket, config.devices.resources, config.devices.follows_claims, config.node.name
 
 
 def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, needs_pods: bool) -> Sources:
@@ -120,12 +121,9 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     return Sources(
         kubelet=made.get(
             KubeletSource,
-            socket=config.kubelet.socket,
-            timeout_seconds=config.kubelet.timeout_seconds,
-            max_age_seconds=config.kubelet.max_age_seconds,
-            max_stale_seconds=config.kubelet.max_stale_seconds,
+            settings=config.kubelet,
             resources=config.devices.resources,
-            claims=config.devices.dra != "off",
+            claims=config.devices.follows_claims,
             node=config.node.name,
             kept=kept,
         ),
@@ -158,10 +156,7 @@ def _pages(config: Config, http: HttpConfig, instance: str, made: Made) -> tuple
     )
     files = (
         made.get(
-            PromFileSource,
-            path=path,
-            max_age_seconds=config.dcgm.file_max_age_seconds,
-            max_bytes=config.dcgm.max_bytes,
+            PromFileSource, path=path, max_age_seconds=config.dcgm.file_max_age_seconds, max_bytes=config.dcgm.max_bytes
         )
         for path in config.dcgm.files
     )

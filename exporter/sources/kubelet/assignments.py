@@ -27,6 +27,7 @@ from exporter.attribution.retention import (
     failed,
     read_by_built_in_rules,
 )
+from exporter.config.node import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.log import debug, log
 from exporter.model.devices import Assignment, PodResources
@@ -76,10 +77,7 @@ class KubeletSource:
     def __init__(
         self,
         *,
-        socket: str,
-        timeout_seconds: float,
-        max_age_seconds: float,
-        max_stale_seconds: float | None,
+        settings: KubeletSettings,
         resources: Sequence[str],
         on_health: OnHealth,
         kept: Kept | None = None,
@@ -88,16 +86,13 @@ class KubeletSource:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
+        """Without --kubelet.max-stale: 10 minutes while the connection is refused, 1 minute for any other failure.
 
         `kept` is what was in force before, where another source has read this socket.
         Without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
         `wall_clock` is the one that files are dated by.
         """
-        self._socket = socket
-        self._timeout_seconds = timeout_seconds
-        self._max_age_seconds = max_age_seconds
-        self._max_stale_seconds = max_stale_seconds
+        self._settings = settings
         self._resources = tuple(resources)
         self._attempts = Attempts(NAME, on_health)
         self._kept = kept or Kept()
@@ -171,7 +166,7 @@ class KubeletSource:
         The task raises nothing for the kubelet's sake: its result is how it went, `assignments` what is in force.
         """
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
-        fresh_for = self._max_age_seconds if self.health.up else self._max_age_seconds / 2
+        fresh_for = self._settings.max_age_seconds if self.health.up else self._settings.max_age_seconds / 2
         return self._flight.begin() if since is None or since >= fresh_for else None
 
     async def _refresh(self) -> Health:
@@ -212,7 +207,7 @@ class KubeletSource:
         if isinstance(error, Unavailable) and error.reason != "rate_limited":
             self._kept.connection_lost = True
             self._version = "v1"  # the kubelet that comes back may be a newer one
-        max_stale = self._max_stale_seconds
+        max_stale = self._settings.max_stale_seconds
         if max_stale is None:
             max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
         held = len(self._kept.retained.assignments)
@@ -229,7 +224,8 @@ class KubeletSource:
     @property
     def _max_unlisted_seconds(self) -> float:
         """How long the last word of a kubelet holds that lists no pod since: as long as that of one that is down."""
-        return STALE_WHILE_REFUSED_SECONDS if self._max_stale_seconds is None else self._max_stale_seconds
+        max_stale = self._settings.max_stale_seconds
+        return STALE_WHILE_REFUSED_SECONDS if max_stale is None else max_stale
 
     def _set_health(self, started: float, error: SourceError | None) -> None:
         odd = None
@@ -239,7 +235,7 @@ class KubeletSource:
 
     def _socket_identity(self) -> tuple[int, int, int] | None:
         try:
-            status = os.stat(self._socket)  # noqa: PTH116 - one system call on a local file system
+            status = os.stat(self._settings.socket)  # noqa: PTH116 - one system call on a local file system
         except OSError:
             return None
         return status.st_dev, status.st_ino, status.st_ctime_ns
@@ -255,19 +251,19 @@ class KubeletSource:
 
     async def _call(self, version: str) -> PodResources:
         if self._channel is None:
-            self._channel = open_channel(self._socket)
+            self._channel = open_channel(self._settings.socket)
         call = self._channel.unary_unary(
             LIST_METHODS[version], request_serializer=lambda body: body, response_deserializer=lambda body: body
         )
         try:
-            body: bytes = await call(b"", timeout=self._timeout_seconds)
+            body: bytes = await call(b"", timeout=self._settings.timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise translate(
                 error,
-                socket=self._socket,
+                socket=self._settings.socket,
                 of=POD_RESOURCES,
                 versions="v1 or v1alpha1",
-                timeout_seconds=self._timeout_seconds,
+                timeout_seconds=self._settings.timeout_seconds,
             ) from error
         changed = self._last is None or self._last[:2] != (version, body)
         debug("kubelet answered", version=version, bytes=len(body), changed=changed)
