@@ -24,7 +24,7 @@ from exporter.errors import ConfigError
 from exporter.log import debug, log, start_logging
 from exporter.model.snapshot import Snapshot
 from exporter.node import diagnosis
-from exporter.node.node import Node
+from exporter.node.build import make_node
 from exporter.outputs import textfile
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
@@ -51,7 +51,7 @@ class Service:
         self._reread = reread
         self._divides_counters = divides_counters
         self._web = read_web(config.web)
-        self._node = Node(config, read_node_files(config), divides_counters=divides_counters)
+        self._node = make_node(config, read_node_files(config), divides_counters=divides_counters)
         self.guard = Guard(Endpoints(self).answer, self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -62,16 +62,16 @@ class Service:
     @property
     def telemetry(self) -> Telemetry:
         """One for all nodes that come and go."""
-        return self._node.telemetry
+        return self._node.lasting.telemetry
 
     @property
     def instance(self) -> str:
         """What this process calls itself towards upstreams."""
-        return self._node.instance
+        return self._node.lasting.instance
 
     def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Coroutine[None, None, Snapshot]:
         """A look at the node, by the configuration of the moment."""
-        return self._node.collect(wait_seconds, workloads=workloads)
+        return self._node.look(wait_seconds, workloads=workloads)
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
@@ -79,7 +79,7 @@ class Service:
 
     def about(self, snapshot: Snapshot) -> Mapping[str, Any]:
         """The version, the settings, and what `doctor` has to say."""
-        return diagnosis.as_json(self._node.config, snapshot)
+        return diagnosis.as_json(self._config, snapshot)
 
     async def listen(self) -> tuple[Address, ...]:
         """Start to answer; the addresses that came of it.
@@ -128,7 +128,7 @@ class Service:
             self._named = config.files
             _check_stays(config, self._config)
             web, files = read_web(config.web), read_node_files(config)
-            node = Node(config, files, divides_counters=self._divides_counters, before=self._node)
+            node = make_node(config, files, divides_counters=self._divides_counters, lasting=self._node.lasting)
         except ConfigError as error:
             self.telemetry.note_reload(error)
             return

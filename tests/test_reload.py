@@ -235,12 +235,12 @@ async def test_a_source_that_holds_nothing_yet_goes_on_too(setup: Setup) -> None
     setup.write()
     async with reloading(setup) as (exporter, _):
         before = exporter.service._node
-        assert len(before._workloads) == 0
+        assert len(before.sources.workloads) == 0
         setup.write(labels__names="legacy")
         await exporter.service.reload()
         after = exporter.service._node
         assert after is not before
-        assert after._workloads is before._workloads
+        assert after.sources.workloads is before.sources.workloads
 
 
 async def test_a_scrape_that_waits_ends_with_the_sources_it_began_with(setup: Setup, simulated: SimulatedNode) -> None:

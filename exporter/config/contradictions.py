@@ -37,7 +37,7 @@ def _check_addresses(config: Config) -> None:
 
 
 def _check_names(config: Config) -> None:
-    for prefix, used in (("label_", config.labels.pod_labels), ("dra_", config.devices.dra != "off")):
+    for prefix, used in (("label_", config.labels.pod_labels), ("dra_", config.devices.follows_claims)):
         for name in config.labels.names if used else ():
             if name.startswith(prefix):
                 raise ConfigError(f"--labels.names: {name!r} is not allowed; names that begin with {prefix} are taken")

@@ -70,6 +70,11 @@ class DeviceSettings:
         default="auto",
     )
 
+    @property
+    def follows_claims(self) -> bool:
+        """Whether devices of DRA claims are attributed, from wherever they are known."""
+        return self.dra != "off"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:

@@ -17,7 +17,8 @@ KUBELET: Final = "kubelet"
 class Health:
     """How the last attempt at a source went. Before the first attempt `up` is None.
 
-    `trouble` says why it failed or, where `up` is True, what is odd about the answer: a kubelet that lists no pod.
+    `trouble` says why it failed or, where `up` is True, what is odd about a good answer (a kubelet that lists no
+    pod).
     """
 
     up: bool | None = None

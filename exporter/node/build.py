@@ -1,106 +1,162 @@
-"""From a `Config` to the parts of the node role: sources, rules and policies."""
+"""The composition root of the node role: a `Config` becomes sources, rules and policies, and these a `Node`.
+
+To add a source: make it in `_sources`, of its settings.
+"""
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from exporter import __version__
-from exporter.attribution.fields import ADDITIVE, Additive
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.pod_labels import PodLabelPolicy
-from exporter.attribution.rule_file import DeviceRules, read_rules
+from exporter.attribution.current import CurrentOwners
 from exporter.config.http_file import HttpConfig
+from exporter.config.named_files import NodeFiles
 from exporter.config.node import Config
 from exporter.config.pages import source_names
-from exporter.config.parsers import Selector
+from exporter.config.parsers import LABEL_SETS, Selector
 from exporter.config.tls import ClientTls
-from exporter.errors import ConfigError
 from exporter.exposition.gpu_families import only_gpu_families
+from exporter.exposition.join import Joiner
 from exporter.log import log
-from exporter.model.snapshot import Health
-from exporter.sources.inventory_file import InventoryFile
-from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.model.snapshot import Facts
+from exporter.node.lasting import Lasting, Made
+from exporter.node.node import Node, Sources
+from exporter.node.pages import JoinedPages
+from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
+from exporter.sources.any_pods import NoPods, Pods
+from exporter.sources.inventory_file import InventoryFile, NoInventory
+from exporter.sources.kubelet.assignments import Kept, KubeletSource
 from exporter.sources.kubelet.pods import PodsApi
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.pods import ApiPods
-from exporter.sources.kubernetes.slices import ApiSlices
+from exporter.sources.kubernetes.slices import ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.late import Late
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.file import PromFileSource
+from exporter.sources.pages.source import PageSource
 from exporter.sources.pages.url import DcgmSource
+from exporter.sources.source import OnHealth, absent, missing
 
-OnHealth = Callable[[str, Health], None]
-PageSource = DcgmSource | PromFileSource
-PodsSource = PodsApi | ApiPods
-
-
-class Closable(Protocol):
-    """What every source can do."""
-
-    async def close(self) -> None:
-        """End what is in flight."""
+_NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
+_NO_SLICES = absent(
+    "no claim has needed ResourceSlices so far, or nobody can be asked for them",
+    "give access to the Kubernetes API, and do not turn --dra off",
+)
 
 
-S = TypeVar("S", bound=Closable)
+def make_node(
+    config: Config, files: NodeFiles, *, divides_counters: bool = True, lasting: Lasting | None = None
+) -> Node:
+    """A node. `lasting` is that of the node until now: what the new configuration does not change goes on.
 
+    `divides_counters` is off where only one page will be made: a counter's increases need two.
 
-class Sources:
-    """The sources of one configuration. Those that the configuration before had too, with the same settings, go on.
-
-    A reload therefore loses no owner, no connection and no divided counter of a source that it does not change.
+    Raises:
+        ConfigError: the rules for devices, or the inventory, cannot be used. `lasting` is then what it was.
     """
+    rules = device_rules(config.devices, config.labels, files.rules)
+    lasting = lasting or Lasting()
+    claims = config.devices.follows_claims
+    policy = label_policy(config.labels, config.sharing, rules, has_claims=claims, divides_counters=divides_counters)
+    pod_labels = pod_label_policy(config.labels)
+    owners = CurrentOwners(
+        policy,
+        pod_labels,
+        rules.rules,
+        lasting.book(config.sharing.mode),
+        lasting.owners.pods_of_owners if lasting.owners else None,
+        config.node.name,
+    )
+    asks_for = _asks_for(config)
+    kept = lasting.kept(asks_for)
+    sources = _sources(config, files, lasting, kept, needs_pods=pod_labels is not None or bool(config.dcgm.selectors))
+    wanted = family_filter(config.families)
+    pages = JoinedPages(
+        make_joiner=lambda: Joiner(
+            read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=wanted
+        ),
+        owners=owners,
+        count_rejected=lasting.telemetry.count_rejected,
+        # what NVIDIA's own exporter of these label names served
+        adds_gpu_health=config.labels.names == LABEL_SETS["legacy"],
+        is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
+    )
+    lasting.hand_over(made=sources.made, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
+    return Node(
+        sources=sources, owners=owners, pages=pages, settings=_settings(config), name=config.node.name, lasting=lasting
+    )
 
-    def __init__(self, on_health: OnHealth, before: "Sources | None" = None) -> None:
-        self._on_health = on_health
-        self._before: Mapping[Hashable, Closable] = before.made if before else {}
-        self.made: dict[Hashable, Closable] = {}
 
-    def get(self, make: Callable[..., S], **settings: Hashable) -> S:
-        """The source that `make` made of these settings before, or else makes now."""
-        key = (make, *sorted(settings.items()))
-        known = self.made.get(key, self._before.get(key))
-        # not by its truth: a source that knows nothing yet may be empty
-        source: S = make(**settings, on_health=self._on_health) if known is None else known  # type: ignore[assignment] # a key names its type
-        self.made[key] = source
-        return source
-
-    def settle(self) -> None:
-        """The configuration before is history: let go of it."""
-        self._before = {}
-
-    def not_in(self, other: "Sources") -> Iterable[Closable]:
-        """Those that the other does not have."""
-        return [source for key, source in self.made.items() if key not in other.made]
-
-    def all(self) -> Iterable[Closable]:
-        """Every one."""
-        return tuple(self.made.values())
+def _settings(config: Config) -> Facts:
+    return Facts(
+        resources=config.devices.resources,
+        incoming_wins=config.labels.incoming_wins,
+        has_inventory=config.devices.inventory_file is not None,
+        label_names=config.labels.names,
+        node_is_named=config.node.is_named,
+        follows_claims=config.devices.follows_claims,
+    )
 
 
-def page_sources(config: Config, http: HttpConfig, instance: str, sources: Sources) -> tuple[PageSource, ...]:
-    """The sources of GPU samples. `instance` is what this process calls itself in the header Via."""
-    headers = _headers(instance)
+def _asks_for(config: Config) -> Hashable:
+    """Whose word about what the assignments in force are: another one's would not continue it."""
+    return config.kubelet.socket, config.devices.resources, config.devices.follows_claims, config.node.name
+
+
+def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, needs_pods: bool) -> Sources:
+    """Every source of the node, there or not."""
+    made = Made(lasting.telemetry.note_health, lasting.made)
+    goes_on = lasting.made is not None
+    pods: Late[Pods] = Late(lambda: _find_pods(config, made), _no_pods(config, made.on_health, are_missed=needs_pods))
+    if goes_on and (needs_pods or lasting.wants_workloads):
+        # otherwise begun with the first scrape: by then the kubelet may have made its socket
+        pods.look()
+    slices: Late[Slices] = Late(lambda: _find_slices(config, made), NoSlices(_NO_SLICES))
+    if config.devices.dra == "on" or lasting.reads_slices:
+        # with --dra auto looked for by the first claim that needs them
+        slices.look()
+    return Sources(
+        kubelet=made.get(
+            KubeletSource,
+            settings=config.kubelet,
+            resources=config.devices.resources,
+            claims=config.devices.follows_claims,
+            node=config.node.name,
+            kept=kept,
+        ),
+        pages=_pages(config, files.http, lasting.instance, made),
+        discovery=_discovery(config, files.http, lasting.instance, made),
+        inventory=_inventory(config, made),
+        pods=pods,
+        needs_pods=needs_pods,
+        slices=slices,
+        workloads=made.get(
+            _make_workloads, labels=config.workloads.labels, **(_api(config) if _may_ask_api(config) else {})
+        ),
+        made=made,
+    )
+
+
+def _pages(config: Config, http: HttpConfig, instance: str, made: Made) -> tuple[PageSource, ...]:
+    """The named sources of GPU samples. `instance` is what this process calls itself in the header Via."""
     urls = (
-        sources.get(
+        made.get(
             DcgmSource,
             name=name,
             url=url,
             timeout_seconds=config.dcgm.timeout_seconds,
             max_bytes=config.dcgm.max_bytes,
-            headers=headers,
+            headers=_headers(instance),
             http=http,
         )
         for name, url in zip(source_names(config.dcgm.urls), config.dcgm.urls, strict=True)
     )
     files = (
-        sources.get(
-            PromFileSource,
-            path=path,
-            max_age_seconds=config.dcgm.file_max_age_seconds,
-            max_bytes=config.dcgm.max_bytes,
+        made.get(
+            PromFileSource, path=path, max_age_seconds=config.dcgm.file_max_age_seconds, max_bytes=config.dcgm.max_bytes
         )
         for path in config.dcgm.files
     )
@@ -111,16 +167,15 @@ def _headers(instance: str) -> tuple[tuple[str, str], ...]:
     return ("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {instance}")
 
 
-def discovery(config: Config, http: HttpConfig, instance: str, sources: Sources) -> Discovery | None:
-    """What finds dcgm-exporter's pods; None without --dcgm.selector."""
-    if not config.dcgm.selectors:
-        return None
+def _discovery(config: Config, http: HttpConfig, instance: str, made: Made) -> Discovery:
+    """What finds dcgm-exporter's pods; nobody without --dcgm.selector."""
     # what knows of TLS is asked over it; in the clear, whoever has the address would be told the credentials
     by_tls = http.tls != ClientTls()
-    return sources.get(
-        _discovery,
+    return made.get(
+        _make_discovery,
         selectors=config.dcgm.selectors,
         namespaces=config.dcgm.namespaces,
+        node=config.node.name,
         scheme="https" if by_tls else "http",
         takes_all_families=bool(config.families.allow),
         port=config.dcgm.port,
@@ -132,10 +187,11 @@ def discovery(config: Config, http: HttpConfig, instance: str, sources: Sources)
     )
 
 
-def _discovery(
+def _make_discovery(
     *,
     selectors: tuple[Selector, ...],
     namespaces: tuple[str, ...],
+    node: str,
     scheme: str,
     takes_all_families: bool,
     port: int,
@@ -147,7 +203,16 @@ def _discovery(
         admit = None if takes_all_families else _gpu_families_from(name)
         return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **settings)
 
-    return Discovery(selectors=selectors, namespaces=namespaces, port=port, path=path, make=make, scheme=scheme)
+    return Discovery(
+        selectors=selectors,
+        namespaces=namespaces,
+        node=node,
+        port=port,
+        path=path,
+        make=make,
+        scheme=scheme,
+        on_health=on_health,
+    )
 
 
 def _gpu_families_from(name: str) -> Callable[[bytes], bytes]:
@@ -170,103 +235,41 @@ def _gpu_families_from(name: str) -> Callable[[bytes], bytes]:
     return admit
 
 
-def kubelet_source(config: Config, sources: Sources) -> KubeletSource:
-    """The kubelet's pod-resources socket."""
-    return sources.get(
-        KubeletSource,
-        socket=config.kubelet.socket,
-        timeout_seconds=config.kubelet.timeout_seconds,
-        max_age_seconds=config.kubelet.max_age_seconds,
-        max_stale_seconds=config.kubelet.max_stale_seconds,
-        resources=config.devices.resources,
-        claims=config.devices.dra != "off",
-        node=config.node.name,
-    )
-
-
-def inventory_source(config: Config, sources: Sources) -> InventoryFile | None:
-    """The inventory, if one is named.
+def _inventory(config: Config, made: Made) -> InventoryFile | NoInventory:
+    """The file that is named, read.
 
     Raises:
         ConfigError: it cannot be used.
     """
-    return sources.get(InventoryFile, path=config.devices.inventory_file) if config.devices.inventory_file else None
+    path = config.devices.inventory_file
+    return made.get(InventoryFile, path=path) if path else NoInventory()
 
 
-def device_rules(config: Config, content: object) -> DeviceRules:
-    """The built-in rules, and those of --device-rules, of which `content` is the parsed file.
-
-    Raises:
-        ConfigError: the file cannot be used.
-    """
-    if config.devices.rules_file is None:
-        return DeviceRules()
-    flag = "--device-rules"
-    try:
-        rules = read_rules(content)
-    except ValueError as error:
-        raise ConfigError(f"{flag}: {config.devices.rules_file!r}: {error}") from error
-    for name in config.labels.names:
-        if name in rules.sample_labels.all:
-            raise ConfigError(f"--labels.names: {name!r} is not allowed; {flag} reads the device from it")
-    return rules
-
-
-def label_policy(config: Config, rules: DeviceRules, *, divides_counters: bool) -> LabelPolicy:
-    """The label flags; `divides_counters` is off where only one page will be made."""
-    additive: Mapping[str, Additive] = {
-        **ADDITIVE,
-        **dict.fromkeys(config.sharing.gauges, Additive.GAUGE),
-        **dict.fromkeys(config.sharing.counters, Additive.COUNTER),
-    }
-    return LabelPolicy(
-        names=config.labels.names,
-        incoming_wins=config.labels.incoming_wins,
-        idle_labels=config.labels.idle,
-        sharing=config.sharing.mode,
-        additive=additive,
-        divides_counters=divides_counters,
-        has_pod_labels=bool(config.labels.pod_labels),
-        has_claims=config.devices.dra != "off",
-        sample_labels=rules.sample_labels,
-    )
-
-
-def pod_label_policy(config: Config) -> PodLabelPolicy | None:
-    """Which labels come from pods; None where none do, and no source of pods is needed."""
-    if not config.labels.pod_uid and not config.labels.pod_labels:
-        return None
-    return PodLabelPolicy(
-        with_uid=config.labels.pod_uid,
-        patterns=tuple(map(re.compile, config.labels.pod_labels)),
-        limit=config.labels.pod_labels_limit,
-    )
-
-
-def pods_source(config: Config, sources: Sources) -> PodsSource | None:
+def _find_pods(config: Config, made: Made) -> Pods | None:
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
     auto = config.pods.source == "auto"
     if config.pods.source == "kubelet" or (auto and Path(config.pods.kubelet_socket).is_socket()):
-        return sources.get(
-            PodsApi, socket=config.pods.kubelet_socket, max_stale_seconds=config.kubelet.max_stale_seconds
-        )
+        return made.get(PodsApi, socket=config.pods.kubelet_socket, max_stale_seconds=config.kubelet.max_stale_seconds)
     if config.kubernetes.url is not None and (not auto or Path(config.kubernetes.token_file).exists()):
-        return sources.get(_api_pods, **_api_settings(config))
+        return made.get(_make_pods, node_name=config.node.name, **_api(config))
     return None
 
 
-def slices_source(config: Config, sources: Sources) -> ApiSlices | None:
-    """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
-    wanted = (
-        config.kubernetes.url if config.devices.dra == "on" else config.devices.dra == "auto" and _may_ask_api(config)
+def _no_pods(config: Config, on_health: OnHealth, *, are_missed: bool) -> NoPods:
+    """In place of the source of pods, until there is one."""
+    why = missing(
+        f"neither {config.pods.kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
+        " API is there: labels of pods are left out",
+        "mount that socket's folder, or a service account's token",
     )
-    return sources.get(_api_slices, **_api_settings(config)) if wanted else None
+    return NoPods(why if are_missed else _NO_PODS, on_health)
 
 
-def workloads_source(config: Config, sources: Sources) -> Workloads:
-    """Workloads of pods; without a Kubernetes API, those that pods themselves tell."""
-    settings = _api_settings(config) if _may_ask_api(config) else {}
-    return sources.get(_workloads, labels=config.workloads.labels, **settings)
+def _find_slices(config: Config, made: Made) -> Slices | None:
+    """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
+    dra = config.devices.dra
+    wanted = config.kubernetes.url if dra == "on" else dra == "auto" and _may_ask_api(config)
+    return made.get(_make_slices, node_name=config.node.name, **_api(config)) if wanted else None
 
 
 def _may_ask_api(config: Config) -> bool:
@@ -275,45 +278,22 @@ def _may_ask_api(config: Config) -> bool:
     return url is not None and (Path(config.kubernetes.token_file).exists() or not url.startswith("https:"))
 
 
-def _workloads(
-    *,
-    labels: tuple[str, ...],
-    on_health: OnHealth,  # noqa: ARG001 - it is no source of its own: what it lacks is left out
-    url: str = "",
-    token_file: str = "",
-    ca_file: str = "",
-    node_name: str = "",  # noqa: ARG001 - an object's path does not need it
-) -> Workloads:
-    api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file) if url else None
-    return Workloads(api=api, labels=labels)
-
-
-def _api_settings(config: Config) -> Mapping[str, Hashable]:
+def _api(config: Config) -> Mapping[str, Hashable]:
     return {
         "url": config.kubernetes.url,
         "token_file": config.kubernetes.token_file,
         "ca_file": config.kubernetes.ca_file,
-        "node_name": config.node.name,
     }
 
 
-def _api_pods(*, url: str, token_file: str, ca_file: str, node_name: str, on_health: OnHealth) -> ApiPods:
-    api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file)
-    return ApiPods(api=api, node_name=node_name, on_health=on_health)
+def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> ApiPods:
+    return ApiPods(api=KubernetesApi(**api), node_name=node_name, on_health=on_health)
 
 
-def _api_slices(*, url: str, token_file: str, ca_file: str, node_name: str, on_health: OnHealth) -> ApiSlices:
-    api = KubernetesApi(url=url, token_file=token_file, ca_file=ca_file)
-    return ApiSlices(api=api, node_name=node_name, on_health=on_health)
+def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> ApiSlices:
+    return ApiSlices(api=KubernetesApi(**api), node_name=node_name, on_health=on_health)
 
 
-def family_filter(allow: Sequence[str], deny: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a family goes out: its whole name matches one of `allow` (if there are any) and none of `deny`."""
-    allowed, denied = [re.compile(text) for text in allow], [re.compile(text) for text in deny]
-
-    def wanted(name: str) -> bool:
-        return (not allowed or any(pattern.fullmatch(name) for pattern in allowed)) and not any(
-            pattern.fullmatch(name) for pattern in denied
-        )
-
-    return wanted
+def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks
+    """Without a Kubernetes API, those that pods themselves tell."""
+    return Workloads(api=KubernetesApi(**api) if api else None, labels=labels)

@@ -1,40 +1,52 @@
 """The inventory of the node's GPUs from a file (`--inventory.file`), read again when it changes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from exporter.attribution.inventory import read_inventory
 from exporter.config.files import identity_of, read_structured
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.model.devices import Inventory
 from exporter.model.snapshot import Health
-from exporter.sources.attempt import health_after
+from exporter.sources.source import Attempt, Attempts, Bound, OnHealth, absent
 
 FLAG = "--inventory.file"
+_NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
 
 
 class InventoryFile:
-    """One file. A version of it that cannot be used is refused, and the last good one stays in force."""
+    """One file. A version of it that cannot be used is refused, and the last good one stays in force.
 
-    def __init__(self, *, path: str, on_health: Callable[[str, Health], None]) -> None:
+    `inventory` is the one in force: the same object as long as the file did not change.
+    """
+
+    patience_seconds = 0.0
+    bounds = _NO_BOUNDS
+
+    def __init__(self, *, path: str, on_health: OnHealth) -> None:
         """Read it.
 
         Raises:
             ConfigError: it cannot be used: one line.
         """
         self.name = f"file:{path}"
-        self.health = Health()
         self._path = path
-        self._on_health = on_health
+        self._attempts = Attempts(self.name, on_health)
         self._read_as = identity_of(self._path)
         self.inventory = self._read()
         self._note(None, time.monotonic())
 
+    @property
+    def health(self) -> Health:
+        """How the last read went."""
+        return self._attempts.health
+
     async def close(self) -> None:
         """Nothing is in flight."""
 
-    def refresh(self) -> Inventory:
-        """What is in force: the file's content, read if it changed since. The same object as long as it did not."""
+    def begin(self) -> Attempt | None:
+        """Read the file if it has changed; it is small, so nobody has to wait."""
         found = identity_of(self._path)
         if found != self._read_as:
             self._read_as = found
@@ -45,11 +57,10 @@ class InventoryFile:
                 self._note(_refused(error, is_gone=found is None), started)
             else:
                 self._note(None, started)
-        return self.inventory
+        return None
 
     def _note(self, error: SourceError | None, started: float) -> None:
-        self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=time.time())
-        self._on_health(self.name, self.health)
+        self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=time.time())
 
     def _read(self) -> Inventory:
         content = read_structured(self._path, FLAG)
@@ -64,3 +75,19 @@ def _refused(error: ConfigError, *, is_gone: bool) -> SourceError:
     if is_gone:
         return Unavailable("missing", str(error), remedy=f"mount the file again; {kept}")
     return Malformed("garbage", str(error), remedy=f"mend the file; {kept}")
+
+
+class NoInventory:
+    """In place of a file where none is named."""
+
+    name = "file:"
+    health = absent(f"no {FLAG} is named", f"name one with {FLAG}")
+    patience_seconds = 0.0
+    bounds = _NO_BOUNDS
+    inventory = Inventory()
+
+    def begin(self) -> Attempt | None:
+        """Nothing is there to be read."""
+
+    async def close(self) -> None:
+        """Nothing is in flight."""

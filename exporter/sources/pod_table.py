@@ -14,7 +14,7 @@ Nothing here has a clock: every moment comes in as `now`, in seconds of `time.mo
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from exporter.attribution.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.errors import Malformed
 from exporter.log import log
 from exporter.model.pods import Bearer, Bearers, PodInfo
+from exporter.sources.source import Bound
 
 # A kubelet takes 110 pods by default; those that have ended are listed for a while too.
 MOST_PODS = 10_000
@@ -76,6 +77,13 @@ class PodTable:
     def gone(self) -> int:
         """How many pods that are gone are remembered."""
         return len(self._gone)
+
+    def bounds(self, clock: Callable[[], float]) -> Mapping[str, Bound]:
+        """The most that it holds, and what it holds by `clock`."""
+        return {
+            "pods": Bound(MOST_PODS, lambda: len(self.by_name(now=clock()))),
+            "pods_gone": Bound(MOST_GONE, lambda: self.gone),
+        }
 
     def by_name(self, *, now: float) -> Mapping[PodName, PodInfo]:
         """The pods by namespace and name. The same object as long as nothing changed.

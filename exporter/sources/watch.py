@@ -9,12 +9,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from exporter.errors import Malformed, SourceError
 from exporter.log import log
 from exporter.model.snapshot import Health
-from exporter.sources.attempt import health_after
+from exporter.sources.source import Attempts, OnHealth
 
 FIRST_PAUSE_SECONDS = 0.1
 _OUR_FAULT = "please report it, with the trace that is in the exporter's log"
@@ -27,21 +26,25 @@ class Watch:
         self,
         name: str,
         attend: Callable[[], Awaitable[None]],
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
         *,
         longest_pause_seconds: float,
     ) -> None:
         """`attend` calls `in_sync` once it knows everything, and raises a SourceError where it fails."""
         self.name = name
-        self.health = Health()
         self._attend = attend
-        self._on_health = on_health
+        self._attempts = Attempts(name, on_health)
         self._longest_pause_seconds = longest_pause_seconds
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._first: asyncio.Task[None] | None = None
         self._pause = FIRST_PAUSE_SECONDS
         self._began = 0.0
+
+    @property
+    def health(self) -> Health:
+        """How it is with the connection."""
+        return self._attempts.health
 
     def begin(self) -> "asyncio.Task[None] | None":
         """Keep it open from here on. The task ends with the first success or failure; None once that has been."""
@@ -65,7 +68,7 @@ class Watch:
 
     def heard(self) -> None:
         """A sign of life."""
-        self.health = replace(self.health, last_success_at_seconds=time.time())
+        self._attempts.heard(time.time())
 
     async def _wait(self) -> None:
         await self._settled.wait()
@@ -88,7 +91,5 @@ class Watch:
             await asyncio.sleep(wait)
 
     def _note(self, error: SourceError | None) -> None:
-        took = time.monotonic() - self._began
-        self.health = health_after(self.health, error, took_seconds=took, now_seconds=time.time())
-        self._on_health(self.name, self.health)
+        self._attempts.note(error, took_seconds=time.monotonic() - self._began, now_seconds=time.time())
         self._settled.set()

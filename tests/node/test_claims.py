@@ -9,7 +9,7 @@ import pytest
 
 from exporter.config.named_files import NodeFiles
 from exporter.model.devices import Claim
-from exporter.node.node import Node
+from exporter.node.build import make_node
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
 from tests.conftest import Exporter, config_of, running
@@ -93,13 +93,13 @@ async def test_a_token_is_needed_and_may_come_later(node: SimulatedNode, tmp_pat
 
 # issue 7, line 12
 async def test_what_was_begun_goes_on_over_a_reload(node: SimulatedNode) -> None:
-    first = Node(config_of(**settings(node)), NodeFiles())
-    await first.collect(None)
-    second = Node(config_of(**settings(node, sharing="device")), NodeFiles(), before=first)
+    first = make_node(config_of(**settings(node)), NodeFiles())
+    await first.look(None)
+    second = make_node(config_of(**settings(node, sharing="device")), NodeFiles(), lasting=first.lasting)
     try:
         await first.give_way(second)
-        assert second.reads_slices
-        snapshot = await second.collect(None)
+        assert second.lasting.reads_slices
+        snapshot = await second.look(None)
         assert {match.reason for match in snapshot.owners.matches} == {""}
         assert node.api.lists == 1
     finally:

@@ -13,8 +13,8 @@ from pathlib import Path
 from exporter import __version__
 from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
+from exporter.node.build import make_node
 from exporter.node.diagnosis import as_json, diagnose
-from exporter.node.node import Node
 from exporter.outputs import families, gpu_metrics, mapping, own_metrics
 from exporter.outputs.findings.report import Finding, Level, Report
 
@@ -63,13 +63,13 @@ async def examine(config: Config) -> Checkup:
     Raises:
         ConfigError: a file that the configuration names cannot be used.
     """
-    node = Node(config, read_node_files(config))
+    node = make_node(config, read_node_files(config))
     try:
-        snapshot = await node.collect(None)
+        snapshot = await node.look(None)
         if any(state.up is None for state in snapshot.health.values()):
             await node.hear_watches(FIRST_WORD_SECONDS)
-            snapshot = await node.collect(None)
-        own = families.render((*own_metrics.families(snapshot, node.telemetry), *mapping.families(snapshot)))
+            snapshot = await node.look(None)
+        own = families.render((*own_metrics.families(snapshot, node.lasting.telemetry), *mapping.families(snapshot)))
         page = gpu_metrics.render(snapshot)
     finally:
         await node.close()

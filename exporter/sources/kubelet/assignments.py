@@ -12,8 +12,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import grpc.aio
@@ -21,19 +21,21 @@ import grpc.aio
 from exporter.attribution.retention import (
     STALE_OTHERWISE_SECONDS,
     STALE_WHILE_REFUSED_SECONDS,
+    Read,
     Retained,
     answered,
     failed,
     read_by_built_in_rules,
 )
+from exporter.config.node import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.log import debug, log
-from exporter.model.devices import Assignment, DeviceRef, PodResources
+from exporter.model.devices import Assignment, PodResources
 from exporter.model.snapshot import KUBELET, Health
-from exporter.sources.attempt import health_after
-from exporter.sources.kubelet.pod_resources import parse
+from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
 from exporter.sources.kubelet.socket import POD_RESOURCES, SLOW_KUBELET, open_channel, translate
 from exporter.sources.single_flight import SingleFlight
+from exporter.sources.source import PATIENCE_SECONDS, Attempts, Bound, OnHealth
 
 NAME = KUBELET
 _API_SERVER = "can the node reach the API server? The kubelet's log on the node says so; it asks again by itself"
@@ -51,51 +53,59 @@ _OWNERS_ARE_KEPT = Trouble(
 LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodResourcesLister/List"}
 
 
+@dataclass(slots=True, eq=False)
+class Kept:
+    """What is in force, and what tells whether the next answer is of the same kubelet. It may outlive a source.
+
+    `answered_on` is the socket file of the last answer: device, inode and change time. `asked_at_seconds` is when its
+    call began, by the source's clock. `read` says what an assignment refers to.
+    """
+
+    retained: Retained = field(default_factory=Retained)
+    answered_on: tuple[int, int, int] | None = None
+    connection_lost: bool = False
+    asked_at_seconds: float | None = None
+    read: Read = read_by_built_in_rules
+
+
 class KubeletSource:
     """Assignments as the kubelet last gave them, read when asked for and kept while it is away."""
 
+    name = NAME
     if_slow: ClassVar[str] = SLOW_KUBELET
 
     def __init__(
         self,
         *,
-        socket: str,
-        timeout_seconds: float,
-        max_age_seconds: float,
-        max_stale_seconds: float | None,
+        settings: KubeletSettings,
         resources: Sequence[str],
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
+        kept: Kept | None = None,
         claims: bool = False,
         node: str = "",
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_stale_seconds` None: 10 minutes while the connection is refused, 1 minute for any other failure.
+        """Without --kubelet.max-stale: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
+        `kept` is what was in force before, where another source has read this socket.
+        Without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
         `wall_clock` is the one that files are dated by.
         """
-        self.health = Health()
-        self.asked_at_seconds: float | None = None  # when the call of the last answer began, by `clock`
-        self.read: Callable[[Assignment], DeviceRef | None] = read_by_built_in_rules  # what an assignment refers to
-        self._socket = socket
-        self._timeout_seconds = timeout_seconds
-        self._max_age_seconds = max_age_seconds
-        self._max_stale_seconds = max_stale_seconds
+        self._settings = settings
         self._resources = tuple(resources)
-        self._on_health = on_health
+        self._attempts = Attempts(NAME, on_health)
+        self._kept = kept or Kept()
         self._claims = claims
         self._node = node
         self._clock = clock
         self._wall_clock = wall_clock
         self._flight = SingleFlight(self._refresh)
-        self._retained = Retained()
         self._version = "v1"
         self._last: tuple[str, bytes, PodResources] | None = None
-        self._answered_on: tuple[int, int, int] | None = None
-        self._connection_lost = False
         self._attempted_at: float | None = None
         self._channel: grpc.aio.Channel | None = None
+        self.bounds: Mapping[str, Bound] = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
 
     async def close(self) -> None:
         """End the call in flight and the channel."""
@@ -104,9 +114,24 @@ class KubeletSource:
             await self._channel.close()
 
     @property
+    def health(self) -> Health:
+        """How the last call went."""
+        return self._attempts.health
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """Once owners are known, a look does not wait long for newer ones."""
+        return PATIENCE_SECONDS if self.assignments else None
+
+    @property
+    def asked_at_seconds(self) -> float | None:
+        """When the call of the last answer began, by the source's clock."""
+        return self._kept.asked_at_seconds
+
+    @property
     def assignments(self) -> frozenset[Assignment]:
         """What is in force now. The same object as long as nothing changed."""
-        return self._retained.assignments
+        return self._kept.retained.assignments
 
     @property
     def unlisted(self) -> frozenset[tuple[str, str]]:
@@ -115,7 +140,7 @@ class KubeletSource:
         The kubelet has not listed them since it was lost, or does not answer now. Another pod may have taken a name
         meanwhile, so what a pod's name leads to elsewhere need not be of these.
         """
-        held = self.assignments if self.health.up is False else self._retained.unlisted
+        held = self.assignments if self.health.up is False else self._kept.retained.unlisted
         return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
 
     @property
@@ -131,7 +156,7 @@ class KubeletSource:
     @property
     def age_seconds(self) -> float | None:
         """How old the kubelet's word is that is in force; None before its first answer."""
-        known_at = self._retained.known_at
+        known_at = self._kept.retained.known_at
         return None if known_at is None else max(0.0, self._clock() - known_at)
 
     def begin(self) -> asyncio.Task[Health] | None:
@@ -141,7 +166,7 @@ class KubeletSource:
         The task raises nothing for the kubelet's sake: its result is how it went, `assignments` what is in force.
         """
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
-        fresh_for = self._max_age_seconds if self.health.up else self._max_age_seconds / 2
+        fresh_for = self._settings.max_age_seconds if self.health.up else self._settings.max_age_seconds / 2
         return self._flight.begin() if since is None or since >= fresh_for else None
 
     async def _refresh(self) -> Health:
@@ -154,63 +179,63 @@ class KubeletSource:
         else:
             self._note_answer(answer, self._socket_identity())
             # The identity from before the call: a socket replaced during the call is noticed by the next one.
-            self._answered_on = identity
-            self._connection_lost = False
-            self.asked_at_seconds = started
+            self._kept.answered_on = identity
+            self._kept.connection_lost = False
+            self._kept.asked_at_seconds = started
             self._set_health(started, None)
         self._attempted_at = self._clock()
         return self.health
 
     def _note_answer(self, answer: PodResources, identity: tuple[int, int, int] | None) -> None:
-        before = self._retained
+        before = self._kept.retained
         max_stale = self._max_unlisted_seconds
-        self._retained = answered(
+        self._kept.retained = answered(
             before,
             answer,
             now=self._clock(),
-            reconnected=self._connection_lost or identity != self._answered_on,
+            reconnected=self._kept.connection_lost or identity != self._kept.answered_on,
             up_for_seconds=self._wall_clock() - identity[2] / 1e9 if identity else 0.0,
             max_stale_seconds=max_stale,
             node=self._node,
-            read=self.read,
+            read=self._kept.read,
         )
         held = len(before.assignments)
-        if held and not self._retained.assignments and not self._retained.lists_pods:
+        if held and not self._kept.retained.assignments and not self._kept.retained.lists_pods:
             log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
 
     def _note_failure(self, error: SourceError, started: float) -> None:
         if isinstance(error, Unavailable) and error.reason != "rate_limited":
-            self._connection_lost = True
+            self._kept.connection_lost = True
             self._version = "v1"  # the kubelet that comes back may be a newer one
-        max_stale = self._max_stale_seconds
+        max_stale = self._settings.max_stale_seconds
         if max_stale is None:
             max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
-        held = len(self._retained.assignments)
-        self._retained = failed(
-            self._retained,
+        held = len(self._kept.retained.assignments)
+        self._kept.retained = failed(
+            self._kept.retained,
             now=self._clock(),
             max_stale_seconds=max_stale,
             max_unlisted_seconds=self._max_unlisted_seconds,
         )
-        if held and not self._retained.assignments:
+        if held and not self._kept.retained.assignments:
             log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
         self._set_health(started, error)
 
     @property
     def _max_unlisted_seconds(self) -> float:
         """How long the last word of a kubelet holds that lists no pod since: as long as that of one that is down."""
-        return STALE_WHILE_REFUSED_SECONDS if self._max_stale_seconds is None else self._max_stale_seconds
+        max_stale = self._settings.max_stale_seconds
+        return STALE_WHILE_REFUSED_SECONDS if max_stale is None else max_stale
 
     def _set_health(self, started: float, error: SourceError | None) -> None:
-        health = health_after(self.health, error, took_seconds=self._clock() - started, now_seconds=time.time())
-        if error is None and not self._retained.lists_pods:
-            health = replace(health, trouble=_OWNERS_ARE_KEPT if self._retained.unlisted else _NO_PODS)
-        self.health = health
-        self._on_health(NAME, self.health)
+        odd = None
+        if error is None and not self._kept.retained.lists_pods:
+            odd = _OWNERS_ARE_KEPT if self._kept.retained.unlisted else _NO_PODS
+        self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time(), odd=odd)
 
     def _socket_identity(self) -> tuple[int, int, int] | None:
         try:
-            status = os.stat(self._socket)  # noqa: PTH116 - one system call on a local file system
+            status = os.stat(self._settings.socket)  # noqa: PTH116 - one system call on a local file system
         except OSError:
             return None
         return status.st_dev, status.st_ino, status.st_ctime_ns
@@ -226,19 +251,19 @@ class KubeletSource:
 
     async def _call(self, version: str) -> PodResources:
         if self._channel is None:
-            self._channel = open_channel(self._socket)
+            self._channel = open_channel(self._settings.socket)
         call = self._channel.unary_unary(
             LIST_METHODS[version], request_serializer=lambda body: body, response_deserializer=lambda body: body
         )
         try:
-            body: bytes = await call(b"", timeout=self._timeout_seconds)
+            body: bytes = await call(b"", timeout=self._settings.timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise translate(
                 error,
-                socket=self._socket,
+                socket=self._settings.socket,
                 of=POD_RESOURCES,
                 versions="v1 or v1alpha1",
-                timeout_seconds=self._timeout_seconds,
+                timeout_seconds=self._settings.timeout_seconds,
             ) from error
         changed = self._last is None or self._last[:2] != (version, body)
         debug("kubelet answered", version=version, bytes=len(body), changed=changed)

@@ -18,11 +18,12 @@ from exporter.attribution.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.model.pods import Bearers, OwnerReference, PodInfo
 from exporter.model.snapshot import Health
+from exporter.sources.any_pods import PODS
 from exporter.sources.kubelet.socket import PODS_API, open_channel, translate
 from exporter.sources.pod_table import PodTable
+from exporter.sources.source import PATIENCE_SECONDS, Bound, OnHealth
 from exporter.sources.watch import Watch
 
-NAME = "pods"
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
 LONGEST_PAUSE_SECONDS = 1.0
 # the kubelet's own note of where it has a pod from: "api", or for a static pod "file" or "http"
@@ -72,22 +73,25 @@ def parse_pod(body: bytes) -> PodInfo:
 class PodsApi:
     """The pods of this node, kept up to date by the kubelet."""
 
+    name = PODS
+    patience_seconds = PATIENCE_SECONDS
+
     def __init__(
         self,
         *,
         socket: str,
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
         max_stale_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`max_stale_seconds` is how long pods outlive a kubelet that tells of none; None: 10 minutes, as owners do."""
-        self.name = NAME
         self._socket = socket
         self._clock = clock
-        self._watch = Watch(NAME, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        self._watch = Watch(PODS, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._table = PodTable(
             max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
         )
+        self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
         self._channel: grpc.aio.Channel | None = None
         # the last one is not asked for before the others said that they do not know it
         self._version = VERSIONS[0]
@@ -107,11 +111,6 @@ class PodsApi:
     def bearers(self) -> Bearers:
         """Who bears a name, and who did; the same object as long as nothing changed."""
         return self._table.bearers(now=self._clock())
-
-    @property
-    def gone(self) -> int:
-        """How many pods that are gone are remembered."""
-        return self._table.gone
 
     async def close(self) -> None:
         """End the stream and the channel."""

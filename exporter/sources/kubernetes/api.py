@@ -5,7 +5,6 @@ Plain HTTP: aiohttp is here anyway, and a client library would weigh more than t
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
@@ -14,11 +13,10 @@ from typing import Any
 
 import aiohttp
 
-from exporter.config.files import identity_of
 from exporter.config.regular import read_regular
-from exporter.config.tls import ClientTls, client_context
+from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.sources.http_client import Connector, ConnectRemedies, why_broken, why_late, why_no_connection
+from exporter.sources.http import Client, ConnectRemedies, authorization, why_broken, why_late, why_no_connection
 from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
 
 LONGEST_PAUSE_SECONDS = 30.0
@@ -54,17 +52,19 @@ class KubernetesApi:
         self._url = url.rstrip("/")
         self._token_file = Path(token_file)
         self._ca_file = Path(ca_file)
-        self._session: aiohttp.ClientSession | None = None
-        self._connector: Connector | None = None
-        self._tls: ssl.SSLContext | None = None
-        self._tls_made_of: object = None
+        self._client = Client(
+            flag="--kubernetes.ca-file",
+            tls=ClientTls(ca_file=ca_file),
+            headers=(("Accept", "application/json"), ("User-Agent", "pod-gpu-metrics-exporter")),
+            may_lack_authority=True,
+            unpacks=True,
+        )
         # what was allowed once, as a right: a refusal of it later may be an API server that has just started
         self._allowed: set[str] = set()
 
     async def close(self) -> None:
         """End the connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._client.close()
 
     async def list(self, path: str, parameters: Mapping[str, str]) -> Object:
         """A whole list.
@@ -124,30 +124,22 @@ class KubernetesApi:
         seconds: float | None,
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        if self._session is None or self._connector is None:
-            self._connector = Connector()
-            self._session = aiohttp.ClientSession(connector=self._connector, auto_decompress=True)
         timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
-        headers = self._headers()
+        token = self._token()
         try:
             # a watch, too, is answered at once, though its events may be long in coming
             async with asyncio.timeout(ANSWER_SECONDS):
-                response = await self._session.get(
-                    self._url + path,
-                    params=parameters,
-                    headers=headers,
-                    ssl=self._context(),
-                    timeout=timeout,
-                    allow_redirects=False,
+                response = await self._client.get(
+                    self._url + path, parameters=parameters, headers=token, timeout=timeout
                 )
             async with response:
-                await self._check(response, path, verb, has_token="Authorization" in headers)
+                await self._check(response, path, verb, has_token=bool(token))
                 if on_open:
                     on_open()
                 async for chunk in response.content.iter_any():
                     yield chunk
         except TimeoutError as error:
-            raise self._late(error, path, self._connector) from error
+            raise self._late(error, path) from error
         except ConfigError as error:
             raise Unavailable(
                 "tls", str(error), remedy="mend that file, or name another one with --kubernetes.ca-file"
@@ -159,12 +151,12 @@ class KubernetesApi:
                 "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
             ) from error
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": "pod-gpu-metrics-exporter"}
+    def _token(self) -> dict[str, str]:
+        """Its header, read anew for every request: it is replaced while the program runs. None where no file is."""
         try:
-            headers["Authorization"] = f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"
+            return authorization("Bearer", read_regular(self._token_file).decode("ascii").strip())
         except FileNotFoundError:
-            pass
+            return {}
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no token"
             raise Unavailable(
@@ -173,22 +165,13 @@ class KubernetesApi:
                 remedy="let the user that this program runs as read it, or name another file with"
                 " --kubernetes.token-file",
             ) from error
-        return headers
 
-    def _context(self) -> ssl.SSLContext | bool:
-        """Made anew when the file of the authority has changed: a new context is a new connection."""
-        if not self._url.startswith("https:"):
-            return True
-        made_of = identity_of(str(self._ca_file))
-        if self._tls is None or made_of != self._tls_made_of:
-            tls = ClientTls(ca_file=str(self._ca_file) if self._ca_file.exists() else "")
-            self._tls, self._tls_made_of = client_context(tls, "--kubernetes.ca-file"), made_of
-        return self._tls
-
-    def _late(self, error: TimeoutError, path: str, connector: Connector) -> SourceError:
+    def _late(self, error: TimeoutError, path: str) -> SourceError:
         connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
         where = f"the Kubernetes API at {self._url}: "
-        before_it = why_late(connector, CONNECT_SECONDS, connecting=True, where=where) if connecting else None
+        before_it = (
+            why_late(self._client.connector, CONNECT_SECONDS, connecting=True, where=where) if connecting else None
+        )
         return before_it or TimedOut(
             "deadline",
             f"the Kubernetes API at {self._url} does not answer {path}",

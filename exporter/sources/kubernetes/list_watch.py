@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Any
 
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.model.snapshot import Health
 from exporter.sources.kubernetes.api import (
     LONGEST_PAUSE_SECONDS,
     ONLY_THAT,
@@ -20,6 +19,7 @@ from exporter.sources.kubernetes.api import (
     KubernetesApi,
     Object,
 )
+from exporter.sources.source import OnHealth
 from exporter.sources.watch import Watch
 
 _ASKED_AGAIN = "the API server may be restarting, and is asked again; until then the last word stays in force"
@@ -39,7 +39,7 @@ class ListWatch:
         replace: Callable[[Sequence[Object]], None],
         put: Callable[[Object], None],
         remove: Callable[[Object], None],
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
     ) -> None:
         """`paths` are tried in their order until one is known; `selector` is a field selector."""
         self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)

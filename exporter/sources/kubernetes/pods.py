@@ -7,11 +7,11 @@ from datetime import datetime
 from exporter.attribution.workloads import read_owners
 from exporter.model.pods import Bearers, PodInfo
 from exporter.model.snapshot import Health
+from exporter.sources.any_pods import PODS
 from exporter.sources.kubernetes.api import KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
 from exporter.sources.pod_table import PodTable
-
-PODS = "pods"
+from exporter.sources.source import PATIENCE_SECONDS, Bound, OnHealth
 
 
 def read_pod(pod: Object) -> PodInfo:
@@ -55,16 +55,19 @@ class ApiPods:
     what it lacks is gone. Only an empty one is not believed at once (see PodTable.replace).
     """
 
+    name = PODS
+    patience_seconds = PATIENCE_SECONDS
+
     def __init__(
         self,
         *,
         api: KubernetesApi,
         node_name: str,
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = PODS
         self._table = PodTable()
+        self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
         self._clock = clock
         self._api = api
         self._listed = ListWatch(
@@ -93,11 +96,6 @@ class ApiPods:
     def bearers(self) -> Bearers:
         """Who bears a name, and who did; the same object as long as nothing changed."""
         return self._table.bearers(now=self._clock())
-
-    @property
-    def gone(self) -> int:
-        """How many pods that are gone are remembered."""
-        return self._table.gone
 
     async def close(self) -> None:
         """End the watch and the connections."""

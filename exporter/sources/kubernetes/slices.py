@@ -1,18 +1,23 @@
 """The ResourceSlices of this node, by the Kubernetes API."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
 
-from exporter.attribution.slice_retention import KnownDevices, named, told
+from exporter.attribution.slice_retention import MOST_KEPT, KnownDevices, named, told
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
 from exporter.model.snapshot import Health
 from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, OnHealth, Source
 
 SLICES = "resourceslices"
 SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 MOST_SLICES = 1000  # each may hold 128 devices
 _TOO_MANY = f"no node has that many: does what answers know of this node alone? Until then {ONLY_THAT}"
+
+Devices = Mapping[SliceDeviceName, SliceDevice]
 
 
 def read_slice(found: Object) -> ResourceSlice:
@@ -40,11 +45,47 @@ def read_slice(found: Object) -> ResourceSlice:
     )
 
 
+class Slices(Source, Protocol):
+    """A source of ResourceSlices' devices."""
+
+    @property
+    def devices(self) -> Devices:
+        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+
+    def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
+        """Those of the slices, and those of slices that are gone which the `assignments` in force name."""
+
+
+class NoSlices:
+    """In place of ResourceSlices where they are not read."""
+
+    name = SLICES
+    patience_seconds = 0.0
+    devices: Devices = MappingProxyType({})
+
+    def __init__(self, health: Health) -> None:
+        """`health` says why."""
+        self.health = health
+        self.bounds = _bounds(lambda: 0, lambda: 0)
+
+    def devices_for(self, _: Iterable[Assignment]) -> Devices:
+        """None."""
+        return self.devices
+
+    def begin(self) -> Attempt | None:
+        """Nothing is there to be asked."""
+
+    async def close(self) -> None:
+        """Nothing is in flight."""
+
+
 class ApiSlices:
     """The devices of this node's ResourceSlices; those that pods hold outlive their slices (slice_retention.py)."""
 
-    def __init__(self, *, api: KubernetesApi, node_name: str, on_health: Callable[[str, Health], None]) -> None:
-        self.name = SLICES
+    name = SLICES
+    patience_seconds = PATIENCE_SECONDS
+
+    def __init__(self, *, api: KubernetesApi, node_name: str, on_health: OnHealth) -> None:
         self._api = api
         self._slices: dict[str, ResourceSlice] = {}
         self._known = KnownDevices()
@@ -59,6 +100,7 @@ class ApiSlices:
             on_health=on_health,
         )
         self.begin = self._listed.watch.begin
+        self.bounds = _bounds(lambda: self.count, lambda: self.kept)
 
     @property
     def health(self) -> Health:
@@ -76,11 +118,11 @@ class ApiSlices:
         return len(self._known.kept)
 
     @property
-    def devices(self) -> Mapping[SliceDeviceName, SliceDevice]:
+    def devices(self) -> Devices:
         """What is known now by driver, pool and device; the same object as long as nothing changed."""
         return self._known.devices
 
-    def devices_for(self, assignments: Iterable[Assignment]) -> Mapping[SliceDeviceName, SliceDevice]:
+    def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
         """By driver, pool and device: those of the slices, and those of slices that are gone which are assigned.
 
         `assignments` are the ones in force. The answer is the same object as long as nothing changed.
@@ -112,6 +154,11 @@ class ApiSlices:
     def _remove(self, found: Object) -> None:
         self._slices.pop(_name(found), None)
         self._known = told(self._known, self._slices.values())
+
+
+def _bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
+    """`kept` counts the devices that no slice names now."""
+    return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}
 
 
 def _name(found: Object) -> str:

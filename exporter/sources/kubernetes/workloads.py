@@ -25,6 +25,7 @@ from exporter.attribution.workloads import (
 from exporter.errors import SourceError, Unsupported
 from exporter.log import log
 from exporter.model.pods import OwnerReference, PodInfo
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, absent
 
 MOST_PODS = 4096
 KEPT_SECONDS = 300.0
@@ -74,6 +75,10 @@ class Remembered(Generic[V]):
 class Workloads:
     """The workloads of this node's pods."""
 
+    name = "workloads"
+    patience_seconds = PATIENCE_SECONDS
+    health = absent("a workload that is not known is left out", "the log says why each kind of failure came")
+
     def __init__(
         self, *, api: Api | None, labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -86,6 +91,8 @@ class Workloads:
         self._running: dict[Hashable, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._complained: set[str] = set()
+        self._waited_for: asyncio.Task[object] | None = None
+        self.bounds: Mapping[str, Bound] = {"workloads": Bound(MOST_PODS, lambda: len(self))}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -104,8 +111,8 @@ class Workloads:
         found = self._pods.get(_key(pod))
         return found[0] if found else None
 
-    def begin(self, pods: Iterable[PodInfo]) -> tuple[asyncio.Task[None], ...]:
-        """Ask for those that are not known, or no longer fresh; the tasks of those that are not known at all."""
+    def begin(self, pods: Iterable[PodInfo] = ()) -> Attempt | None:
+        """Ask for those that are not known, or no longer fresh. The attempt is over when none is wholly unknown."""
         waiting = []
         for pod in pods:
             key = _key(pod)
@@ -118,7 +125,10 @@ class Workloads:
                 task.add_done_callback(lambda _, key=key: self._running.pop(key, None))  # type: ignore[misc]
             if found is None:
                 waiting.append(task)
-        return tuple(waiting)
+        if not waiting:
+            return None
+        self._waited_for = asyncio.create_task(asyncio.wait(waiting))
+        return self._waited_for
 
     async def _resolve(self, pod: PodInfo) -> None:
         key = _key(pod)

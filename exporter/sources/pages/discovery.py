@@ -8,13 +8,18 @@ before a younger one.
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from exporter.config.parsers import Address, Selector
 from exporter.model.pods import PodInfo
+from exporter.model.snapshot import Health
 from exporter.sources.pages.url import DcgmSource
+from exporter.sources.source import Attempt, Bound, OnHealth, absent, missing
 
 # As many pages are read at a time; there is one dcgm-exporter on most nodes.
 AT_ONCE = 15
+# The first page waits so long for the pods that say whom to ask.
+PODS_PATIENCE_SECONDS = 5.0
 MOST_FOUND = 64
 RUNNING = "Running"
 
@@ -23,6 +28,10 @@ Make = Callable[[str, str, asyncio.Semaphore], DcgmSource]
 
 class Discovery:
     """The dcgm-exporters of the moment."""
+
+    name = "dcgm:discovery"
+    patience_seconds = PODS_PATIENCE_SECONDS
+    bounds: Mapping[str, Bound] = MappingProxyType({})
 
     def __init__(
         self,
@@ -33,10 +42,12 @@ class Discovery:
         path: str,
         make: Make,
         scheme: str = "http",
+        node: str = "",
+        on_health: OnHealth = lambda *_: None,
     ) -> None:
         """A pod of one of the `namespaces` that one of the `selectors` matches is asked at its address.
 
-        `make` is given a name, a URL, and what limits how many are read at a time.
+        `make` is given a name, a URL, and what limits how many are read at a time. Without selectors nothing is found.
         """
         self._selectors = tuple(selectors)
         self._namespaces = tuple(namespaces)
@@ -44,9 +55,23 @@ class Discovery:
         self._port = port
         self._path = path
         self._make = make
+        self._node = node
+        self._on_health = on_health
+        self.health = (
+            Health() if self._selectors else absent("no --dcgm.selector is given", "give one, or name the pages")
+        )
+        self.most = MOST_FOUND if self._selectors else 0
         self._places = asyncio.Semaphore(AT_ONCE)
         self._sources: dict[str, DcgmSource] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether pods are looked for at all."""
+        return bool(self._selectors)
+
+    def begin(self) -> Attempt | None:
+        """Nothing is asked for: pods are told of."""
 
     async def close(self) -> None:
         """End what is in flight."""
@@ -65,6 +90,20 @@ class Discovery:
         """What it looks for, in words."""
         labels = " or ".join(",".join(f"{name}={value}" for name, value in selector) for selector in self._selectors)
         return f"{labels} in the namespaces {', '.join(self._namespaces)}"
+
+    def note_nothing(self, pods: Mapping[tuple[str, str], PodInfo], of_pods: Health) -> None:
+        """No pod is there to be asked; `of_pods` is the health of the source of `pods`."""
+        looked_for = f"no running pod of node {self._node} with an address has {self} (--dcgm.selector)"
+        message, remedy = looked_for, "is dcgm-exporter running on this node, and with these labels?"
+        if of_pods.up is False:
+            message, remedy = f"{looked_for}: {of_pods.message}", of_pods.remedy
+        elif elsewhere := self.elsewhere(pods):
+            message = f"{looked_for}; pods with these labels are in {', '.join(elsewhere)}"
+            remedy = "where only those who may write GPU samples make pods, name it: " + " ".join(
+                f"--dcgm.selector-namespace {name}" for name in elsewhere
+            )
+        self.health = missing(message, remedy)
+        self._on_health(self.name, self.health)
 
     def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
         """The namespaces of pods that have the labels, and are not asked for the sake of their namespaces."""

@@ -8,8 +8,9 @@ touched in place a moment ago are not served.
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from exporter.config.regular import open_regular
@@ -17,9 +18,9 @@ from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.model.pages import Page
 from exporter.model.snapshot import Health
-from exporter.sources.attempt import health_after
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
+from exporter.sources.source import Attempts, Bound, OnHealth
 
 # A file that was written in place is left alone for this long after its last change.
 SETTLED_SECONDS = 0.2
@@ -30,6 +31,9 @@ _WRITE_LESS = "have its writer write less: one page holds the samples of one nod
 class PromFileSource:
     """One file. It is read when it changed; otherwise the page of last time is served again."""
 
+    is_kept = True
+    patience_seconds = None
+    bounds: Mapping[str, Bound] = MappingProxyType({})
     if_slow: ClassVar[str] = "is it on a file system that answers slowly? Write it to one of this machine"
 
     def __init__(
@@ -38,21 +42,25 @@ class PromFileSource:
         path: str,
         max_age_seconds: float,
         max_bytes: int,
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`max_age_seconds` counts from the file's modification time to `clock`, in seconds since 1970."""
         self.name = f"file:{path}"
-        self.health = Health()
         self.page: Page | None = None  # the newest one
         self._path = Path(path)
         self._max_age_seconds = max_age_seconds
         self._max_bytes = max_bytes
-        self._on_health = on_health
+        self._attempts = Attempts(self.name, on_health)
         self._clock = clock
         self._flight = SingleFlight(self._read)
         self._read_as: os.stat_result | None = None
         self._age_when_read = self._read_at = 0.0
+
+    @property
+    def health(self) -> Health:
+        """How the last read went."""
+        return self._attempts.health
 
     async def close(self) -> None:
         """End the read in flight."""
@@ -82,10 +90,7 @@ class PromFileSource:
         return page
 
     def _note(self, started: float, error: SourceError | None) -> None:
-        self.health = health_after(
-            self.health, error, took_seconds=time.monotonic() - started, now_seconds=self._clock()
-        )
-        self._on_health(self.name, self.health)
+        self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=self._clock())
 
     async def _current(self) -> Page:
         for _ in range(_TRIES):

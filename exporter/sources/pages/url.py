@@ -1,28 +1,25 @@
 """dcgm-exporter's page over HTTP: bytes in, a whole page with at least one valid sample out, or a clear failure."""
 
 import asyncio
-import base64
-import ssl
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import ClassVar
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from exporter.config.files import identity_of
 from exporter.config.http_file import HttpConfig, read_secret
-from exporter.config.tls import client_context
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.model.pages import Page
 from exporter.model.snapshot import Health
-from exporter.sources.attempt import health_after
-from exporter.sources.http_client import Connector, ConnectRemedies, one_line, why_late, why_no_connection
+from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_late, why_no_connection
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
+from exporter.sources.source import Attempts, Bound, OnHealth
 from exporter.sources.unpack import unpacker_of
 
 FLAG = "--dcgm.http-config"
@@ -50,6 +47,9 @@ _REMEDIES = ConnectRemedies(
 class DcgmSource:
     """One URL, fetched anew for everyone who asks while no fetch is in flight."""
 
+    is_kept = False
+    patience_seconds = None
+    bounds: Mapping[str, Bound] = MappingProxyType({})
     if_slow: ClassVar[str] = _SLOW
 
     def __init__(
@@ -59,7 +59,7 @@ class DcgmSource:
         url: str,
         timeout_seconds: float,
         max_bytes: int,
-        on_health: Callable[[str, Health], None],
+        on_health: OnHealth,
         headers: Sequence[tuple[str, str]] = (),
         http: HttpConfig = _NO_HTTP_CONFIG,
         places: asyncio.Semaphore | None = None,
@@ -71,22 +71,28 @@ class DcgmSource:
         `admit` takes off a page what is not to come from this source.
         """
         self.name = name
-        self.health = Health()
         self._newest: weakref.ref[Page] | None = None
         self._url = url
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
-        self._on_health = on_health
+        self._attempts = Attempts(name, on_health)
         self._http = http
         self._places = places or asyncio.Semaphore()
         self._admit = admit
         # identity: on a node's own network compression costs more than it saves
-        self._headers = (("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers)
-        self._tls: ssl.SSLContext | None = None
-        self._tls_made_of: object = None
+        self._client = Client(
+            flag=FLAG,
+            tls=http.tls,
+            headers=(("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers, *http.headers),
+            most_connections=1,
+            keepalive_seconds=KEEP_ALIVE_SECONDS,
+        )
         self._flight = SingleFlight(self._read, timeout_seconds)
-        self._session: aiohttp.ClientSession | None = None
-        self._connector: Connector | None = None
+
+    @property
+    def health(self) -> Health:
+        """How the last read went."""
+        return self._attempts.health
 
     @property
     def page(self) -> Page | None:
@@ -96,8 +102,7 @@ class DcgmSource:
     async def close(self) -> None:
         """End the read in flight and the connections."""
         await self._flight.close()
-        if self._session is not None:
-            await self._session.close()
+        await self._client.close()
 
     def begin(self) -> asyncio.Task[Page]:
         """The read in flight, or a new one. Its result is the page, whole.
@@ -117,8 +122,8 @@ class DcgmSource:
 
     async def _read(self) -> Page:
         started = time.monotonic()
-        if self._connector is not None:
-            self._connector.connecting = False  # of the read before
+        if self._client.connector is not None:
+            self._client.connector.connecting = False  # of the read before
         try:
             async with self._places:
                 body = await self._fetch()
@@ -149,28 +154,11 @@ class DcgmSource:
         return page
 
     def _note(self, started: float, error: SourceError | None, now: float) -> None:
-        self.health = health_after(self.health, error, took_seconds=time.monotonic() - started, now_seconds=now)
-        self._on_health(self.name, self.health)
+        self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=now)
 
     async def _fetch(self) -> bytes:
-        if self._session is None:
-            self._connector = Connector(limit=1, keepalive_seconds=KEEP_ALIVE_SECONDS)
-            self._session = aiohttp.ClientSession(
-                connector=self._connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=None),
-                auto_decompress=False,
-            )
         try:
-            # No redirects: the upstream is the one that was configured.
-            async with self._session.get(
-                self._url,
-                allow_redirects=False,
-                headers=self._authorization(),
-                ssl=self._context(),
-                server_hostname=self._http.tls.server_name or None,
-            ) as response:
+            async with self._client.get(self._url, headers=self._authorization()) as response:
                 self._check(response.status)
                 return await self._body(response)
         except ConfigError as error:
@@ -204,8 +192,9 @@ class DcgmSource:
 
     def _late(self) -> TimedOut:
         """Nothing, or not all, came within the timeout: what was waited for?"""
-        connector, seconds = self._connector, self._timeout_seconds
-        before_it = why_late(connector, seconds, connecting=connector.connecting) if connector else None
+        connector, seconds = self._client.connector, self._timeout_seconds
+        connecting = connector is not None and connector.connecting
+        before_it = why_late(connector, seconds, connecting=connecting)
         return before_it or TimedOut("deadline", f"no whole answer within {seconds:g} s", remedy=_SLOW)
 
     def _authorization(self) -> dict[str, str]:
@@ -213,20 +202,7 @@ class DcgmSource:
         http = self._http
         if not http.scheme:
             return {}
-        credentials = read_secret(http.credentials, FLAG)
-        if http.scheme == "Basic":
-            user = read_secret(http.username, FLAG)
-            credentials = base64.b64encode(f"{user}:{credentials}".encode()).decode()
-        return {"Authorization": f"{http.scheme} {credentials}"}
-
-    def _context(self) -> ssl.SSLContext | bool:
-        """Made anew when one of its files has changed; a new context is a new connection."""
-        if not self._url.startswith("https:"):
-            return True
-        made_of = [identity_of(path) for path in self._http.tls.files]
-        if self._tls is None or made_of != self._tls_made_of:
-            self._tls, self._tls_made_of = client_context(self._http.tls, FLAG), made_of
-        return self._tls
+        return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))

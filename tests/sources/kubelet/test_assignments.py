@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from exporter.config.node import KubeletSettings
 from exporter.model.snapshot import Health
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.world import Container, Pod, World
@@ -45,15 +46,16 @@ async def make(tmp_path: Path) -> AsyncIterator[Callable[..., KubeletSource]]:
     sources: list[KubeletSource] = []
 
     def build(**settings: Any) -> KubeletSource:
-        defaults: dict[str, Any] = {
+        of_the_kubelet: dict[str, Any] = {
             "socket": str(tmp_path / "kubelet.sock"),
             "timeout_seconds": 2.0,
             "max_age_seconds": 0.0,
             "max_stale_seconds": None,
-            "resources": ("nvidia.com/*",),
-            "on_health": lambda _name, _health: None,
         }
-        source = KubeletSource(**{**defaults, **settings})
+        for name in of_the_kubelet.keys() & settings.keys():
+            of_the_kubelet[name] = settings.pop(name)
+        others = {"resources": ("nvidia.com/*",), "on_health": lambda _name, _health: None, **settings}
+        source = KubeletSource(settings=KubeletSettings(**of_the_kubelet), **others)
         sources.append(source)
         return source
 

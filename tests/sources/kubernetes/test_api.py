@@ -12,7 +12,7 @@ import pytest
 
 from exporter.config.tls import ClientTls, ServerTls, client_context, server_context
 from exporter.errors import SourceError, Unavailable
-from exporter.sources.http_client import Connector, watched_socket
+from exporter.sources.http import Connector, watched_socket
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.api import KubernetesApi
 from tests.conftest import DATA
@@ -91,8 +91,8 @@ async def test_a_connection_asks_whether_its_peer_lives(api: Api) -> None:
     async with serving() as server:
         found = api(server.url)
         await found.list(PODS, {})
-        assert found._connector is not None
-        ((protocol, _),) = (kept for pool in found._connector._conns.values() for kept in pool)
+        assert found._client.connector is not None
+        ((protocol, _),) = (kept for pool in found._client.connector._conns.values() for kept in pool)
         assert protocol.transport is not None
         kept = protocol.transport.get_extra_info("socket")
         assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -1,6 +1,7 @@
 """Workloads: the walk up, what is remembered, and what failures cost."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,12 @@ class Api:
 
     async def close(self) -> None:
         self.closed = True
+
+
+async def ask(workloads: Workloads, pods: Sequence[PodInfo]) -> None:
+    attempt = workloads.begin(pods)
+    assert attempt
+    await attempt
 
 
 def owner(kind: str, name: str, api_version: str = "apps/v1", *, controls: bool = True) -> OwnerReference:
@@ -116,13 +123,13 @@ CRON_JOB = owned_by("CronJob", "train", "batch/v1")
 async def test_the_walk(of: PodInfo, objects: dict[str, Any], found: tuple[str, str], calls: int) -> None:
     api = Api(objects)
     workloads = Workloads(api=api, labels=("app.kubernetes.io/name", "app"))
-    await asyncio.gather(*workloads.begin([of]))
+    await ask(workloads, [of])
     known = workloads.of(of)
     assert known
     assert (known.name, known.kind) == found
     assert len(api.calls) == calls
     # nobody is asked a second time
-    assert workloads.begin([of]) == ()
+    assert workloads.begin([of]) is None
     assert len(api.calls) == calls
     await workloads.close()
     assert api.closed
@@ -157,7 +164,7 @@ async def test_a_pod_does_not_choose_what_is_asked_of_the_api(kind: str, name: s
     api = Api({})
     workloads = Workloads(api=api)
     of = pod(owner(kind, name, api_version))
-    await asyncio.gather(*workloads.begin([of]))
+    await ask(workloads, [of])
     known = workloads.of(of)
     assert known
     assert (known.name, known.kind) == ("p", "Pod")
@@ -175,7 +182,7 @@ async def test_nor_does_an_object_above_it_or_what_a_group_says_it_serves() -> N
         pod(owner("Odd", "o", "odd.io/v1"), uid="2"),
         pod(owner("Query", "q", "odd.io/v1"), uid="3"),
     ]
-    await asyncio.gather(*workloads.begin(pods))
+    await ask(workloads, pods)
     assert [(found.name, found.kind) for of in pods if (found := workloads.of(of))] == [
         ("train-1", "Job"),
         ("o", "Odd"),
@@ -194,7 +201,7 @@ async def test_a_pod_cannot_move_another_ones_workload() -> None:
     workloads = Workloads(api=api)
     pods = [pod(mine, uid="1"), pod(theirs, uid="2")]
     for of in pods:
-        await asyncio.gather(*workloads.begin([of]))
+        await ask(workloads, [of])
     found = [workloads.of(of) for of in pods]
     assert [(of.name, of.kind) for of in found if of] == [("mine", "ReplicaSet"), ("web", "Deployment")]
 
@@ -204,7 +211,7 @@ async def test_a_circle_ends() -> None:
     api = Api({path + "a": owned_by("Job", "b", "batch/v1"), path + "b": owned_by("Job", "a", "batch/v1")})
     workloads = Workloads(api=api)
     of = pod(owner("Job", "a", "batch/v1"))
-    await asyncio.gather(*workloads.begin([of]))
+    await ask(workloads, [of])
     known = workloads.of(of)
     assert known
     assert known.kind == "Job"
@@ -224,12 +231,12 @@ async def test_what_is_known_is_kept_for_5_minutes_and_shown_while_it_is_asked_f
     api = Api({RS: owned_by("Deployment", "web")})
     workloads = Workloads(api=api, clock=clock)
     of = pod(owner("ReplicaSet", "web-abc"))
-    await asyncio.gather(*workloads.begin([of]))
+    await ask(workloads, [of])
     clock.now = KEPT_SECONDS - 1
     workloads.begin([of])
     assert len(api.calls) == 1
     clock.now = KEPT_SECONDS + 1
-    assert workloads.begin([of]) == (), "nobody waits for what is shown meanwhile"
+    assert workloads.begin([of]) is None, "nobody waits for what is shown meanwhile"
     assert workloads.of(of)
     while len(api.calls) == 1:
         await asyncio.sleep(0)
@@ -241,7 +248,7 @@ async def test_a_failure_is_tried_again_after_30_seconds() -> None:
     api = Api({RS: REFUSED})
     workloads = Workloads(api=api, clock=clock)
     of = pod(owner("ReplicaSet", "web-abc"))
-    await asyncio.gather(*workloads.begin([of]))
+    await ask(workloads, [of])
     clock.now = FAILURE_KEPT_SECONDS - 1
     workloads.begin([of])
     assert len(api.calls) == 1
@@ -256,9 +263,9 @@ async def test_a_pod_that_was_made_anew_under_its_name_is_another() -> None:
     api = Api({RS: owned_by("Deployment", "web")})
     workloads = Workloads(api=api)
     old, new = pod(owner("ReplicaSet", "web-abc")), pod(uid="2")
-    await asyncio.gather(*workloads.begin([old]))
+    await ask(workloads, [old])
     assert workloads.of(new) is None
-    await asyncio.gather(*workloads.begin([new]))
+    await ask(workloads, [new])
     known = workloads.of(new)
     assert known
     assert known.kind == "Pod"
@@ -268,7 +275,7 @@ async def test_pods_of_one_replica_set_ask_once() -> None:
     api = Api({RS: owned_by("Deployment", "web")})
     workloads = Workloads(api=api)
     pods = [pod(owner("ReplicaSet", "web-abc"), name=f"p{n}", uid=f"{n}") for n in range(500)]
-    await asyncio.gather(*workloads.begin(pods))
+    await ask(workloads, pods)
     assert all(workloads.of(of) for of in pods)
     assert len(api.calls) <= 8, "as many as are asked at once"
 
@@ -277,7 +284,7 @@ async def test_10_000_pods_leave_4096() -> None:
     workloads = Workloads(api=Api({}))
     for start in range(0, 10_000, 1000):
         pods = [pod(name=f"p{n}", uid=f"{n}") for n in range(start, start + 1000)]
-        await asyncio.gather(*workloads.begin(pods))
+        await ask(workloads, pods)
         assert workloads.of(pods[-1])
     assert len(workloads) == MOST_PODS == 4096
     assert workloads.of(pod(uid="0")) is None
@@ -300,7 +307,7 @@ async def test_controllers_and_kinds_are_remembered_up_to_a_number() -> None:
             pod(owner("Thing", f"t{number}", f"group{number}.example/v1"), name=f"p{number}", uid=f"{number}")
             for number in range(start, start + 500)
         ]
-        await asyncio.gather(*workloads.begin(pods))
+        await ask(workloads, pods)
         assert workloads.of(pods[-1]) == Workload(f"t{start + 499}", "Thing")
     for remembered in (workloads._pods, workloads._controllers, workloads._plurals):
         assert len(remembered) == MOST_PODS
@@ -319,7 +326,7 @@ async def test_without_an_api_what_pods_say_themselves_is_known_and_nothing_is_g
     of: PodInfo, found: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     workloads = Workloads(api=None)
-    await asyncio.gather(*workloads.begin([replace(of)]))
+    await ask(workloads, [replace(of)])
     known = workloads.of(of)
     assert (known and known.kind) == found
     assert not caplog.records

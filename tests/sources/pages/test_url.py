@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import SourceError, TimedOut
-from exporter.sources.http_client import Connector
+from exporter.sources.http import Connector
 from exporter.sources.pages.url import DcgmSource
 from exporter.sources.unpack import Unpacker
 

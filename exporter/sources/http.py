@@ -1,4 +1,4 @@
-"""What the HTTP clients of upstreams have in common: connections that notice a dead peer, and errors in plain words.
+"""GETs from an upstream: connections that notice a dead peer, TLS whose files may change, and errors in plain words.
 
 aiohttp's own texts show what only its authors can read (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts do not
 say whether a name, a connection or an answer was waited for. Here each becomes a SourceError with what to do.
@@ -8,13 +8,17 @@ import errno
 import os
 import socket
 import ssl
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
 from aiohttp.abc import ResolveResult
 
+from exporter.config.files import identity_of
 from exporter.config.parsers import without_secrets
+from exporter.config.tls import ClientTls, client_context
 from exporter.errors import TimedOut, Unavailable
 
 # A peer that is gone without a word (a node that lost its power, a firewall that forgot the connection) is noticed
@@ -32,6 +36,9 @@ _SOCKET_OPTIONS = tuple(
     )
     if hasattr(socket, name)  # Linux has all of them; a Mac, where the demo runs too, has not
 )
+
+
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 
 
 def watched_socket(address: Any) -> socket.socket:  # noqa: ANN401 - getaddrinfo's tuple, as aiohttp passes it on
@@ -90,9 +97,93 @@ class Connector(aiohttp.TCPConnector):
         return next(iter(self._names.asked), "")
 
 
-def why_late(connector: Connector, seconds: float, *, connecting: bool, where: str = "") -> TimedOut | None:
+class Client:
+    """The connections to one upstream, which begin with the first request. No redirect is followed, no cookie kept."""
+
+    def __init__(
+        self,
+        *,
+        flag: str,
+        tls: ClientTls,
+        headers: Iterable[tuple[str, str]] = (),
+        may_lack_authority: bool = False,
+        unpacks: bool = False,
+        most_connections: int = 100,
+        keepalive_seconds: float = 15.0,
+    ) -> None:
+        """`headers` go with every request; `flag` is what errors about the files of `tls` name.
+
+        With `may_lack_authority` the system's authorities are trusted while there is no `tls.ca_file`. `unpacks` takes
+        an answer's Content-Encoding off, with no limit on what comes out.
+        """
+        self._flag = flag
+        self._tls = tls
+        self._headers = tuple(headers)
+        self._may_lack_authority = may_lack_authority
+        self._unpacks = unpacks
+        self._most_connections = most_connections
+        self._keepalive_seconds = keepalive_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
+        self._context_made_of: object = None
+        self.connector: Connector | None = None
+
+    def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        parameters: Mapping[str, str] | None = None,
+        timeout: aiohttp.ClientTimeout = _NO_TIMEOUT,
+    ) -> "aiohttp.client._RequestContextManager":
+        """A request: await it, or enter it. Without `timeout` it ends with whoever waits for it.
+
+        Raises:
+            ConfigError: a file of TLS cannot be used.
+        """
+        if self._session is None:
+            self.connector = Connector(limit=self._most_connections, keepalive_seconds=self._keepalive_seconds)
+            self._session = aiohttp.ClientSession(
+                connector=self.connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                auto_decompress=self._unpacks,
+            )
+        return self._session.get(
+            url,
+            params=parameters,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            ssl=self._context_now() if url.startswith("https:") else True,
+            server_hostname=self._tls.server_name or None,
+        )
+
+    async def close(self) -> None:
+        """End the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _context_now(self) -> ssl.SSLContext:
+        """Made anew when one of its files has changed; a new context is a new connection."""
+        made_of = [identity_of(path) for path in self._tls.files]
+        if self._context is None or made_of != self._context_made_of:
+            lacks_authority = self._may_lack_authority and identity_of(self._tls.ca_file) is None
+            tls = replace(self._tls, ca_file="") if lacks_authority else self._tls
+            self._context, self._context_made_of = client_context(tls, self._flag), made_of
+        return self._context
+
+
+def authorization(scheme: str, credentials: str, user: str = "") -> dict[str, str]:
+    """The header; `user` is for the scheme Basic, whose credentials are the password."""
+    if scheme == "Basic":
+        credentials = b64encode(f"{user}:{credentials}".encode()).decode()
+    return {"Authorization": f"{scheme} {credentials}"}
+
+
+def why_late(connector: Connector | None, seconds: float, *, connecting: bool, where: str = "") -> TimedOut | None:
     """What was waited for in vain, `where` first; None where it was the answer itself."""
-    if connector.unresolved:
+    if connector and connector.unresolved:
         return TimedOut(
             "deadline",
             f"{where}the name {connector.unresolved} could not be resolved within {seconds:g} s: no name server"

@@ -1,0 +1,86 @@
+"""What outlives a reload: one object, which the node of a configuration hands to the node of the next one."""
+
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TypeVar
+
+from exporter.attribution.current import CurrentOwners
+from exporter.attribution.owners import Knowledge, read_assignment
+from exporter.attribution.sharing import CounterBook
+from exporter.model.devices import Assignment, DeviceRef
+from exporter.sources.kubelet.assignments import Kept
+from exporter.sources.source import OnHealth, Source
+from exporter.telemetry import Telemetry
+
+S = TypeVar("S", bound=Source)
+
+
+class Made:
+    """The sources of one configuration. Those that the configuration before had too, with the same settings, go on.
+
+    A reload therefore loses no connection and nothing that is known of a source that it does not change.
+    """
+
+    def __init__(self, on_health: OnHealth, before: "Made | None" = None) -> None:
+        self.on_health = on_health
+        self._before: Mapping[Hashable, Source] = before.made if before else {}
+        self.made: dict[Hashable, Source] = {}
+
+    def get(self, make: Callable[..., S], **settings: Hashable) -> S:
+        """The source that `make` made of these settings before, or else makes now."""
+        key = (make, *sorted(settings.items()))
+        known = self.made.get(key, self._before.get(key))
+        # not by its truth: a source that knows nothing yet may be empty
+        source: S = make(**settings, on_health=self.on_health) if known is None else known  # type: ignore[assignment] # a key names its type
+        self.made[key] = source
+        return source
+
+    def settle(self) -> None:
+        """The configuration before is history: let go of it."""
+        self._before = {}
+
+    def not_in(self, other: "Made") -> Iterable[Source]:
+        """Those that the other does not have."""
+        return [source for key, source in self.made.items() if key not in other.made]
+
+    def all(self) -> Iterable[Source]:
+        """Every one."""
+        return tuple(self.made.values())
+
+
+class Lasting:
+    """The counters, the sources, the owners in force and what is known of the process' own state.
+
+    `instance` is what the process calls itself towards upstreams. `not_ready` is why no page could be made so far, and
+    "" from the first page on. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
+    """
+
+    def __init__(self) -> None:
+        self.telemetry = Telemetry()
+        self.instance = f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
+        self.not_ready = "no page has been asked for yet"
+        self.wants_workloads = False
+        self.reads_slices = False
+        self.made: Made | None = None
+        self.owners: CurrentOwners | None = None
+        self._sharing = ""
+        self._kept = Kept(read=self._refers_to)
+        self._kept_of: Hashable = None
+
+    def book(self, sharing: str) -> CounterBook | None:
+        """What divided counters stand at; None where they were divided in another way, or not at all."""
+        return self.owners.book if self.owners and sharing == self._sharing else None
+
+    def kept(self, of: Hashable) -> Kept:
+        """The assignments in force, where they are whose word it is that is meant now; else none."""
+        return self._kept if of == self._kept_of else Kept(read=self._refers_to)
+
+    def hand_over(self, *, made: Made, owners: CurrentOwners, sharing: str, kept: Kept, kept_of: Hashable) -> None:
+        """All that a new node is made of is whole: from here on what is here is its own."""
+        made.settle()
+        self.made, self.owners, self._sharing = made, owners, sharing
+        self._kept, self._kept_of = kept, kept_of
+
+    def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
+        """What an assignment refers to, as the node of the moment knows its devices."""
+        return read_assignment(assignment, self.owners.knowledge if self.owners else Knowledge())

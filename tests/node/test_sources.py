@@ -1,0 +1,110 @@
+"""Every source of a node is one object with one interface, there or not."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.config.named_files import NodeFiles
+from exporter.config.node import Config
+from exporter.model.snapshot import Health
+from exporter.node.build import make_node
+from exporter.node.node import Node
+from exporter.simulator.node import SimulatedNode
+from exporter.sources.any_pods import NoPods
+from exporter.sources.late import Late
+from exporter.sources.source import Source, absent, is_absent, missing
+from tests.conftest import config_of, running
+
+
+def node_of(config: Config, before: Node | None = None) -> Node:
+    return make_node(config, NodeFiles(), lasting=before.lasting if before else None)
+
+
+async def test_a_source_that_is_not_there_says_why_and_is_not_shown(simulated: SimulatedNode) -> None:
+    node = node_of(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url))
+    try:
+        sources = node.sources
+        for source in (sources.inventory, sources.discovery, sources.pods, sources.slices, sources.workloads):
+            assert is_absent(source.health), source.name
+            assert len(source.health.message) > len("no "), source.name
+            assert not source.begin()
+        snapshot = await node.look(None)
+        assert {*snapshot.health} == {"kubelet", *(source.name for source in sources.pages)}
+    finally:
+        await node.close()
+
+
+async def test_every_bound_is_shown_with_its_limit_whether_its_source_is_there_or_not(
+    simulated: SimulatedNode, tmp_path: Path
+) -> None:
+    given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, "labels_pod_uid": "on"}
+    shown = []
+    for more in ({}, {"kubernetes_url": "http://127.0.0.1:9", "pods_source": "api", "dra": "on"}):
+        async with running(config_of(**given, **more)) as exporter:
+            await exporter.page()
+            metrics = (await exporter.get("/metrics"))[1]
+            shown.append({line for line in metrics.splitlines() if line.startswith("pod_gpu_exporter_bound_limit{")})
+    assert shown[0] == shown[1]
+    assert {'of="pods"', 'of="pods_gone"', 'of="resourceslices"', 'of="assignments"', 'of="series"'} <= {
+        line.partition("{")[2].partition("}")[0] for line in shown[0]
+    }
+
+
+async def test_a_late_source_is_looked_for_until_it_is_there() -> None:
+    heard: list[Health] = []
+    why = missing("no token is there", "mount one")
+    nothing = NoPods(why, lambda _, health: heard.append(health))
+    there: list[Source] = []
+    late: Late[Source] = Late(lambda: there[0] if there else None, nothing)
+    assert (late.begin(), late.health, late.is_there) == (None, why, False)
+    assert heard == [why]
+    there.append(NoPods(absent("found", ""), lambda *_: None))
+    late.begin()
+    assert (late.now is there[0], late.is_there) == (True, True)
+    there.clear()
+    late.begin()
+    assert late.is_there
+    assert {of: (bound.most > 0, bound.used()) for of, bound in late.bounds.items()} == {
+        "pods": (True, 0),
+        "pods_gone": (True, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "goes_on"), [({"kubelet_timeout": "9s"}, True), ({"kubelet_socket": "/nonexistent/other"}, False)]
+)
+async def test_assignments_outlive_a_source_while_they_are_the_same_kubelets(
+    simulated: SimulatedNode, other: dict[str, str], goes_on: bool
+) -> None:
+    given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url}
+    first = node_of(config_of(**given))
+    held = (await first.look(None)).owners.matches
+    assert held
+    await simulated.kubelet.stop()
+    second = node_of(config_of(**{**given, **other}), first)
+    try:
+        await first.give_way(second)
+        assert second.sources.kubelet is not first.sources.kubelet
+        snapshot = await second.look(None)
+        assert snapshot.health["kubelet"].up is False
+        assert (snapshot.owners.matches == held) is goes_on
+        assert (second.sources.kubelet.age_seconds is not None) is goes_on
+    finally:
+        await second.close()
+
+
+async def test_a_configuration_that_cannot_be_used_changes_nothing_that_lasts(
+    simulated: SimulatedNode, tmp_path: Path
+) -> None:
+    path = tmp_path / "inventory.json"
+    path.write_text("no inventory")
+    given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url}
+    first = node_of(config_of(**given))
+    try:
+        lasting = first.lasting
+        before = (lasting.made, lasting.owners, lasting.book("copy"))
+        with pytest.raises(Exception, match=r"inventory.file"):
+            node_of(config_of(**given, inventory_file=str(path), sharing="split"), first)
+        assert (lasting.made, lasting.owners, lasting.book("copy")) == before
+    finally:
+        await first.close()
