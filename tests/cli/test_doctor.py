@@ -392,16 +392,6 @@ async def test_what_came_from_elsewhere_cannot_write_on_the_terminal(node: Simul
     assert "\\x1b[2Jevil\\r\\n" in report
 
 
-def test_paths_of_mounts_are_unescaped(tmp_path: Path) -> None:
-    folder = tmp_path / "with blank"
-    folder.mkdir()
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"1 2 3:4 / {str(folder).replace(' ', chr(92) + '040')}/kubelet.sock rw - tmpfs none rw\n")
-    assert socket_file.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
-    assert not socket_file.look_at(f"{folder}/other.sock", mounts).is_mount_point
-    assert not socket_file.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
-
-
 async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.tar.gz"
     url = node.url.replace("http://", "http://user:hunter2@") + "?token=hunter2"

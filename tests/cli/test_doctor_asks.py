@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+from http.client import IncompleteRead
 from pathlib import Path
 
 import bcrypt
@@ -14,6 +15,9 @@ import pytest
 import yaml
 from aiohttp import web
 
+from exporter.cli.doctor import command
+from exporter.cli.running import Running
+from exporter.config.parsers import Address
 from exporter.simulator.node import SimulatedNode
 from tests.conftest import Start
 from tests.support.certificates import Authority
@@ -151,3 +155,12 @@ async def test_with_flags_the_sources_are_asked_whoever_runs(start: Start, simul
     code, report = await doctor(exporter.base.removeprefix("http://"), *flags, "--strict", "--resources=nvidia.com/gpu")
     assert "is outside --resources" in report
     assert code == 1
+
+
+def test_a_page_whose_answer_breaks_off_is_named_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks_off(*_: object) -> tuple[int, bytes]:
+        raise IncompleteRead(b"DCGM")
+
+    monkeypatch.setattr(Running, "get", breaks_off)
+    pages = command._pages(Running(Address(host="", port=1), tls=False))
+    assert pages["/metrics"] == b"/metrics: IncompleteRead(4 bytes read)\n"

@@ -1,0 +1,48 @@
+"""What the file system says of a kubelet's socket, and what a failed connection means by it."""
+
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from exporter.errors import Trouble
+from exporter.sources.kubelet import socket_file
+from exporter.sources.kubelet.socket import POD_RESOURCES, PODS_API, Interface, translate
+
+
+def failure(details: str, socket: Path, of: Interface = POD_RESOURCES) -> Trouble:
+    nothing = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details)
+    return translate(error, socket=str(socket), of=of, versions="v1", timeout_seconds=1.0).trouble
+
+
+def test_paths_of_mounts_are_unescaped(tmp_path: Path) -> None:
+    folder = tmp_path / "with blank"
+    folder.mkdir()
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 2 3:4 / {str(folder).replace(' ', chr(92) + '040')}/kubelet.sock rw - tmpfs none rw\n")
+    assert socket_file.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
+    assert not socket_file.look_at(f"{folder}/other.sock", mounts).is_mount_point
+    assert not socket_file.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
+
+
+@pytest.mark.parametrize("of", [POD_RESOURCES, PODS_API])
+def test_a_socket_that_is_missing_can_be_named_by_its_own_flag(tmp_path: Path, of: Interface) -> None:
+    no_folder = failure("No such file or directory", tmp_path / "pods" / "x.sock", of)
+    no_socket = failure("No such file or directory", tmp_path / "x.sock", of)
+    assert (no_folder.reason, no_socket.reason) == ("missing", "missing")
+    assert no_folder.message == f"{tmp_path}/pods does not exist here: the socket's directory is not mounted"
+    assert no_socket.message == f"{tmp_path} is there, and no socket in it"
+    assert all(trouble.remedy.endswith(f"name the socket with {of.setting}") for trouble in (no_folder, no_socket))
+
+
+def test_a_dead_socket_that_is_mounted_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    socket, mounts = tmp_path / "kubelet.sock", tmp_path / "mountinfo"
+    monkeypatch.setattr(socket_file.look_at, "__defaults__", (mounts,))
+    alone = failure("Connection refused", socket)
+    mounts.write_text(f"36 35 98:0 / {socket} rw,noatime - tmpfs none rw\n")
+    mounted = failure("Connection refused", socket)
+    assert alone.message == f"nobody listens on {socket}"
+    assert "is mounted as a file, and dead" in mounted.message
+    assert mounted.remedy.endswith("instead of the file")
