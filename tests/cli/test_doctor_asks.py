@@ -15,8 +15,8 @@ import yaml
 from aiohttp import web
 
 from exporter.simulator.node import SimulatedNode
-from tests.conftest import Start
 from tests.support.certificates import Authority
+from tests.support.exporter import Start
 
 HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 
