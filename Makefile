@@ -14,9 +14,17 @@ help:  ## list the targets
 run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it, on :9400
 	@$(BIN)/pod-gpu-metrics-exporter demo $(ARGS)
 
-test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
+# Branches are counted when every test runs: of some tests alone the figure says nothing, and they are waited for.
+test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
+ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
+else
+	@mkdir -p $(CACHE)
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage json -q -o $(CACHE)/coverage.json
+	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
+endif
 
 # What needs the checkout's own tools stays outside: git, curl, a second program, and the image within the image.
 test-in-image:  ## the tests on the image's Python, with its libraries; as root, after `make test` has built the image

@@ -17,8 +17,8 @@ from exporter.model.devices import Assignment
 from exporter.model.pods import Owner
 from exporter.simulator.families import FAMILIES, more_families
 from exporter.simulator.pages import Row, page
-from tests.conftest import DATA, GOLDEN
-from tests.end_to_end.test_promtool import LINT, check
+from tests.support.components import LINT, check
+from tests.support.places import DATA, GOLDEN
 
 PAGES = DATA / "pages"
 UUIDS = [f"GPU-{number}a5b6c7d-0000-4000-8000-00000000000{number}" for number in range(3)]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from exporter.node.node import Node
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web.server import Server
-from tests.conftest import Exporter
+from tests.support.exporter import Exporter
+from tests.support.waiting import until
 
 NAMES = {"pod": 'pod="', "legacy": 'pod_name="'}
 
@@ -82,12 +83,6 @@ async def reloading(setup: Setup) -> AsyncIterator[tuple[Exporter, asyncio.Event
     finally:
         watch.cancel()
         await running.close()
-
-
-async def until(look: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not look():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from exporter.attribution.rule_file import read_rules
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance
 from exporter.model.pods import Owner
 from exporter.simulator.world import World
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 

@@ -23,8 +23,8 @@ from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
 from exporter.sources.kubelet import socket_file
-from tests.conftest import config_of
 from tests.support.certificates import LaxAuthority
+from tests.support.exporter import config_of
 
 NOBODY = 65534
 
@@ -119,7 +119,7 @@ async def test_3_in_a_real_mount_namespace(node: SimulatedNode, tmp_path: Path) 
     target.touch()
     script = tmp_path / "inside.py"
     script.write_text(
-        "import asyncio, sys; from exporter.cli.doctor import checkup; from tests.conftest import config_of\n"
+        "import asyncio, sys; from exporter.cli.doctor import checkup; from tests.support.exporter import config_of\n"
         "sys.stdin.readline()\n"
         f"print(asyncio.run(checkup.examine(config_of(kubelet_socket={str(target)!r},"
         f" dcgm_url={node.url!r}))).report.render())"

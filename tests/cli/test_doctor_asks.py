@@ -19,8 +19,8 @@ from exporter.cli.doctor import command
 from exporter.cli.running import Running
 from exporter.config.parsers import Address
 from exporter.simulator.node import SimulatedNode
-from tests.conftest import Start
 from tests.support.certificates import Authority
+from tests.support.exporter import Start
 
 HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 

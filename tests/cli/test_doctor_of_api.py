@@ -15,8 +15,8 @@ from exporter.config.tls import ServerTls, server_context
 from exporter.outputs.findings.report import Finding, Level
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from tests.conftest import config_of
 from tests.support.certificates import Authority
+from tests.support.exporter import config_of
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from exporter.config import regular
 from exporter.config.tls import ServerTls, server_context
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod
-from tests.conftest import config_of, running
 from tests.support.certificates import Authority
+from tests.support.exporter import config_of, running
 
 NAMED, FOUND = "127.0.0.3", "127.0.0.2"
 PAGE = 'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-{}"}} 1\n'

@@ -16,10 +16,10 @@ import bcrypt
 import pytest
 import yaml
 
-from tests.conftest import Start, real
-from tests.end_to_end.test_prometheus import free_port
 from tests.faults.lab import a_lab
 from tests.support.certificates import Authority
+from tests.support.components import free_port, real
+from tests.support.exporter import Start
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

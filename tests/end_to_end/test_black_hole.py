@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT, real
+from tests.support.components import real
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, at_default_places, real
-from tests.repository.test_deploy import config_from
+from tests.support.components import real
+from tests.support.exporter import at_default_places, config_from
+from tests.support.places import ROOT
 
 TEXTS = (ROOT / "README.md", ROOT / "docs" / "migration.md")
 BLOCKS = [

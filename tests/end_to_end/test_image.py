@@ -21,9 +21,9 @@ from exporter.config.tls import ServerTls, server_context
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from release.os_packages import packages
-from tests.conftest import ROOT, real
-from tests.end_to_end.test_prometheus import free_port
 from tests.support.certificates import LaxAuthority
+from tests.support.components import free_port, real
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

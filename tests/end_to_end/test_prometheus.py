@@ -7,7 +7,6 @@ import asyncio
 import http.server
 import json
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -26,8 +25,10 @@ from aiohttp import web
 from exporter.model.pages import JoinedPage
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from tests.conftest import ROOT, config_of, real, running
 from tests.end_to_end.generated import joined_pages
+from tests.support.components import free_port, real
+from tests.support.exporter import config_of, running
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.real
 
@@ -65,11 +66,6 @@ class Scraped:
         url = f"{self.prometheus}/api/v1/query?query={urllib.parse.quote(text)}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             return [(row["metric"], row["value"][1]) for row in json.load(answer)["data"]["result"]]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def serve_pages(pages: list[JoinedPage]) -> http.server.ThreadingHTTPServer:

@@ -1,7 +1,6 @@
 """promtool, the real one, on what the exporter serves."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,19 +8,13 @@ import pytest
 from exporter.attribution.labels import Attribution, LabelPolicy
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
-from tests.conftest import Start
 from tests.end_to_end.generated import joined_pages, valid_pages
+from tests.support.components import LINT, check
+from tests.support.exporter import Start
 
 pytestmark = pytest.mark.real
 
-# promtool's exit code for pages that parse but break its style: dcgm's names do, and so does the label modelName
-LINT = 3
 NOT_OURS_TO_CHANGE = re.compile(r"^(?:DCGM_|dcgm_|pod_gpu_info )")
-
-
-def check(promtool: Path, page: bytes) -> tuple[int, list[str]]:
-    ended = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=30)
-    return ended.returncode, (ended.stdout + ended.stderr).decode().splitlines()
 
 
 @pytest.mark.parametrize("path", ["/gpu/metrics", "/metrics", "/metrics/nodes"])

@@ -9,7 +9,7 @@ import pytest
 from exporter.attribution.retention import GRACE_SECONDS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
-from tests.conftest import Exporter, config_of, running
+from tests.support.exporter import Exporter, config_of, running
 
 
 def owners_in(page: str) -> set[tuple[str, ...]]:

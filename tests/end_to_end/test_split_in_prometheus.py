@@ -15,8 +15,8 @@ from aiohttp import web
 
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
-from tests.conftest import config_of, real, running
-from tests.end_to_end.test_prometheus import free_port
+from tests.support.components import free_port, real
+from tests.support.exporter import config_of, running
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import real
-from tests.end_to_end.test_prometheus import free_port
-from tests.test_golden import incoming
+from tests.support.components import free_port, real
+from tests.support.places import DATA
 
 pytestmark = pytest.mark.real
 
 MAX_AGE_SECONDS = 2.0
+PAGE = (DATA / "pages" / "1.prom").read_text()
 
 
 def put(path: Path, number: int) -> None:
     """A page whose first GPU says `number`, renamed into place; some samples have timestamps, which may not go on."""
-    text = re.sub(r'(dcgm_gpu_temp\{gpu="0".*\}) \S+', rf"\1 {number}", incoming("1").read_text())
+    text = re.sub(r'(dcgm_gpu_temp\{gpu="0".*\}) \S+', rf"\1 {number}", PAGE)
     text = re.sub(r"^(dcgm_fb_\w+\{.*\} \S+)$", r"\1 1700000000000", text, flags=re.MULTILINE)
     beside = path.with_suffix(".swp")
     beside.write_text(text)
@@ -102,7 +102,7 @@ def test_ten_updates_and_the_producers_death(tmp_path: Path, drop: Path, node_ex
                         break
                 assert time.monotonic() < deadline
         # never a half file: every scrape that had the drop had all of it
-        assert samples == {sum(line.startswith("dcgm_") for line in incoming("1").read_text().splitlines())}
+        assert samples == {sum(line.startswith("dcgm_") for line in PAGE.splitlines())}
         # the producer of the page has been dead since its last page
         wait_until(lambda: temperature.search(scrape(node_exporter)) is None)
         assert MAX_AGE_SECONDS - 0.2 < time.monotonic() - written < MAX_AGE_SECONDS + 5

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.exposition.gpu_families import only_gpu_families
-from tests.conftest import DATA
+from tests.support.places import DATA
 
 KEPT = b'# HELP DCGM_FI_X x\n# TYPE DCGM_FI_X gauge\nDCGM_FI_X{gpu="0"} 1\ndcgm_gpu_temp 2\n'
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from tests.conftest import real
 from tests.faults.judge import Verdict
 from tests.faults.lab import DEADLINE_SECONDS, NOISE_SECONDS, Lab, Scrape, a_lab
+from tests.support.components import real
 
 CROWD = 50
 SHARED = "one read of a source at a time, 2 kubelet calls a second, whole pages, memory flat"

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DATA = Path(__file__).parent.parent / "data"
+from tests.support.places import DATA
+
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","uid":"c","labels":{"d":"e"}},"spec":%b}}'
 SLICE = (
     b'{"driver":"gpu.nvidia.com","pool":{"name":"p","generation":1,"resourceSliceCount":1},"devices":[{"name":"g"}]}'

@@ -12,8 +12,8 @@ import pytest
 
 from exporter.config.files import read_structured
 from exporter.errors import ConfigError
-from tests.conftest import ROOT
 from tests.fuzz import decoders, device_ids, engine, exposition
+from tests.support.places import ROOT
 
 IN_CI = os.environ.get("CI") == "true"
 SECONDS = 60 if IN_CI else 5

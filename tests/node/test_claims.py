@@ -12,7 +12,7 @@ from exporter.model.devices import Claim
 from exporter.node.build import make_node
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod, World
-from tests.conftest import Exporter, config_of, running
+from tests.support.exporter import Exporter, config_of, running
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from exporter.exposition.blocks import PageReader
 from exporter.exposition.join import Joiner
 from exporter.node.joins import KEPT_SECONDS, Joins
 from exporter.simulator.node import SimulatedNode
-from tests.conftest import Exporter, Start
+from tests.support.exporter import Exporter, Start
 
 Upstream = Callable[[bytes, float], Awaitable[str]]
 

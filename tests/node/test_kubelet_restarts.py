@@ -13,8 +13,8 @@ import pytest
 
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod, World
-from tests.conftest import Exporter, config_of, running
 from tests.node.test_labels_of_pods import FAMILY, rows
+from tests.support.exporter import Exporter, config_of, running
 
 Row = tuple[str, str, str, str]
 

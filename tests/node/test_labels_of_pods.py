@@ -14,7 +14,7 @@ import pytest
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from tests.conftest import Exporter, Start, config_of, running
+from tests.support.exporter import Exporter, Start, config_of, running
 
 FAMILY = "DCGM_FI_DEV_GPU_TEMP"
 

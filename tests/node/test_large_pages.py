@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Start
+from tests.support.exporter import Start
 
 MIB = 1024 * 1024
 

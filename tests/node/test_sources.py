@@ -13,7 +13,7 @@ from exporter.simulator.node import SimulatedNode
 from exporter.sources.any_pods import NoPods
 from exporter.sources.late import Late
 from exporter.sources.source import Source, absent, is_absent, missing
-from tests.conftest import config_of, running
+from tests.support.exporter import config_of, running
 
 
 def node_of(config: Config, before: Node | None = None) -> Node:

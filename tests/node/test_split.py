@@ -13,7 +13,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
-from tests.conftest import config_of, running
+from tests.support.exporter import config_of, running
 
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from exporter.simulator.node import SimulatedNode
-from tests.conftest import Exporter, Start
+from tests.support.exporter import Exporter, Start
 
 
 async def rows(exporter: Exporter, query: str = "") -> list[dict[str, Any]]:

@@ -23,7 +23,8 @@ from exporter.outputs import containers
 from exporter.outputs.containers import METRICS, number
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
-from tests.conftest import ROOT, Exporter, Start
+from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.places import ROOT
 from tests.support.strategies import attribution_of, owner_states, pages
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666"
@@ -245,8 +246,6 @@ async def test_an_owner_that_the_page_names(start: Start, simulated: SimulatedNo
 @pytest.mark.parametrize("generation", ["1", "3", "4.8", "4.9"])
 async def test_every_generation_says_the_same(generation: str) -> None:
     """Newer names are converted to the older fields' units."""
-    from tests.conftest import config_of, running  # noqa: PLC0415
-
     node = SimulatedNode(World(gpus=2, seed=5), generation=generation)
     await node.start()
     try:

@@ -15,7 +15,7 @@ from aiohttp import web
 from exporter.exposition.lines import Reason, read_line
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
-from tests.conftest import Exporter, config_of, running
+from tests.support.exporter import Exporter, config_of, running
 
 EVIL = (
     "<script>alert(1)</script>",

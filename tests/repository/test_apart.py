@@ -3,7 +3,7 @@
 import os
 
 from exporter.cli.options import read_config
-from tests.conftest import NOWHERE, config_of
+from tests.support.exporter import NOWHERE, config_of
 
 ITS_OWN = ("/var/lib/kubelet", "/var/run/secrets")
 

@@ -1,14 +1,12 @@
 """The shipped manifests against Kubernetes' schemas and against the program's own flags."""
 
 import csv
-import os
 import re
 import shlex
 import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import click
 import kubernetes_validate
@@ -17,12 +15,12 @@ import yaml
 
 from exporter.attribution.fields import FIELDS
 from exporter.cli.main import command_named
-from exporter.cli.options import read_config
-from exporter.config.node import SETTINGS, Config
+from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.outputs.containers import METRICS
 from exporter.web.endpoints import Endpoints
-from tests.conftest import ROOT, at_default_places
+from tests.support.exporter import config_from
+from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = [ROOT / "daemonset.yaml", DEPLOY / "daemonset-beside-gpu-operator.yaml"]
@@ -52,14 +50,6 @@ def container_of(path: Path, name: str) -> dict[str, Any]:
 
 def exporter_container(path: Path) -> dict[str, Any]:
     return container_of(path, "exporter")
-
-
-def config_from(arguments: list[str]) -> Config:
-    """The configuration that a command line makes; a typo in a flag is an error here as it is there."""
-    command = command_named(arguments[0])
-    context = command.make_context(arguments[0], arguments[1:])
-    with patch.dict(os.environ, at_default_places(), clear=True):
-        return read_config(context.params)
 
 
 @pytest.mark.parametrize("version", KUBERNETES)

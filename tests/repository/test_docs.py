@@ -12,7 +12,8 @@ from exporter.config.node import SETTINGS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pages import GENERATIONS
 from exporter.telemetry import FAMILIES
-from tests.conftest import ROOT, Start
+from tests.support.exporter import Start
+from tests.support.places import ROOT
 
 README = (ROOT / "README.md").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.attribution.inventory import read_inventory
 from exporter.model.devices import Inventory, InventoryGpu, MigInstance
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 LISTED = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-0f3a54be-7b2c-4d3e-9a55-0d1c7e6f2b10)

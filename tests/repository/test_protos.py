@@ -10,7 +10,7 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.pod_resources import parse
-from tests.sources.kubelet.test_recordings import read
+from tests.support.places import DATA
 
 MESSAGES = {"v1": v1, "v1alpha1": v1alpha1}
 FIELDS = {
@@ -55,6 +55,7 @@ def test_field_numbers(version: str) -> None:
 @pytest.mark.parametrize("version", MESSAGES)
 def test_the_service_answers_a_call_as_our_client_makes_it(version: str) -> None:
     """A servicer made from the definition alone, asked by grpc's test server."""
+    recorded = (DATA / "kubelet-1.20.2" / f"four-pods.{version}.pb").read_bytes()
     messages: Any = MESSAGES[version]
     service = messages.DESCRIPTOR.services_by_name["PodResourcesLister"]
     assert [method.name for method in service.methods] == METHODS[version]
@@ -63,7 +64,7 @@ def test_the_service_answers_a_call_as_our_client_makes_it(version: str) -> None
     class Servicer:
         def List(self, request: Any, _: grpc.ServicerContext) -> Any:  # noqa: N802 - the interface's name
             assert not request.ListFields()
-            return messages.ListPodResourcesResponse.FromString(read("four-pods", version))
+            return messages.ListPodResourcesResponse.FromString(recorded)
 
     server = grpc_testing.server_from_dictionary({service: Servicer()}, grpc_testing.strict_real_time())
     call = server.invoke_unary_unary(
@@ -71,4 +72,4 @@ def test_the_service_answers_a_call_as_our_client_makes_it(version: str) -> None
     )
     response, _, code, _ = call.termination()
     assert code is grpc.StatusCode.OK
-    assert parse(response.SerializeToString(), version) == parse(read("four-pods", version), version)
+    assert parse(response.SerializeToString(), version) == parse(recorded, version)

@@ -15,7 +15,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from exporter import __version__
 from release import os_packages
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 STATUS = """Package: libc6
 Status: install ok installed

@@ -16,7 +16,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

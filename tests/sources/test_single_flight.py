@@ -1,11 +1,11 @@
 """One read for everyone who asks: sharing, giving up, limits, and an end that comes early."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from exporter.sources.single_flight import SingleFlight
+from tests.support.clock import Clock
 
 
 class Reads:
@@ -78,20 +78,20 @@ async def test_a_read_that_is_ended_before_its_first_step_wakes_those_who_wait()
 
 
 @pytest.mark.parametrize("earlier", [0, 3])
-async def test_each_read_has_the_whole_limit(earlier: int, moved_clock: Callable[[float], None]) -> None:
+async def test_each_read_has_the_whole_limit(earlier: int, loop_clock: Clock) -> None:
     """One timer serves all reads: it was set for an earlier one, and looks again when that one's time is over."""
     reads = Reads()
     flight = SingleFlight(reads.read, timeout_seconds=10)
     reads.release.set()
     for _ in range(earlier):
         await flight.begin()
-    moved_clock(6)
+    loop_clock.ahead += 6
     reads.release.clear()
     task = flight.begin()
-    moved_clock(6)
+    loop_clock.ahead += 6
     await asyncio.sleep(0.01)
     assert not task.done()
-    moved_clock(6)
+    loop_clock.ahead += 6
     await asyncio.wait_for(flight.wait(None), 5)
     assert task.cancelled()
     timed_out = [flight.timed_out]
@@ -102,15 +102,9 @@ async def test_each_read_has_the_whole_limit(earlier: int, moved_clock: Callable
 
 
 @pytest.fixture
-def moved_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the event loop's clock on by so many seconds."""
-    ahead = 0.0
-
-    def move(seconds: float) -> None:
-        nonlocal ahead
-        ahead += seconds
-        loop = asyncio.get_running_loop()
-        plain = type(loop).time
-        monkeypatch.setattr(loop, "time", lambda: plain(loop) + ahead)
-
-    return move
+async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The event loop's clock, which can be set ahead."""
+    loop = asyncio.get_running_loop()
+    clock = Clock(loop.time)
+    monkeypatch.setattr(loop, "time", clock)
+    return clock

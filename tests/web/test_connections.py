@@ -23,8 +23,9 @@ import yaml
 from exporter.simulator.node import SimulatedNode
 from exporter.web import server
 from exporter.web.server import MOST_CONNECTIONS, RESERVED_DESCRIPTORS, Server, most_connections
-from tests.conftest import Exporter, Start, config_of, running
 from tests.support.certificates import Authority
+from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.waiting import until
 
 DESCRIPTORS = 1024
 SILENT = 1600
@@ -135,12 +136,6 @@ def is_closed(one: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 # issue 7, line 21

@@ -23,7 +23,7 @@ from exporter.outputs import gpu_metrics
 from exporter.simulator.node import SimulatedNode
 from exporter.web import guard
 from exporter.web.endpoints import PIECE_BYTES, accepts_gzip, patience_of
-from tests.conftest import Start, config_of
+from tests.support.exporter import Start, config_of
 
 PATHS = ["/gpu/metrics", "/metrics", "/metrics/nodes", "/debug/mapping", "/", "/-/healthy", "/healthz", "/-/ready"]
 

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from exporter.simulator.node import SimulatedNode
 from exporter.web import guard
-from tests.conftest import Exporter, Start
+from tests.support.exporter import Exporter, Start
+from tests.support.waiting import until
 
 REQUEST = b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 KERNEL_BYTES = 4096
@@ -47,12 +48,6 @@ def ask() -> Iterator[Reader]:
     yield begin
     for one in opened:
         one.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 # issue 7, line 41: the bound on bytes being written

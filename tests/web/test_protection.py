@@ -27,8 +27,8 @@ from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web import guard
 from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
-from tests.conftest import Exporter, Start, config_of, running
 from tests.support.certificates import Authority
+from tests.support.exporter import Exporter, Start, config_of, running
 
 HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 USERS = {"basic_auth_users": {"prometheus": HASH}}

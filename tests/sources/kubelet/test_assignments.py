@@ -17,16 +17,7 @@ from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.world import Container, Pod, World
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.telemetry import Telemetry
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture
@@ -228,7 +219,7 @@ async def test_a_fresh_answer_is_not_asked_for_again(kubelet: SimulatedKubelet, 
     for _ in range(5):
         await ask(source)
     assert kubelet.calls == 1
-    clock.now += 1.0
+    clock.ahead += 1.0
     await ask(source)
     assert kubelet.calls == 2
 
@@ -247,7 +238,7 @@ async def test_a_crowd_does_not_storm_a_failing_kubelet(kubelet: SimulatedKubele
     source = make(max_age_seconds=1.0, clock=clock)
     for _ in range(100):
         await ask(source)
-        clock.now += 0.01
+        clock.ahead += 0.01
     assert kubelet.calls <= 2
 
 
@@ -305,10 +296,10 @@ async def test_owners_hold_while_the_kubelet_fails_and_then_are_dropped(
     held = source.assignments
     assert held
     kubelet.failure = failure
-    clock.now += holds_for
+    clock.ahead += holds_for
     await ask(source)
     assert source.assignments is held
-    clock.now += 0.1
+    clock.ahead += 0.1
     await ask(source)
     assert source.assignments == frozenset()
     assert [record.getMessage() for record in caplog.records] == ["owners dropped"]
@@ -357,7 +348,7 @@ async def test_a_kubelet_without_its_api_server_lists_nothing_and_its_last_word_
     kubelet.api_away = True
     await restart(kubelet, source)
     for _ in range(59):
-        clock.now += 10.0
+        clock.ahead += 10.0
         await ask(source)
         assert source.assignments is held
     assert (source.health.up, source.health.reason) == (True, "no_pods")
@@ -389,10 +380,10 @@ async def test_the_last_word_of_a_kubelet_that_lists_nothing_ends_with_a_line_in
     await ask(source)
     kubelet.api_away = True
     await restart(kubelet, source)
-    clock.now += holds_for
+    clock.ahead += holds_for
     await ask(source)
     assert source.assignments
-    clock.now += 0.1
+    clock.ahead += 0.1
     await ask(source)
     assert source.assignments == frozenset()
     assert [(record.getMessage(), record.fields["older_than_seconds"]) for record in caplog.records] == [  # type: ignore[attr-defined] # what telemetry.log adds
@@ -413,7 +404,7 @@ async def test_a_kubelet_that_lists_only_static_pods_has_not_reached_its_api_ser
     held, pods = source.assignments, world.pods
     world.pods = (Pod(namespace="kube-system", name="kube-proxy-gpu-node-1", containers=()),)
     await restart(kubelet, source)
-    clock.now += 60.0
+    clock.ahead += 60.0
     await ask(source)
     assert source.assignments is held
     assert source.health.reason == "no_pods"
@@ -439,17 +430,17 @@ async def test_a_pod_that_went_while_the_kubelet_was_down_is_shown_for_the_grace
 ) -> None:
     await kubelet.start()
     clock = Clock()
-    ahead = 0.0
-    source = make(clock=clock, wall_clock=lambda: time.time() + ahead)
+    wall_clock = Clock(time.time)
+    source = make(clock=clock, wall_clock=wall_clock)
     await ask(source)
     gone = next(pod for pod in world.pods if any(container.devices for container in pod.containers))
     world.remove(gone)
-    clock.now += 60.0
-    ahead = ago
+    clock.ahead += 60.0
+    wall_clock.ahead = ago
     await restart(kubelet, source)
     assert (gone.name in pods_of(source)) is is_kept
     assert ((gone.namespace, gone.name) in source.unlisted) is is_kept
-    clock.now += 10.0 - ago
+    clock.ahead += 10.0 - ago
     await ask(source)
     assert gone.name not in pods_of(source)
     assert pods_of(source) == owners_in(world)
@@ -473,7 +464,7 @@ async def test_restart_after_restart_a_pod_that_went_is_not_shown_anew(
                 await ask(source)
         for _ in range(4):
             shown += 1.0 if gone.name in pods_of(source) else 0.0
-            clock.now += 1.0
+            clock.ahead += 1.0
             await ask(source)
     assert shown == 10.0
     assert pods_of(source) == owners_in(world)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from exporter.model.snapshot import Health
 from exporter.simulator.pods_api import SimulatedPodsApi, container_id, pod_message
 from exporter.simulator.world import Pod, World
 from exporter.sources.kubelet.pods import VERSIONS, PodsApi, parse_pod
+from tests.support.clock import Clock
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -33,12 +35,6 @@ async def source(tmp_path: Path) -> AsyncIterator[PodsApi]:
     made = PodsApi(socket=str(tmp_path / "pods.sock"), on_health=lambda _name, _health: None)
     yield made
     await made.close()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def settle(source: PodsApi) -> Health:
@@ -126,16 +122,16 @@ async def test_a_kubelet_that_starts_without_the_api_server_tells_of_static_pods
     await kubelet.start()
     await settle(source)
     everything = uids(source)
-    now = 0.0
-    source._clock = lambda: time.monotonic() + now
+    clock = Clock(time.monotonic)
+    source._clock = clock
     await kubelet.stop()
     kubelet.api_away = True
     await until(lambda: source.health.up is False)
     await kubelet.start()
     await until(lambda: bool(source.health.up))
-    now = 590.0
+    clock.ahead = 590.0
     assert uids(source) == everything
-    now = 610.0
+    clock.ahead = 610.0
     assert uids(source) == {"static"}
     kubelet.api_away = False
     await until(lambda: uids(source) == everything)

@@ -11,7 +11,7 @@ from exporter.errors import Malformed
 from exporter.model.devices import Assignment, PodResources
 from exporter.model.pods import Owner
 from exporter.sources.kubelet.pod_resources import parse
-from tests.conftest import DATA
+from tests.support.places import DATA
 
 RECORDINGS = DATA / "kubelet-1.20.2"
 NAMES = sorted({path.name.partition(".")[0] for path in RECORDINGS.glob("*.pb")})

@@ -15,8 +15,8 @@ from exporter.errors import SourceError, Unavailable
 from exporter.sources.http import Connector, watched_socket
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.api import KubernetesApi
-from tests.conftest import DATA
 from tests.support.certificates import Authority, LaxAuthority
+from tests.support.places import DATA
 
 RECORDED = DATA / "kubernetes-1.36"
 PODS = "/api/v1/pods"

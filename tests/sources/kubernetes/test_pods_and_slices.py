@@ -18,7 +18,7 @@ from exporter.simulator.world import DRA_DRIVER, DRA_POOL, World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.pods import ApiPods, read_pod
 from exporter.sources.kubernetes.slices import MOST_SLICES, SLICE_VERSIONS, ApiSlices
-from tests.sources.kubelet.test_pods import until
+from tests.support.waiting import until
 
 NODE = "gpu-node-1"
 

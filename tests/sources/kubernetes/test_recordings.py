@@ -13,7 +13,8 @@ from exporter.model.pods import Owner
 from exporter.sources.kubelet.pods import CONFIG_SOURCE, PodsApi, parse_pod
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.slices import ApiSlices
-from tests.conftest import DATA
+from tests.support.clock import Clock
+from tests.support.places import DATA
 
 RECORDINGS = DATA / "kubernetes-1.36"
 
@@ -28,13 +29,14 @@ def pods_events(name: str) -> list[dict[str, Any]]:
     ("name", "restarts", "longest_silence"), [("kubelet-restart", 2, 1.0), ("api-server-down", 1, 46.0)]
 )
 async def test_no_pod_is_lost_over_a_recorded_restart(name: str, restarts: int, longest_silence: float) -> None:
-    now, silence, streams = 0.0, 0.0, 0
+    silence, streams = 0.0, 0
+    clock = Clock(lambda: 0.0)
     running: dict[str, dict[str, str]] = {}
-    source = PodsApi(socket="/nowhere", on_health=lambda *_: None, clock=lambda: now)
+    source = PodsApi(socket="/nowhere", on_health=lambda *_: None, clock=clock)
     silent_since: float | None = None
     sources: set[str | None] = set()
     for event in pods_events(name):
-        now = event["t"]
+        now = clock.ahead = event["t"]
         if event["event"] == "stream":
             streams += 1
             source._table.open_stream()

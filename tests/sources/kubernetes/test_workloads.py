@@ -11,6 +11,7 @@ from exporter.attribution.workloads import Workload
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.sources.kubernetes.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
+from tests.support.clock import Clock
 
 TEAM_KIND = {
     "resources": [{"name": "pytorchjobs", "kind": "PyTorchJob"}, {"name": "pytorchjobs/status", "kind": "PyTorchJob"}]
@@ -218,24 +219,16 @@ async def test_a_circle_ends() -> None:
     assert len(api.calls) < 5
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def test_what_is_known_is_kept_for_5_minutes_and_shown_while_it_is_asked_for_again() -> None:
     clock = Clock()
     api = Api({RS: owned_by("Deployment", "web")})
     workloads = Workloads(api=api, clock=clock)
     of = pod(owner("ReplicaSet", "web-abc"))
     await ask(workloads, [of])
-    clock.now = KEPT_SECONDS - 1
+    clock.ahead = KEPT_SECONDS - 1
     workloads.begin([of])
     assert len(api.calls) == 1
-    clock.now = KEPT_SECONDS + 1
+    clock.ahead = KEPT_SECONDS + 1
     assert workloads.begin([of]) is None, "nobody waits for what is shown meanwhile"
     assert workloads.of(of)
     while len(api.calls) == 1:
@@ -249,11 +242,11 @@ async def test_a_failure_is_tried_again_after_30_seconds() -> None:
     workloads = Workloads(api=api, clock=clock)
     of = pod(owner("ReplicaSet", "web-abc"))
     await ask(workloads, [of])
-    clock.now = FAILURE_KEPT_SECONDS - 1
+    clock.ahead = FAILURE_KEPT_SECONDS - 1
     workloads.begin([of])
     assert len(api.calls) == 1
     api.objects[RS] = owned_by("Deployment", "web")
-    clock.now = FAILURE_KEPT_SECONDS + 1
+    clock.ahead = FAILURE_KEPT_SECONDS + 1
     workloads.begin([of])
     while (known := workloads.of(of)) is None or known.kind != "Deployment":
         await asyncio.sleep(0)

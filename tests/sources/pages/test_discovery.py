@@ -23,8 +23,8 @@ from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Pod
 from exporter.sources.pages.discovery import AT_ONCE, MOST_FOUND, Discovery
 from exporter.sources.pages.url import DcgmSource
-from tests.conftest import Exporter, config_of, running
 from tests.support.certificates import Authority
+from tests.support.exporter import Exporter, config_of, running
 
 OURS = {"app": "nvidia-dcgm-exporter"}
 

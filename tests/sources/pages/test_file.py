@@ -10,6 +10,7 @@ import pytest
 
 from exporter.errors import SourceError, Unavailable
 from exporter.sources.pages.file import PromFileSource
+from tests.support.clock import Clock
 
 PAGE = b'dcgm_gpu_temp{gpu="0",uuid="GPU-1"} 33\n'
 
@@ -117,20 +118,20 @@ async def test_a_clock_that_steps_makes_no_known_file_old(tmp_path: Path) -> Non
     path.write_text('a{UUID="GPU-1"} 1\n')
     then = time.time() - 5
     os.utime(path, (then, then))
-    steps = [0.0]
+    clock = Clock(time.time)
     source = PromFileSource(
         path=str(path),
         max_age_seconds=60,
         max_bytes=1000,
         on_health=lambda *_: None,
-        clock=lambda: time.time() + steps[-1],
+        clock=clock,
     )
     page = await source.begin()
     for step in (3600.0, -3600.0):
-        steps.append(step)
+        clock.ahead = step
         assert await source.begin() is page
     # one that is not known yet is as old as the clock says
-    steps.append(3600.0)
+    clock.ahead = 3600.0
     os.utime(path, (then + 1, then + 1))
     with pytest.raises(Unavailable):
         await source.begin()

@@ -19,8 +19,8 @@ from exporter.config.named_files import read_node_files
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
 from exporter.simulator.node import SimulatedNode
-from tests.conftest import Start, config_of
 from tests.support.certificates import Authority
+from tests.support.exporter import Start, config_of
 
 PASSWORD = "pass-Wörd with blank"
 TOKEN = "token-123"

@@ -1,0 +1,38 @@
+"""Real components beside the exporter: Debian's Prometheus, promtool and node-exporter."""
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+# promtool's exit code for pages that parse but break its style: dcgm's names do, and so does the label modelName
+LINT = 3
+
+
+def real(program: str) -> Path:
+    """A real component. In CI a missing one is a failure; elsewhere the test is skipped and says so."""
+    unpacked = ROOT / ".cache" / "real" / "usr" / "bin" / program
+    found = unpacked if unpacked.exists() else shutil.which(program)
+    if found:
+        return Path(found)
+    missing = f"{program} is missing: run tests/get-real-components .cache/real, or `make test`"
+    if os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on, for a program that cannot pick its own."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def check(promtool: Path, page: bytes) -> tuple[int, list[str]]:
+    """Promtool's exit code for a page, and its lines."""
+    ended = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=30)
+    return ended.returncode, (ended.stdout + ended.stderr).decode().splitlines()

@@ -1,0 +1,89 @@
+"""The exporter as tests run it: its configuration, and the node role behind a real socket."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import aiohttp
+
+from exporter.cli.main import command_named
+from exporter.cli.options import read_config
+from exporter.config.load import load
+from exporter.config.node import SETTINGS, Config
+from exporter.service import Service
+
+# The defaults are places of a real node: a test that names none of its own finds nothing instead.
+NOWHERE = "/nonexistent"
+ABSENT = {
+    setting.parameter: f"{NOWHERE}{setting.default}"
+    for setting in SETTINGS
+    if (setting.default or "").startswith(("/var/lib/kubelet/", "/var/run/secrets/"))
+}
+
+
+def hide_the_machine() -> None:
+    """What `config_of` does, for the programs that tests start.
+
+    A flag wins over the environment, a default does not.
+    """
+    os.environ.update({setting.env: ABSENT[setting.parameter] for setting in SETTINGS if setting.parameter in ABSENT})
+    os.environ.pop("KUBERNETES_SERVICE_HOST", None)
+
+
+def at_default_places() -> dict[str, str]:
+    """The environment without what leads elsewhere, for what looks at the defaults without reading them."""
+    return {name: text for name, text in os.environ.items() if NOWHERE not in text}
+
+
+def config_of(**settings: str | list[str]) -> Config:
+    """A configuration by parameter names (`kubelet_socket="/x"`), on any free loopback port.
+
+    Nothing of the machine that the tests run on is in it, not even where it is a Kubernetes node itself.
+    """
+    names = {setting.parameter: setting.name for setting in SETTINGS}
+    settings = {"web_listen_address": "127.0.0.1:0", **ABSENT, **settings}
+    flags = {names[key]: [value] if isinstance(value, str) else value for key, value in settings.items()}
+    return load(flags, {}, None, "gpu-node-1")
+
+
+def config_from(arguments: list[str]) -> Config:
+    """The configuration that a command line makes; a typo in a flag is an error here as it is there."""
+    command = command_named(arguments[0])
+    context = command.make_context(arguments[0], arguments[1:])
+    with patch.dict(os.environ, at_default_places(), clear=True):
+        return read_config(context.params)
+
+
+@dataclass
+class Exporter:
+    """A running exporter: the node role behind a real socket."""
+
+    service: Service
+    base: str
+    session: aiohttp.ClientSession
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        async with self.session.get(self.base + path, headers=headers) as response:
+            return response.status, await response.text()
+
+    async def page(self) -> str:
+        status, text = await self.get("/gpu/metrics")
+        assert status == 200, text
+        return text
+
+
+# The fixture `start`: settings by parameter names, and the exporter that runs with them until the test ends.
+Start = Callable[..., Awaitable[Exporter]]
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[Exporter]:
+    service = Service(config)
+    try:
+        (address,) = await service.listen()
+        async with aiohttp.ClientSession() as session:
+            yield Exporter(service, f"http://{address}", session)
+    finally:
+        await service.close()
