@@ -5,7 +5,7 @@ import re
 from benchmarks.compare import compare
 from benchmarks.profile import PARTS, listing, part_of
 from benchmarks.table import Row, show
-from tests.conftest import ROOT
+from tests.support.places import ROOT
 
 
 def test_a_run_beside_an_earlier_one() -> None:
