@@ -15,6 +15,8 @@ from exporter.model.pages import Cell, Rows, ShareValues, Subject
 
 # The series of a page that have been laid out, by their identity and that of what they gained.
 Seen = set[tuple[bytes, bytes]]
+# Rows that do not go out, each as the number of the sample and the number of the row.
+LeftOut = frozenset[tuple[int, int]]
 
 
 class LaidOutBlock:
@@ -95,7 +97,7 @@ class Layout:
     added: Sequence[Rows]
     apart: dict[int, Sequence[tuple[Row, Rows]]]
     sample_count: int
-    left_out: frozenset[tuple[int, int]]
+    left_out: LeftOut
     is_lean: bool = False
 
     def lean(self) -> "Layout":
@@ -137,19 +139,14 @@ class Layout:
                     yield Cell(series.name, series.subject, labels, text)
 
 
+# The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
 def lay_out(
-    shape: Shape,
-    added: Sequence[Rows],
-    repeated: frozenset[bytes],
-    seen: Seen,
-    known_left_out: frozenset[tuple[int, int]] = frozenset(),
+    shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], seen: Seen, known_left_out: LeftOut = frozenset()
 ) -> Layout:
     """Write the lines of a block of this shape with the labels that attribution adds, one of `added` for each sample.
 
     `repeated` are the identities that several samples of the page have: of these `seen` says what the blocks before
-    have laid out, and it learns of this one's. `known_left_out` are rows that are known to be left out, as numbers of
-    sample and row. The first scrape after a change of owners waits for this: calls in the inner loop made it a third
-    slower.
+    have laid out, and it learns of this one's. `known_left_out` are rows that are known to be left out.
     """
     additions = enumerate(added)
     left_out = set(known_left_out)
