@@ -4,8 +4,7 @@ To add a source: make it in `_sources`, of its settings.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ from exporter.config.node import Config
 from exporter.config.pages import source_names
 from exporter.config.parsers import LABEL_SETS, Selector
 from exporter.config.tls import ClientTls
-from exporter.exposition.gpu_families import only_gpu_families
 from exporter.exposition.join import Joiner
-from exporter.log import log
 from exporter.model.snapshot import Facts
 from exporter.node.lasting import Lasting, Made
 from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
-from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
+from exporter.node.policies import device_rules, family_filter, gpu_families_from, label_policy, pod_label_policy
 from exporter.sources.any_pods import NoPods, Pods
 from exporter.sources.inventory_file import InventoryFile, NoInventory
 from exporter.sources.kubelet.assignments import Kept, KubeletSource
@@ -200,7 +197,7 @@ def _make_discovery(
     **settings: Any,  # noqa: ANN401 - what every DcgmSource is given
 ) -> Discovery:
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
-        admit = None if takes_all_families else _gpu_families_from(name)
+        admit = None if takes_all_families else gpu_families_from(name)
         return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **settings)
 
     return Discovery(
@@ -213,26 +210,6 @@ def _make_discovery(
         scheme=scheme,
         on_health=on_health,
     )
-
-
-def _gpu_families_from(name: str) -> Callable[[bytes], bytes]:
-    """What a pod that was found may bring; that it brings more is said once."""
-    complained = False
-
-    def admit(page: bytes) -> bytes:
-        nonlocal complained
-        admitted = only_gpu_families(page)
-        if admitted is not page and not complained:
-            complained = True
-            log(
-                logging.WARNING,
-                "a pod that was found brings families that are not dcgm-exporter's: they are left out;"
-                " --families.allow takes them",
-                source=name,
-            )
-        return admitted
-
-    return admit
 
 
 def _inventory(config: Config, made: Made) -> InventoryFile | NoInventory:

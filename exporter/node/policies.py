@@ -1,5 +1,6 @@
 """What the configuration says of labels, shares and families, as the policies that a page is made by."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 
@@ -10,6 +11,8 @@ from exporter.attribution.rule_file import DeviceRules, read_rules
 from exporter.config.node import DeviceSettings, LabelSettings, SharingSettings
 from exporter.config.pages import FamilySettings
 from exporter.errors import ConfigError
+from exporter.exposition.gpu_families import only_gpu_families
+from exporter.log import log
 
 
 def device_rules(devices: DeviceSettings, labels: LabelSettings, content: object) -> DeviceRules:
@@ -77,3 +80,23 @@ def family_filter(families: FamilySettings) -> Callable[[str], bool]:
         )
 
     return wanted
+
+
+def gpu_families_from(name: str) -> Callable[[bytes], bytes]:
+    """What a pod that was found may bring; that it brings more is said once."""
+    complained = False
+
+    def admit(page: bytes) -> bytes:
+        nonlocal complained
+        admitted = only_gpu_families(page)
+        if admitted is not page and not complained:
+            complained = True
+            log(
+                logging.WARNING,
+                "a pod that was found brings families that are not dcgm-exporter's: they are left out;"
+                " --families.allow takes them",
+                source=name,
+            )
+        return admitted
+
+    return admit
