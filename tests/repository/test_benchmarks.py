@@ -23,7 +23,7 @@ def test_the_table_has_aim_and_figure_side_by_side() -> None:
 
 
 def test_a_stack_is_counted_for_its_innermost_part() -> None:
-    outer = "run (asyncio/runners.py:118);Guard.answer (exporter/guard.py:92);Node.collect (exporter/node.py:120)"
+    outer = "run (asyncio/runners.py:118);Guard.answer (exporter/web/guard.py:92);Node.look (exporter/node/node.py:120)"
     assert part_of(outer) == "the node: waiting for sources, the snapshot"
     assert part_of(f"{outer};Cuts.fill (exporter/exposition/cuts.py:69)") == "the join"
     assert part_of(f"{outer};wait (asyncio/tasks.py:418)") == "the event loop and its sockets"
@@ -33,7 +33,7 @@ def test_a_stack_is_counted_for_its_innermost_part() -> None:
 def test_the_listing_adds_up_to_a_scrape() -> None:
     waiting = "run (asyncio/runners.py:118);EpollSelector.select (selectors.py:468)"
     stacks = [
-        "a (exporter/guard.py:1) 1",
+        "a (exporter/web/guard.py:1) 1",
         "b (exporter/exposition/cuts.py:2) 3",
         f"{waiting} 96",
         "run (threading.py:982) 9",
