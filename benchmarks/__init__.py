@@ -1,1 +1,1 @@
-"""Speed and memory beside what a user would pick instead. Ratios of one run, never pass or fail."""
+"""Speed and memory beside the programs that a user would pick instead: ratios of one run, never pass or fail."""

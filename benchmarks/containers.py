@@ -22,7 +22,7 @@ REQUESTS = 1000
 
 
 def with_the_library(page: str, owners: Owners) -> str:
-    """What one would write with prometheus_client."""
+    """The JSON as one would write it with prometheus_client's parser."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -85,7 +85,7 @@ def run(effort: float) -> list[Row]:
 
 
 def _requests(count: int) -> Iterator[Row]:
-    """Requests that follow each other, all within --kubelet.max-age of one kubelet call or another."""
+    """CPU of requests that follow each other so fast that few of them call the kubelet (--kubelet.max-age)."""
     with peers() as (_, _, exporter):
         for path in ("/container/metrics", "/gpu/metrics"):
             exporter.path = path

@@ -1,6 +1,6 @@
 """`healthcheck`, which the image runs every 30 s: its time from start to end and its memory.
 
-With this Python, and in the image with the image's own where `make test` has built it and this is root.
+It is measured with this Python and, for root where `make test` has built the image, with the image's Python.
 """
 
 import os
@@ -17,7 +17,7 @@ from benchmarks.table import Row, median_seconds, rounds
 
 FOLDER = Path(__file__).parent.parent / ".cache" / "image"
 IMAGE = "localhost/pod-gpu-metrics-exporter"
-# It waits at its end, so that its memory can be looked at.
+# The process waits at its end, so that its memory can be read.
 AND_WAIT = "import sys; from exporter.cli.main import run; print(run(sys.argv[1:]), flush=True); sys.stdin.read()"
 
 
@@ -32,7 +32,7 @@ class _Healthy(BaseHTTPRequestHandler):
 
 @contextmanager
 def _in_the_image() -> Iterator[list[str]]:
-    """What to put before a command so that it runs in the image; nothing where there is none."""
+    """The words to put before a command so that it runs in the image; none where there is no image."""
     store = ["--root", f"{FOLDER}/storage", "--runroot", f"{FOLDER}/run", "--storage-driver", "vfs"]
 
     def buildah(*arguments: str) -> str:
@@ -70,14 +70,14 @@ def _rows(where: str, program: Sequence[str], python: Sequence[str], effort: flo
 
 
 def _peak_bytes(command: Sequence[str]) -> float:
-    """The most memory that a command held, as the kernel's own mark says: getrusage's begins with its parent's."""
+    """The most memory that a command held, by VmHWM of /proc: getrusage's maximum begins with that of its parent."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "0\n"
         status = Path(f"/proc/{process.pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) * 1024.0
+    mark = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert mark
+    return int(mark[1]) * 1024.0
 
 
 def run(effort: float) -> list[Row]:

@@ -44,7 +44,7 @@ class _Families(Collector):
 
 
 def parse_and_render(page: str, owners: Owners) -> bytes:
-    """What one would write with prometheus_client: parse, add labels, render."""
+    """The join as one would write it with prometheus_client: parse, add labels, render."""
     families = list(text_string_to_metric_families(page))
     for family in families:
         family.samples = [
@@ -70,7 +70,7 @@ def parse_and_render(page: str, owners: Owners) -> bytes:
 
 
 def rewrite_plainly(page: bytes, added: dict[bytes, bytes]) -> bytes:
-    """What one would write by hand: line by line, nothing validated, no sample twice, no owner twice."""
+    """The join as one would write it by hand: line by line, without validation, for devices with at most one owner."""
     out = []
     for line in page.split(b"\n"):
         if not line or line.startswith(b"#"):
@@ -107,7 +107,7 @@ def new_joiner(policy: LabelPolicy) -> Joiner:
 
 
 def per_sample(samples: int, effort: float) -> float:
-    """Seconds of a steady join for each sample of a page of so many."""
+    """The seconds of a steady join divided by the number of samples of its page."""
     policy = LabelPolicy()
     joiner = new_joiner(policy)
     attribution, page = Attribution(Owners(), policy), b"".join(lines_of(samples))
@@ -119,7 +119,7 @@ def per_sample(samples: int, effort: float) -> float:
 
 
 def changes(effort: float) -> list[Row]:
-    """A page of 112 MIG instances and 60 families: what moves costs, beside a page that only has other values."""
+    """The cost of changes on a page of 112 MIG instances and 60 families, beside a join where only values change."""
     policy = LabelPolicy()
     joiner = new_joiner(policy)
     lines = lines_of(LARGE)
@@ -224,7 +224,7 @@ def usual_page(effort: float) -> list[Row]:
         ),
         Row(
             "join per sample, pages of 200, 2,000, 20,000, 100,000",
-            ", ".join(f"{found * 1e9:.0f}" for found in each.values()) + " ns",
+            ", ".join(f"{seconds * 1e9:.0f}" for seconds in each.values()) + " ns",
             "constant within 25 %",
             max(each.values()) / min(each.values()),
         ),

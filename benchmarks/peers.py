@@ -1,4 +1,4 @@
-"""The processes that the exporter is measured beside: a simulated node that costs little, and a bare proxy.
+"""The processes beside which the exporter is measured: a simulated node that costs little, and a bare proxy.
 
 python -m benchmarks.peers node SOCKET [mig]
                                            page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change;
@@ -31,9 +31,9 @@ async def serve(app: web.Application) -> None:
 
 async def node(socket: Path, *, mig: bool) -> None:
     world = World(gpus=16, mig=16, seed=1) if mig else World(gpus=8, seed=1)
-    more = [replace(found, name=f"{found.name}_{n}", newer="") for n in range(2) for found in FAMILIES]
+    more = [replace(family, name=f"{family.name}_{n}", newer="") for n in range(2) for family in FAMILIES]
     dcgm = SimulatedDcgm(world, families=(*FAMILIES, *more)[:60] if mig else FAMILIES)
-    pages = [dcgm.page().encode() for _ in range(20)]  # made beforehand: the page's making is not what is measured
+    pages = [dcgm.page().encode() for _ in range(20)]  # made before, so that making pages is not measured
     kubelet = SimulatedKubelet(socket, lambda: world.pods)
     await kubelet.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, world.replace_all)

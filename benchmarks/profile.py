@@ -19,11 +19,11 @@ PARTS = {
     "whose device it is": r"\(exporter/attribution/",
     "the exporter's own families": r"\(exporter/(outputs/|exposition/text|telemetry)",
     "reading dcgm-exporter: aiohttp's client": r"\(aiohttp/(client|connector|streams)",
-    "reading dcgm-exporter: the source": r"\(exporter/sources/(dcgm|single_flight)",
+    "reading dcgm-exporter: the source": r"\(exporter/sources/(pages/|single_flight|http_client|unpack)",
     "the kubelet": r"\(exporter/sources/kubelet|\(grpc/",
-    "the node: waiting for sources, the snapshot": r"\(exporter/(node|service)\.py",
+    "the node: waiting for sources, the snapshot": r"\(exporter/(node/|service\.py)",
     "answering: aiohttp's server": r"\(aiohttp/",
-    "answering: paths, headers, limits": r"\(exporter/(web|guard)\.py",
+    "answering: paths, headers, limits": r"\(exporter/web/",
     "the event loop and its sockets": r"\(asyncio/|\(selectors\.py",
 }
 
@@ -32,7 +32,7 @@ WAITING = re.compile(r"select \(selectors\.py|\(threading\.py")
 
 
 def part_of(stack: str) -> str:
-    """What a stack (outermost frame first, separated by ;) is counted for."""
+    """The part that a stack is counted for; its frames are separated by ; with the outermost first."""
     for frame in reversed(stack.split(";")):
         for name, pattern in PARTS.items():
             if re.search(pattern, frame):
@@ -55,17 +55,17 @@ def record(process: Process, form: str, to: str) -> float:
 
 
 def listing(stacks: list[str], scrape_seconds: float) -> str:
-    """The parts, in microseconds of a scrape. `stacks` are py-spy's raw lines: a stack, a blank, a count.
+    """The microseconds of a scrape that each part takes. `stacks` are py-spy's raw lines: a stack, a blank, a count.
 
-    Waiting is left out, for sockets and in gRPC's threads: py-spy takes a part of it for work.
+    Stacks that wait for sockets or in gRPC's threads are left out, since py-spy takes some waiting for work.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for line in stacks:
         stack, _, count = line.rpartition(" ")
         if not WAITING.search(stack):
-            found[part_of(stack)] += int(count)
-    total = found.total()
-    rows = [f"{count / total * scrape_seconds * 1e6:5.0f}  {name}" for name, count in found.most_common()]
+            counts[part_of(stack)] += int(count)
+    total = counts.total()
+    rows = [f"{count / total * scrape_seconds * 1e6:5.0f}  {name}" for name, count in counts.most_common()]
     return "\n".join([*rows, f"{scrape_seconds * 1e6:5.0f}  us of CPU in all"])
 
 

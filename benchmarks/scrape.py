@@ -32,8 +32,8 @@ class Process:
             [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert self._process.stdout is not None
-        found = next(match for line in self._process.stdout if (match := port.search(line)))
-        self.port = int(found[1])
+        announced = next(match for line in self._process.stdout if (match := port.search(line)))
+        self.port = int(announced[1])
         self.first_scrape_seconds = 0.0
         self.path = path
         self._size = 0
@@ -61,7 +61,7 @@ class Process:
         return self._size
 
     def cpu_seconds(self) -> float:
-        """Of all its threads, user and system: by the scheduler's nanoseconds, since ticks are 10 ms."""
+        """CPU of all threads so far, user and system, from the scheduler's nanoseconds, since clock ticks are 10 ms."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -116,16 +116,16 @@ def run(effort: float) -> list[Row]:
 def _beside_a_proxy(effort: float) -> list[Row]:
     scrapes = rounds(SCRAPES, effort) // PROCESSES
     latencies, costs = [], []
-    # Fresh processes again and again: how their memory happens to lie makes a difference of 8 % for a process' life.
+    # Start the processes anew several times: the layout of a process's memory makes 8 % of difference for its life.
     for _ in range(PROCESSES):
         with peers() as three:
             latency, cost = _in_turns(three, scrapes)
         latencies.append(latency)
         costs.append(cost)
-    upstream, proxy, exporter = (statistics.median(found) for found in zip(*latencies, strict=True))
+    upstream, proxy, exporter = (statistics.median(figures) for figures in zip(*latencies, strict=True))
     beside_proxy = statistics.median(ours / theirs for _, theirs, ours in latencies)
     cost_beside = [ours / theirs for _, theirs, ours in costs]
-    cost_of_proxy, cost = (statistics.median(found) for found in list(zip(*costs, strict=True))[1:])
+    cost_of_proxy, cost = (statistics.median(figures) for figures in list(zip(*costs, strict=True))[1:])
     return [
         Row("scrape, median", f"{exporter * 1e3:.2f} ms", "", exporter),
         Row(
@@ -159,7 +159,7 @@ def _in_turns(processes: Sequence[Process], scrapes: int) -> tuple[list[float], 
     # one after the other, so that a noisy moment of the machine hits all of them
     times = [[process.scrape() for process in processes] for _ in range(scrapes)]
     cost = [(process.cpu_seconds() - then) / scrapes for process, then in zip(processes, before, strict=True)]
-    return [statistics.median(found) for found in zip(*times, strict=True)], cost
+    return [statistics.median(seconds) for seconds in zip(*times, strict=True)], cost
 
 
 def _alone(effort: float) -> list[Row]:
@@ -174,7 +174,7 @@ def _alone(effort: float) -> list[Row]:
             time.sleep(1 / PACED_A_SECOND)
             paced.append(exporter.scrape())
         tail = sorted(paced)[int(0.99 * paced_scrapes)] / statistics.median(paced)
-        # the first thousand scrapes with changing pods fill what is filled once (allocator arenas, the code's caches)
+        # the first thousand scrapes with changing pods fill allocator arenas and caches, which are filled only once
         for number in range(rounds(1000, effort)):
             change(upstream, number)
             exporter.scrape()

@@ -1,4 +1,4 @@
-"""The table that every benchmark adds its row to."""
+"""The table of figures: each benchmark returns rows for it."""
 
 import json
 import statistics
@@ -29,7 +29,7 @@ def median_seconds(work: Callable[[], object], *, rounds: int) -> float:
 
 
 def rounds(usual: int, effort: float) -> int:
-    """How often to do what is usually done so often."""
+    """How many rounds to make: `usual` times the effort, and at least seven."""
     return max(7, int(usual * effort))
 
 

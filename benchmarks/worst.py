@@ -1,4 +1,4 @@
-"""The worst pages: time must be linear in size. Each is joined cold in two sizes, one four times the other."""
+"""The worst pages: the time must be linear in the size. Each page is joined cold, small and four times as large."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 
 SMALL, TIMES = 250_000, 4
-# 4 would be linear to the letter; caches and memory add to it, a square would be 16
+# exactly linear would be 4; caches and memory add a little; quadratic would be 16
 AIM = f"about {TIMES} times"
 PAGES: dict[str, Callable[[int], bytes]] = {
     "one line of backslashes": lambda size: b'a{b="' + b"\\\\" * (size // 2) + b'"} 1\n',
@@ -28,7 +28,7 @@ PAGES: dict[str, Callable[[int], bytes]] = {
 
 
 def run(_: float) -> list[Row]:
-    """Seven rounds, however much effort is to be made: the pages are large."""
+    """Seven rounds for any effort, since the pages are large."""
     policy = LabelPolicy()
     attribution = Attribution(Owners(), policy)
 
