@@ -1,8 +1,11 @@
 """What the benchmarks make of their figures."""
 
+import re
+
 from benchmarks.compare import compare
-from benchmarks.profile import listing, part_of
+from benchmarks.profile import PARTS, listing, part_of
 from benchmarks.table import Row, show
+from tests.conftest import ROOT
 
 
 def test_a_run_beside_an_earlier_one() -> None:
@@ -43,3 +46,18 @@ def test_the_listing_adds_up_to_a_scrape() -> None:
         "  100  answering: paths, headers, limits",
         "  400  us of CPU in all",
     ]
+
+
+def test_every_file_of_the_exporter_that_the_profile_names_is_there() -> None:
+    frames = [f"f ({path.relative_to(ROOT)}:1)" for path in (ROOT / "exporter").rglob("*.py")]
+    for name, pattern in PARTS.items():
+        for alternative in exporter_paths(pattern):
+            assert any(re.search(alternative, frame) for frame in frames), (name, alternative)
+
+
+def exporter_paths(pattern: str) -> list[str]:
+    r"""The paths of the exporter in a pattern of PARTS: `\(exporter/(a|b)` is `\(exporter/a` and `\(exporter/b`."""
+    paths = []
+    for prefix, several, single in re.findall(r"(\\\(exporter/(?:\w+/)*)(?:\(([^()]*)\)|([^|()]+))?", pattern):
+        paths += [prefix + end for end in (several.split("|") if several else [single])]
+    return paths
