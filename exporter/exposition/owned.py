@@ -1,7 +1,7 @@
 """A page with the owners of the moment: its blocks with the labels that each sample gains, ready to be filled."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -91,12 +91,12 @@ class OwnedPage:
             subjects=self.shape.subjects,
             sample_count=self._sample_count,
             rejected=self._rejected,
-            cells=partial(self._take_apart, body, places),
+            cells=partial(self._cells, body, places),
         )
 
-    def _take_apart(self, body: bytes, places: Places, families: Container[bytes]) -> Iterator[Cell]:
+    def _cells(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterator[Cell]:
         for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
-            yield from block.take_apart(body[start:end], families)
+            yield from block.cells(body[start:end], families)
 
 
 def own(shape: PageShape, attribute: Attribute, reader: PageReader) -> Work[OwnedPage]:

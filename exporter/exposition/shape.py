@@ -43,7 +43,7 @@ Wanted = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ShapeRow:
     """A sample that may go out. `slot` is the index of its value among the block's values.
 
     `head` is the text before the value, with the `gap` of blanks at its end. A sample with a timestamp, or in an
@@ -99,7 +99,7 @@ class Shape:
 
     start: bytes
     cuts: Cuts
-    entries: Sequence[Row | bytes]
+    entries: Sequence[ShapeRow | bytes]
     known: Mapping[bytes, Series]
     subjects: Sequence[tuple[Subject, int]]
     rejected: Mapping[Reason, int]
@@ -130,7 +130,7 @@ class ShapeReader:
         self._interned = interned
         self._start: bytes | None = None
         self._lines: list[bytes] = []
-        self._entries: list[Row | bytes] = []
+        self._entries: list[ShapeRow | bytes] = []
         self._values: list[bytes] = []
         self._value_bytes = 0
         self._is_moving: list[bool] = []
@@ -196,7 +196,7 @@ class ShapeReader:
                     self._take_moving(head, word, series)
                     return
                 head = sample.series + sample.gap
-                self._take_sample(Row(series, None, head, sample.gap, sample.value, sample.timestamp))
+                self._take_sample(ShapeRow(series, None, head, sample.gap, sample.value, sample.timestamp))
             case MetadataLine() as metadata:
                 self._take_metadata(metadata)
             case PassedLine() as passed:
@@ -214,11 +214,11 @@ class ShapeReader:
         self._is_moving.append(True)
         self._has_bare |= not head.endswith(b"} ")
         self._series[head] = series
-        self._take_sample(Row(series, len(self._values), head))
+        self._take_sample(ShapeRow(series, len(self._values), head))
         self._values.append(word)
         self._value_bytes += len(word) + 1
 
-    def _take_sample(self, row: Row) -> None:
+    def _take_sample(self, row: ShapeRow) -> None:
         """Count a sample by its subject, and add its row, unless a rule above rejects it or its family is unwanted."""
         series = row.series
         if series.name.startswith(RESERVED_PREFIX):

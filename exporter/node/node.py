@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from exporter.attribution.bearers import Listing
 from exporter.attribution.current import NO_BEARERS, NO_SLICES, CurrentOwners
-from exporter.attribution.labels import Attribution
 from exporter.attribution.owners import Unmatched, needs_slices, read_assignment
+from exporter.attribution.rows import Attribution
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.attribution.slice_retention import MOST_KEPT
 from exporter.config.named_files import NodeFiles
@@ -229,7 +229,6 @@ class Node:
                 has_inventory=self._inventory is not None,
                 kubelet_version=self._kubelet.version,
                 label_problems=self.current.label_problems,
-                label_names=self.config.labels.names,
                 node_is_named=self.config.node.is_named,
                 follows_claims=self.config.devices.dra != "off",
                 slice_devices=slice_devices,

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.exposition.check import has_sample
 from exporter.exposition.join import Joiner
 from exporter.exposition.shape import Wanted

@@ -8,7 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.model.pages import Subject
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -105,8 +106,8 @@ def reference_join(
         own = [(name, value) for name, value in entry.labels if not policy.is_owner_label(name)]
         rows = next(added)
         values: list[str] = []
-        for number, extra in enumerate(rows.labels):
-            labels = own + [(name, escape(value)) for name, value in extra]
+        for number, row in enumerate(rows.each):
+            labels = own + [(name, escape(value)) for name, value in row.labels]
             identity = (entry.name, frozenset(label for label in labels if label[1]))
             if identity in seen:
                 rejected["duplicate"] += 1
