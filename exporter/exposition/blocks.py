@@ -9,6 +9,7 @@ something else in another page, since lines elsewhere (a TYPE, a HELP) decide wh
 the families that the block depends on.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -38,13 +39,15 @@ class PageShape:
 
     `subjects` counts the samples by subject; it is the same object as long as the page keeps its shape. `repeated` are
     the identities that several samples have; the blocks that hold these samples are laid out. Where owners need it, a
-    laid-out block takes the place of a plain one.
+    laid-out block takes the place of a plain one. `page_starts` are the numbers of the samples that
+    come first in the second upstream's page, in the third's, and so on.
     """
 
     blocks: list[Block]
     subjects: Mapping[Subject, int]
     repeated: frozenset[bytes]
     series_count: int
+    page_starts: Sequence[int] = ()
 
     def places(self, body: bytes) -> Iterator[tuple[int, int]]:
         """Where each block begins and ends (byte offsets) in a page of this shape; stops early in any other page."""
@@ -78,12 +81,13 @@ class PageReader:
         self._reader = reader
         self._wanted = wanted
 
-    def read(self, body: bytes, last: PageShape | None) -> Work[tuple[PageShape, Places]]:
+    def read(self, body: bytes, last: PageShape | None, starts: Sequence[int] = ()) -> Work[tuple[PageShape, Places]]:
         """A page's shape, and where its blocks are. Blocks that it shares with the last page are reused.
 
         The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory.
+        `starts` are the byte offsets at which the pages of further upstreams begin in the body.
         """
-        reading = _Reading(self, body, last)
+        reading = _Reading(self, body, last, starts)
         while not reading.is_done:
             reading.go_on()
             yield
@@ -113,9 +117,12 @@ class _Reading:
     Every step (`go_on`) adds one block: a known block of the last page where its lines stand here, or a new one.
     """
 
-    def __init__(self, reader: PageReader, body: bytes, last: PageShape | None) -> None:
+    def __init__(self, reader: PageReader, body: bytes, last: PageShape | None, starts: Sequence[int]) -> None:
         self._reader = reader
         self._body = body
+        self._starts = deque(starts)
+        self._page_starts: list[int] = []
+        self._series_count = 0
         blocks = last.blocks if last else []
         self._last = dict(enumerate(blocks))
         self._start_of = [block.start for block in blocks]
@@ -128,6 +135,7 @@ class _Reading:
         self._position = 0
         self._is_found = False
         self._blocks: list[tuple[Block, int, int]] = []
+        self._note_page_starts(0)
 
     @property
     def places(self) -> Places:
@@ -152,6 +160,8 @@ class _Reading:
         self._is_found = False
         for line in self._lines_until_known():
             reader.take(line)
+            if self._starts and self._position >= self._starts[0]:
+                self._note_page_starts(reader.row_count)
         if not self._is_found:
             # the expected block may be gone for good: wait for the one after it
             self._pass(self._expected + 1)
@@ -165,13 +175,13 @@ class _Reading:
         for block, _, _ in self._blocks:
             identities.update(series.identity for series in block.series)
             yield
-        total = sum(len(block.series) for block, _, _ in self._blocks)
-        repeated = (yield from self._repeated()) if len(identities) < total else frozenset[bytes]()
+        repeated = (yield from self._repeated()) if len(identities) < self._series_count else frozenset[bytes]()
         return PageShape(
             blocks=[block for block, _, _ in self._blocks],
             subjects=self._subjects(),
             repeated=repeated,
-            series_count=total,
+            series_count=self._series_count,
+            page_starts=tuple(self._page_starts),
         )
 
     def _numbers_here(self) -> Iterator[int]:
@@ -187,7 +197,9 @@ class _Reading:
         block, start = self._last[number], self._position
         following = self._start_of[number + 1] if number + 1 < len(self._start_of) else None
         end = end_of(block, following, self._body, start)
-        if end is None or block.cuts.values(self._body[start:end]) is None:
+        if end is None or (self._starts and start < self._starts[0] < end):
+            return False
+        if block.cuts.values(self._body[start:end]) is None:
             return False
         if any(self._families.get(name) != family for name, family in block.found.items()):
             return False
@@ -199,6 +211,14 @@ class _Reading:
     def _add(self, block: Block, start: int) -> None:
         self._families.update(block.left)
         self._blocks.append((block, start, self._position))
+        self._series_count += len(block.series)
+        self._note_page_starts(0)
+
+    def _note_page_starts(self, rows: int) -> None:
+        """Note the pages that begin at or before the position, which is `rows` rows past the last block that was added."""
+        while self._starts and self._position >= self._starts[0]:
+            self._starts.popleft()
+            self._page_starts.append(self._series_count + rows)
 
     def _lines_until_known(self) -> Iterator[bytes]:
         """The lines of a new block, up to a known block or the block's greatest size. The position moves past each."""

@@ -14,6 +14,7 @@ Pure, except that it remembers the shape of one page: nothing here waits, logs o
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 from exporter.exposition.blocks import PageReader
 from exporter.exposition.owned import Attribute, OwnedPage, own
@@ -64,7 +65,7 @@ class Joiner:
         # The reader takes the old page's blocks, and drops each one that is not in the new page.
         last = page.shape if page is not None else None
         page = self._page = None
-        shape, places = yield from self._reader.read(body, last)
+        shape, places = yield from self._reader.read(body, last, _page_starts(bodies))
         page = self._page = yield from own(shape, attribute_for(shape.subjects), self._reader)
         joined = yield from page.fill(body, places)
         if joined is None:
@@ -75,4 +76,13 @@ class Joiner:
 def _one_page(bodies: Sequence[bytes]) -> bytes:
     if len(bodies) == 1:
         return bodies[0]
-    return b"".join(body if body.endswith(b"\n") or not body else body + b"\n" for body in bodies)
+    return b"".join(body + b"\n" if _lacks_newline(body) else body for body in bodies)
+
+
+def _page_starts(bodies: Sequence[bytes]) -> Sequence[int]:
+    """Where the second of the bodies, the third and so on begin in `_one_page` of them all."""
+    return tuple(accumulate(len(body) + _lacks_newline(body) for body in bodies[:-1]))
+
+
+def _lacks_newline(body: bytes) -> bool:
+    return bool(body) and not body.endswith(b"\n")

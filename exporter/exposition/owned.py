@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Protocol
 
 from exporter.exposition.blocks import Block, PageReader, PageShape, Places
@@ -20,7 +20,7 @@ MOST_KEPT_SERIES = 15_000
 
 
 class Attribute(Protocol):
-    """Says for every sample, by family name and subject, which rows go out."""
+    """Says for every sample of an upstream's page, by family name and subject, which rows go out."""
 
     @property
     def looks_at_families(self) -> bool:
@@ -140,7 +140,10 @@ class _Additions:
     def work_out(self, shape: PageShape, attribute: Attribute) -> Work[None]:
         """Ask `attribute` for the rows of all samples, in slices where they depend on subjects alone."""
         if attribute.looks_at_families or any(subject.came_with for subject in shape.subjects):
-            rows = iter(attribute([(series.name, series.subject) for block in shape.blocks for series in block.series]))
+            samples = [(series.name, series.subject) for block in shape.blocks for series in block.series]
+            # upstream by upstream: rows of different owners belong together only within a page
+            pages = pairwise((0, *shape.page_starts, len(samples)))
+            rows = chain.from_iterable(attribute(samples[start:end]) for start, end in pages)
             self._rows_of_block = {block: tuple(islice(rows, len(block.series))) for block in shape.blocks}
             return
         found: dict[int, Rows] = {}

@@ -147,6 +147,11 @@ class ShapeReader:
         """The values of the lines taken, in the order of the rows' slots."""
         return self._values
 
+    @property
+    def row_count(self) -> int:
+        """How many of the samples that were taken may go out."""
+        return sum(isinstance(entry, ShapeRow) for entry in self._entries)
+
     def shape(self, body: bytes) -> Shape:
         """The shape of the lines taken, which together are `body`."""
         holds_value: list[bool] = []
