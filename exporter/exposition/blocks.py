@@ -39,8 +39,8 @@ class PageShape:
 
     `subjects` counts the samples by subject; it is the same object as long as the page keeps its shape. `repeated` are
     the identities that several samples have; the blocks that hold these samples are laid out. Where owners need it, a
-    laid-out block takes the place of a plain one. `page_starts` are the numbers of the samples that
-    come first in the second upstream's page, in the third's, and so on.
+    laid-out block takes the place of a plain one. `page_starts` are the numbers of the samples that come first in the
+    second upstream's page, in the third's, and so on.
     """
 
     blocks: list[Block]
@@ -215,7 +215,7 @@ class _Reading:
         self._note_page_starts(0)
 
     def _note_page_starts(self, rows: int) -> None:
-        """Note the pages that begin at or before the position, which is `rows` rows past the last block that was added."""
+        """Note the pages that begin at or before the position, `rows` rows past the last block that was added."""
         while self._starts and self._position >= self._starts[0]:
             self._starts.popleft()
             self._page_starts.append(self._series_count + rows)
