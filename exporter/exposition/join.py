@@ -3,7 +3,7 @@
     page ──► block by block (blocks.py): the block of last time?
                │ yes                                                  │ no
                ▼                                                      ▼
-             labels added to each sample, and that is all?          read every line (shape.py), then as here
+             labels added to each sample, and that is all?          read every line (shape_reader.py), then as here
                │ yes                       │ no
                ▼                           ▼
              the same pieces,            take the values out, put them where they belong
@@ -16,10 +16,10 @@ Pure, except that it remembers the shape of one page: nothing here waits, logs o
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from exporter.exposition.blocks import PageReader
 from exporter.exposition.owned import Attribute, OwnedPage, own
+from exporter.exposition.page_reader import PageReader
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
-from exporter.exposition.shape import Wanted
+from exporter.exposition.shape_reader import Wanted
 from exporter.exposition.slices import Work, at_once
 from exporter.model.pages import JoinedPage, Subject
 

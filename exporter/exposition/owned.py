@@ -6,9 +6,10 @@ from functools import partial
 from itertools import chain, islice, pairwise
 from typing import Protocol
 
-from exporter.exposition.blocks import Block, PageReader, PageShape, Places
+from exporter.exposition.blocks import Block, PageShape, Places
 from exporter.exposition.layout import Layout, Seen, lay_out
 from exporter.exposition.lines import Reason
+from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
 from exporter.exposition.slices import Work
 from exporter.model.pages import Cell, JoinedPage, Rows, Subject

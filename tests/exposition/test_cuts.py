@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.rows import Attribution
-from exporter.exposition import blocks
+from exporter.exposition import page_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.layout import LaidOutBlock
 from exporter.exposition.plain import PlainBlock
@@ -87,7 +87,7 @@ def test_a_joiner_that_knows_another_page_gives_what_a_fresh_one_gives(
 ) -> None:
     now = edited(with_other_values(page, seed), edits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        patch.setattr(page_reader, "BLOCK_BYTES", block_bytes)
         knowing = joiner_of()
         knowing.join([page], NOBODY)
         joined = knowing.join([now], NOBODY)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.rows import Attribution
-from exporter.exposition import blocks
+from exporter.exposition import page_reader
 from exporter.exposition.join import Joiner
 from exporter.model.devices import DeviceKey, Holder, Owners
 from exporter.model.pods import Owner
@@ -59,7 +59,7 @@ def test_what_is_judged_page_by_page_is_so_whatever_was_known(pages: list[list[b
     policy = LabelPolicy()
     attribution = Attribution(HELD, policy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        patch.setattr(page_reader, "BLOCK_BYTES", block_bytes)
         knowing = Joiner(
             read_subject=policy.read_subject,
             is_owner_label=policy.is_owner_label,
