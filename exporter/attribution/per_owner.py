@@ -8,13 +8,13 @@ from exporter.model.pages import Subject
 class PerOwner:
     """The samples of one page that are each one owner's part of their device.
 
-    A row of a virtual GPU is one, and so are several rows of one family and device that came with different owners. A
-    row without owner beside one with an owner tells the same GPU again, unless that one is of a virtual GPU: then it is
-    the device's own, and what none of these owners holds.
+    A row of a virtual GPU is one owner's part. So are several rows of one family and device that came with different
+    owners. A row without owner beside one with an owner reports the same GPU once more; beside a virtual GPU's row it
+    is the device's own, the part that no owner holds.
     """
 
     def __init__(self, samples: Sequence[tuple[bytes, Subject]]) -> None:
-        """`samples` are those of one page, by family and subject. Subjects are told apart by identity first."""
+        """`samples` are all of one page, as family and subject."""
         came_with_owners = any(subject.came_with for _, subject in samples)
         self._device_of = _device_numbers(samples) if came_with_owners else {}
         self._several = _told_several_times(samples, self._device_of) if came_with_owners else frozenset()

@@ -51,7 +51,7 @@ class Attribution:
     def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[Rows]:
         """For each sample of a page (family name and subject) the rows that go out.
 
-        Subjects are compared by identity first: callers pass one object for all samples of a device.
+        Subjects are told apart by identity: callers pass one object for all samples of a device.
         """
         per_owner = PerOwner(samples)
         if not per_owner and not self._additive:
@@ -64,10 +64,10 @@ class Attribution:
             is_per_owner = sample in per_owner if some_are_per_owner else bool(subject.vgpu)
             kind = self._additive.get(name)
             memo = (id(subject), is_per_owner, kind)
-            found = worked_out.get(memo)
-            if found is None:
-                found = worked_out[memo] = self._rows(subject, kind, per_owner=is_per_owner)
-            rows.append(found)
+            its_rows = worked_out.get(memo)
+            if its_rows is None:
+                its_rows = worked_out[memo] = self._rows(subject, kind, per_owner=is_per_owner)
+            rows.append(its_rows)
         return rows
 
     def _by_subject_alone(self, samples: Sequence[tuple[bytes, Subject]]) -> list[Rows]:
@@ -75,10 +75,10 @@ class Attribution:
         worked_out: dict[int, Rows] = {}
         rows = []
         for _, subject in samples:
-            found = worked_out.get(id(subject))
-            if found is None:
-                found = worked_out[id(subject)] = self._rows(subject, None, per_owner=bool(subject.vgpu))
-            rows.append(found)
+            its_rows = worked_out.get(id(subject))
+            if its_rows is None:
+                its_rows = worked_out[id(subject)] = self._rows(subject, None, per_owner=bool(subject.vgpu))
+            rows.append(its_rows)
         return rows
 
     def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool) -> Rows:
@@ -146,7 +146,7 @@ class Attribution:
         )
 
     def _incoming(self, subject: Subject, owner: Owner, holders: Sequence[Holder]) -> Row:
-        """The page's word."""
+        """The row of the owner that the page names. The kubelet's holders may say that the device is shared."""
         uid = subject.came_with_uid
         shared = subject.came_shared or any(holder.shared and holder.owner == owner for holder in holders)
         return Row(

@@ -53,10 +53,11 @@ ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 class Row:
     """A row that goes out for a sample: whose it is, and the labels that it gains.
 
-    `owner` is None where the row is nobody's. `shared` says that the owner has a share of the device, or that others
-    hold it too. `uid` and `pod_labels` (label_…) are the owner's pod's, "" and empty where nobody asked for them.
-    `claim` is what the owner holds the device through, where the kubelet named one. `labels` are all of it as it is
-    written, under the names that the label flags choose: whoever wants to know the owner does not read it out of them.
+    `owner` is None for a row of nobody, and for one of several owners together (`--sharing device`). `shared` says that
+    the owner has a share of the device, or that others hold it too. `uid` and `pod_labels` (label_…) belong to the
+    owner's pod; they are empty unless somebody asked for them. `claim` is the claim that the owner holds the device
+    through, if the kubelet named one. `labels` is the text of all this, under the names that the label flags choose.
+    To learn the owner, read `owner` and not the labels.
     """
 
     labels: AddedLabels

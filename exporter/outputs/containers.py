@@ -118,15 +118,15 @@ def rows(snapshot: Snapshot) -> list[Object]:
         if len(of_device) > 1:
             # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
             of_device.pop(_NOBODY, None)
-        for owner, its in sorted(of_device.items(), key=_OWNER):
+        for owner, entry in sorted(of_device.items(), key=_OWNER):
             found.append(
                 {
                     **identity,
                     **_of(owner, snapshot),
-                    **its.of_pod,
-                    "gpu_shared": its.shared,
+                    **entry.of_pod,
+                    "gpu_shared": entry.shared,
                     **_UNKNOWN,
-                    **its.metrics,
+                    **entry.metrics,
                     "timestamp": read_at,
                 }
             )
@@ -165,16 +165,16 @@ def _hold_the_rest(
 
 
 def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
-    """What the row's owner holds, which is nothing yet where the owner is a new one."""
+    """The entry of the row's owner among a device's holders; a new one where the owner has none yet."""
     owner = row.owner or _NOBODY
     if owner == _NOBODY and subject.exported:
         owner = subject.exported
-    its = holders.get(owner)
-    if its is None:
-        its = holders[owner] = _Held()
-    its.shared = its.shared or row.shared
-    its.of_pod = its.of_pod or _of_pod(row)
-    return its
+    entry = holders.get(owner)
+    if entry is None:
+        entry = holders[owner] = _Held()
+    entry.shared = entry.shared or row.shared
+    entry.of_pod = entry.of_pod or _of_pod(row)
+    return entry
 
 
 def _of_pod(row: Row) -> Object:
