@@ -10,7 +10,8 @@ from benchmarks.join import owners_of
 from benchmarks.scrape import Process, peers
 from benchmarks.table import Row, median_seconds, rounds
 from exporter.attribution.fields import FIELDS
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.snapshot import Health, Snapshot

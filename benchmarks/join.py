@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Owners

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from benchmarks.table import Row, median_seconds
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.exposition.slices import at_once

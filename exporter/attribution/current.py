@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 from exporter.attribution.bearers import Listing, PodName, PodsOfOwners
 from exporter.attribution.device_ids import RULES, Rule
-from exporter.attribution.labels import SPLIT, Attribution, LabelPolicy
+from exporter.attribution.labels import SPLIT, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
-from exporter.attribution.pod_labels import PodLabelPolicy
+from exporter.attribution.pod_labels import OfPod, PodLabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.attribution.sharing import CounterBook
-from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.devices import Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Page, Subject
 from exporter.model.pods import Bearers, PodInfo
 
-OfPods = Mapping[PodName, AddedLabels]
+OfPods = Mapping[PodName, OfPod]
 NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
 NO_BEARERS: Bearers = MappingProxyType({})
 _NOT_ASKED = Listing()
@@ -128,11 +129,11 @@ class CurrentOwners:
             self._made_from, self.owners, self._attributed_from, self.attribution = known
 
     def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
-        labels: dict[PodName, AddedLabels] = {}
+        labels: dict[PodName, OfPod] = {}
         problems: Counter[str] = Counter()
         for name, pod in pods.items():
-            labels[name], of_pod = policy.labels_of(pod)
-            problems.update(of_pod)
+            labels[name], of_problems = policy.labels_of(pod)
+            problems.update(of_problems)
         self.label_problems = dict(problems)
         return labels
 

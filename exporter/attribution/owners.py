@@ -150,13 +150,13 @@ class _SamplesByKey:
 
 
 def _is_named_here(subjects: Iterable[Subject], node: str) -> bool:
-    """Whether a sample's Hostname is this node: then the page is this node's, whatever ids the kubelet handed out."""
-    return any(subject.uuid and subject.host and subject.host == node for subject in subjects)
+    """Whether a GPU's Hostname is this node: then the page is this node's, whatever ids the kubelet handed out."""
+    return any(subject.is_device and subject.host and subject.host == node for subject in subjects)
 
 
 def _is_of_another_node(placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: SeenDevices) -> bool:
-    """Whether the pages are surely another node's: samples and ids both carry UUIDs, and have none in common."""
-    if not seen.uuids:
+    """Whether the pages are surely another node's: GPU samples and ids both carry UUIDs, and have none in common."""
+    if not seen.has_gpu_uuids:
         return False
     handed_out = False
     for ref, key in placed:

@@ -10,12 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from exporter.attribution.labels import POD_LABEL_PREFIX, UID_LABEL
+from exporter.attribution.labels import POD_LABEL_PREFIX
 from exporter.model.devices import AddedLabels
 from exporter.model.pods import PodInfo
 
 COLLISION, LIMIT = "collision", "limit"
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfPod:
+    """What a pod's samples gain beside its names: its UID and its labels (label_…), as far as they are asked for."""
+
+    uid: str = ""
+    labels: AddedLabels = ()
+
+
+NOTHING = OfPod()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +40,8 @@ class PodLabelPolicy:
     patterns: tuple[re.Pattern[str], ...] = ()
     limit: int = 32
 
-    def labels_of(self, pod: PodInfo) -> tuple[AddedLabels, Mapping[str, int]]:
-        """The labels that a pod's samples gain, and the numbers of pod labels renamed (collision) and left out (limit).
+    def labels_of(self, pod: PodInfo) -> tuple[OfPod, Mapping[str, int]]:
+        """What a pod's samples gain, and the numbers of pod labels renamed (collision) and left out (limit).
 
         A number that would be 0 is not in the mapping.
         """
@@ -42,8 +53,8 @@ class PodLabelPolicy:
             COLLISION: sum(names[name] != _sanitised(name) for name in kept),
             LIMIT: len(wanted) - len(kept),
         }
-        uid = ((UID_LABEL, pod.uid),) if self.with_uid and pod.uid else ()
-        return (*uid, *added), {reason: count for reason, count in problems.items() if count}
+        of_pod = OfPod(uid=pod.uid if self.with_uid else "", labels=added)
+        return of_pod, {reason: count for reason, count in problems.items() if count}
 
 
 def _sanitised(name: str) -> str:

@@ -33,6 +33,8 @@ class SeenDevices:
     def __init__(self, subjects: Mapping[Subject, int], inventory: Inventory, refs: Sequence[DeviceRef]) -> None:
         """`refs` are all of the kubelet's answer: a profile names an instance only if one id alone has it."""
         self.uuids: set[str] = {subject.uuid for subject in subjects if subject.uuid}
+        # volumes and virtual machines have a label uuid as well
+        self.has_gpu_uuids: bool = any(subject.is_device for subject in subjects)
         self._names = {subject.device for subject in subjects if subject.device}
         self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
         self._by_index = _index((subject.index, subject.uuid) for subject in subjects)

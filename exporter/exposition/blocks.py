@@ -1,12 +1,8 @@
-"""A page as blocks of lines: blocks that are known from the last page are kept, and only new lines are read.
+"""A page as blocks of lines, and where each of them stands in a page of the same shape.
 
 Blocks are worked on one after the other, and each is small. So the block at work stays in a core's cache, a page of any
-size needs little memory beside itself, and other tasks may run between two blocks (every generator here yields there).
-
-A block is known by its first line: that line is where the next page is searched for the block. Lines between two known
-blocks are read one by one, until the first line of a known block comes. A block with the same lines may still mean
-something else in another page, since lines elsewhere (a TYPE, a HELP) decide what its families are: `Shape.found` has
-the families that the block depends on.
+size needs little memory beside itself, and other tasks may run between two blocks (every generator of page_reader.py
+and owned.py yields there).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,18 +11,8 @@ from itertools import zip_longest
 
 from exporter.exposition.cuts import MOST_VALUE_BYTES
 from exporter.exposition.layout import LaidOutBlock
-from exporter.exposition.lines import split_lines
-from exporter.exposition.plain import PlainBlock, is_plain
-from exporter.exposition.series import Interned, Series, SeriesReader
-from exporter.exposition.shape import Family, ShapeReader, Wanted
-from exporter.exposition.slices import Work
+from exporter.exposition.plain import PlainBlock
 from exporter.model.pages import Subject
-
-# With blocks of this size each of 100,000 samples costs 190 ns; it costs 530 ns where the whole page is cut at once. A
-# smaller page, such as that of a node of 8 GPUs, is one block.
-BLOCK_BYTES = 64 * 1024
-# To read so many lines for the first time takes 15 ms.
-BLOCK_LINES = 512
 
 Block = PlainBlock | LaidOutBlock
 Places = Sequence[tuple[int, int]]
@@ -38,13 +24,15 @@ class PageShape:
 
     `subjects` counts the samples by subject; it is the same object as long as the page keeps its shape. `repeated` are
     the identities that several samples have; the blocks that hold these samples are laid out. Where owners need it, a
-    laid-out block takes the place of a plain one.
+    laid-out block takes the place of a plain one. `page_starts` are the numbers of the samples that come first in the
+    second upstream's page, in the third's, and so on.
     """
 
     blocks: list[Block]
     subjects: Mapping[Subject, int]
     repeated: frozenset[bytes]
     series_count: int
+    page_starts: Sequence[int] = ()
 
     def places(self, body: bytes) -> Iterator[tuple[int, int]]:
         """Where each block begins and ends (byte offsets) in a page of this shape; stops early in any other page."""
@@ -68,219 +56,3 @@ def end_of(block: Block, next_start: bytes | None, body: bytes, start: int) -> i
     least = start + block.cuts.size - 1
     newline = body.find(following, least, least + 2 * MOST_VALUE_BYTES + len(following))
     return None if newline < 0 else newline + 1
-
-
-class PageReader:
-    """Reads pages into blocks; of a page like the last one it reads only the new lines."""
-
-    def __init__(self, reader: SeriesReader, wanted: Wanted) -> None:
-        """`wanted` says whether a family of this name goes out at all (--families.allow, --families.deny)."""
-        self._reader = reader
-        self._wanted = wanted
-
-    def read(self, body: bytes, last: PageShape | None) -> Work[tuple[PageShape, Places]]:
-        """A page's shape, and where its blocks are. Blocks that it shares with the last page are reused.
-
-        The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory.
-        """
-        reading = _Reading(self, body, last)
-        while not reading.is_done:
-            reading.go_on()
-            yield
-        shape = yield from reading.shape()
-        return shape, reading.places
-
-    def lay_out(self, block: PlainBlock) -> LaidOutBlock:
-        """A plain block as a laid-out one, for owners or neighbours that a plain block cannot serve."""
-        body = block.with_any_values
-        families = {name: family for name, family in block.found.items() if family is not None}
-        interned = Interned({subject: subject for subject, _ in block.subjects})
-        reader = self.of_lines(block.known, families, interned)
-        for line in split_lines(body):
-            reader.take(line)
-        return LaidOutBlock(reader.shape(body))
-
-    def of_lines(
-        self, known: Mapping[bytes, Series], families: Mapping[bytes, Family], interned: Interned
-    ) -> ShapeReader:
-        """A reader for the lines of one block; see `ShapeReader`."""
-        return ShapeReader(self._reader, self._wanted, known=known, families=families, interned=interned)
-
-
-class _Reading:
-    """One page while it is read.
-
-    Every step (`go_on`) adds one block: a known block of the last page where its lines stand here, or a new one.
-    """
-
-    def __init__(self, reader: PageReader, body: bytes, last: PageShape | None) -> None:
-        self._reader = reader
-        self._body = body
-        blocks = last.blocks if last else []
-        self._last = dict(enumerate(blocks))
-        self._start_of = [block.start for block in blocks]
-        self._number_of = {start: number for number, start in reversed(list(enumerate(self._start_of)))}
-        blocks.clear()
-        self._expected = 0  # which of the last page's blocks comes next
-        self._known: dict[bytes, Series] = {}
-        self._families: dict[bytes, Family] = {}
-        self._interned = Interned({subject: subject for subject in last.subjects} if last else {})
-        self._position = 0
-        self._is_found = False
-        self._blocks: list[tuple[Block, int, int]] = []
-
-    @property
-    def places(self) -> Places:
-        """Where each block begins and ends, as byte offsets of the page."""
-        return [(start, end) for _, start, end in self._blocks]
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all lines are in blocks; an empty page has one empty block."""
-        return self._position == len(self._body) and bool(self._blocks)
-
-    def go_on(self) -> None:
-        """Add the known block that stands here, or else a new block that ends where a known one begins."""
-        for number in self._numbers_here():
-            if self._keep(number):
-                return
-        expected = self._last.get(self._expected)
-        if expected is not None:
-            self._known.update(expected.known)
-        reader = self._reader.of_lines(self._known, self._families, self._interned)
-        start = self._position
-        self._is_found = False
-        for line in self._lines_until_known():
-            reader.take(line)
-        if not self._is_found:
-            # the expected block may be gone for good: wait for the one after it
-            self._pass(self._expected + 1)
-        text = self._body[start : self._position]
-        shape = reader.shape(text)
-        self._add(PlainBlock(shape) if is_plain(shape, text, reader.values) else LaidOutBlock(shape), start)
-
-    def shape(self) -> Work[PageShape]:
-        """The shape of the whole page, from its blocks."""
-        identities: set[bytes] = set()
-        for block, _, _ in self._blocks:
-            identities.update(series.identity for series in block.series)
-            yield
-        total = sum(len(block.series) for block, _, _ in self._blocks)
-        repeated = (yield from self._repeated()) if len(identities) < total else frozenset[bytes]()
-        return PageShape(
-            blocks=[block for block, _, _ in self._blocks],
-            subjects=self._subjects(),
-            repeated=repeated,
-            series_count=total,
-        )
-
-    def _numbers_here(self) -> Iterator[int]:
-        """The numbers of the last page's blocks that may begin here: the expected one, and one that has this line."""
-        if self._expected in self._last:
-            yield self._expected
-            number = self._number_at(_line_at(self._body, self._position))
-            if number > self._expected:
-                yield number
-
-    def _keep(self, number: int) -> bool:
-        """Add a block of the last page if it stands here and still means the same; whether it does."""
-        block, start = self._last[number], self._position
-        following = self._start_of[number + 1] if number + 1 < len(self._start_of) else None
-        end = end_of(block, following, self._body, start)
-        if end is None or block.cuts.values(self._body[start:end]) is None:
-            return False
-        if any(self._families.get(name) != family for name, family in block.found.items()):
-            return False
-        self._position = end
-        self._add(block, start)
-        self._pass(number + 1)
-        return True
-
-    def _add(self, block: Block, start: int) -> None:
-        self._families.update(block.left)
-        self._blocks.append((block, start, self._position))
-
-    def _lines_until_known(self) -> Iterator[bytes]:
-        """The lines of a new block, up to a known block or the block's greatest size. The position moves past each."""
-        # While a known block is expected, this one may grow to twice the size: if it ended early, all blocks after it
-        # would begin at other lines.
-        times = 2 if self._expected in self._last else 1
-        body, start = self._body, self._position
-        is_rest = len(body) - start <= BLOCK_BYTES
-        for number, line in enumerate(split_lines(body[start : _window_end(body, start, times * BLOCK_BYTES)])):
-            size = self._position - start
-            if size:
-                self._is_found = self._is_known_start(line, size)
-                if self._is_found or number >= times * BLOCK_LINES:
-                    return
-                # a block of whole families is known again wherever these families move to
-                if not is_rest and size >= times * BLOCK_BYTES // 2 and line.startswith(b"# HELP "):
-                    return
-            self._position = min(self._position + len(line) + 1, len(body))
-            yield line
-
-    def _is_known_start(self, line: bytes, size: int) -> bool:
-        """Whether a known block begins with this line, and the new block of `size` bytes before it may end here."""
-        number = self._number_at(line)
-        if number < self._expected:
-            return False
-        block = self._last[number]
-        if max(size, block.cuts.size) >= BLOCK_BYTES // 8:
-            return True
-        # two small blocks become one
-        self._known.update(block.known)
-        return False
-
-    def _number_at(self, line: bytes) -> int:
-        """Which of the last page's blocks begins with this line; -1 for none."""
-        number_of = self._number_of
-        return number_of.get(line, number_of.get(_head_of(line), -1)) if number_of else -1
-
-    def _pass(self, number: int) -> None:
-        """Expect this block of the last page next, and forget those before it."""
-        for passed in range(self._expected, number):
-            self._last.pop(passed, None)
-        self._expected = number
-        self._known = {}
-
-    def _subjects(self) -> Mapping[Subject, int]:
-        # keyed by id(subject), since hashing subjects costs more
-        counts: dict[int, int] = {}
-        subjects: dict[int, Subject] = {}
-        for block, _, _ in self._blocks:
-            for subject, count in block.subjects:
-                counts[id(subject)] = counts.get(id(subject), 0) + count
-                subjects[id(subject)] = subject
-        return {subjects[key]: count for key, count in counts.items()}
-
-    def _repeated(self) -> Work[frozenset[bytes]]:
-        """The identities that several samples have. Plain blocks that hold such samples become laid-out ones."""
-        seen: set[bytes] = set()
-        repeated: set[bytes] = set()
-        for block, _, _ in self._blocks:
-            for series in block.series:
-                (repeated if series.identity in seen else seen).add(series.identity)
-            yield
-        for number, (block, start, end) in enumerate(self._blocks):
-            if isinstance(block, PlainBlock) and any(series.identity in repeated for series in block.series):
-                self._blocks[number] = (self._reader.lay_out(block), start, end)
-                yield
-        return frozenset(repeated)
-
-
-def _window_end(body: bytes, start: int, size: int) -> int:
-    """The end of the last line that ends in a window of this size, or of the first line, if it is longer."""
-    if start + size >= len(body):
-        return len(body)
-    end = body.rfind(b"\n", start, start + size) + 1
-    return end or body.find(b"\n", start + size) + 1 or len(body)
-
-
-def _line_at(body: bytes, start: int) -> bytes:
-    end = body.find(b"\n", start)
-    return body[start : len(body) if end < 0 else end]
-
-
-def _head_of(line: bytes) -> bytes:
-    """A sample's line without its value: all up to the last blank."""
-    return line[: line.rstrip(b"\r").rfind(b" ") + 1]

@@ -3,7 +3,7 @@
     page ──► block by block (blocks.py): the block of last time?
                │ yes                                                  │ no
                ▼                                                      ▼
-             labels added to each sample, and that is all?          read every line (shape.py), then as here
+             labels added to each sample, and that is all?          read every line (shape_reader.py), then as here
                │ yes                       │ no
                ▼                           ▼
              the same pieces,            take the values out, put them where they belong
@@ -14,11 +14,12 @@ Pure, except that it remembers the shape of one page: nothing here waits, logs o
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
-from exporter.exposition.blocks import PageReader
 from exporter.exposition.owned import Attribute, OwnedPage, own
+from exporter.exposition.page_reader import PageReader
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
-from exporter.exposition.shape import Wanted
+from exporter.exposition.shape_reader import Wanted
 from exporter.exposition.slices import Work, at_once
 from exporter.model.pages import JoinedPage, Subject
 
@@ -64,7 +65,7 @@ class Joiner:
         # The reader takes the old page's blocks, and drops each one that is not in the new page.
         last = page.shape if page is not None else None
         page = self._page = None
-        shape, places = yield from self._reader.read(body, last)
+        shape, places = yield from self._reader.read(body, last, _page_starts(bodies))
         page = self._page = yield from own(shape, attribute_for(shape.subjects), self._reader)
         joined = yield from page.fill(body, places)
         if joined is None:
@@ -75,4 +76,13 @@ class Joiner:
 def _one_page(bodies: Sequence[bytes]) -> bytes:
     if len(bodies) == 1:
         return bodies[0]
-    return b"".join(body if body.endswith(b"\n") or not body else body + b"\n" for body in bodies)
+    return b"".join(body + b"\n" if _lacks_newline(body) else body for body in bodies)
+
+
+def _page_starts(bodies: Sequence[bytes]) -> Sequence[int]:
+    """Where the second of the bodies, the third and so on begin in `_one_page` of them all."""
+    return tuple(accumulate(len(body) + _lacks_newline(body) for body in bodies[:-1]))
+
+
+def _lacks_newline(body: bytes) -> bool:
+    return bool(body) and not body.endswith(b"\n")

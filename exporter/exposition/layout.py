@@ -4,12 +4,13 @@ Made anew when the shape or the owners change, and otherwise only filled (`Layou
 series that go out are the same. The first in upstream order wins.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.exposition.cuts import Cuts
+from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series, identity_of
-from exporter.exposition.shape import Family, Row, Shape
+from exporter.exposition.shape import Family, Shape, ShapeRow
 from exporter.exposition.text import Labels, render_labels
 from exporter.model.pages import Cell, Rows, ShareValues, Subject
 
@@ -66,9 +67,9 @@ class LaidOutBlock:
         return self.shape.left
 
 
-def rows_of(shape: Shape) -> Iterator[Row]:
+def rows_of(shape: Shape) -> Iterator[ShapeRow]:
     """The samples that may go out."""
-    return (entry for entry in shape.entries if isinstance(entry, Row))
+    return (entry for entry in shape.entries if isinstance(entry, ShapeRow))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +96,7 @@ class Layout:
     divided: Sequence[_Divided]
     shape: Shape  # not the block, which holds this: what refers to itself stays until it is collected
     added: Sequence[Rows]
-    apart: dict[int, Sequence[tuple[Row, Rows]]]
+    selections: Selections[tuple[ShapeRow, Rows]]
     sample_count: int
     left_out: LeftOut
     is_lean: bool = False
@@ -117,26 +118,27 @@ class Layout:
                 filled[2 * place + 1] = texts[row]
         return b"".join(filled)
 
-    def take_apart(self, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
-        """A cell for each row of the given families. Where two samples are one series, both samples' rows come.
+    def cells(self, body: bytes, families: frozenset[bytes]) -> Iterator[Cell]:
+        """A cell for each row of the given families, with its value in this body.
 
-        Callers pass the same object for the same families, since the rows are remembered by its identity.
+        Where two samples are one series, both samples' rows come.
         """
-        entries = self.apart.get(id(families))
-        if entries is None:
-            pairs = zip(rows_of(self.shape), self.added, strict=True)
-            entries = self.apart[id(families)] = [(row, rows) for row, rows in pairs if row.series.name in families]
-        values = (self.shape.cuts.values(body) or ()) if entries else ()
-        for entry, rows in entries:
+        selected = self.selections.of(families, self._select)
+        values = (self.shape.cuts.values(body) or ()) if selected else ()
+        for entry, rows in selected:
             series = entry.series
             value = entry.value if entry.slot is None else values[entry.slot]
             if rows.values is None:
-                for labels in rows.labels:
-                    yield Cell(series.name, series.subject, labels, value)
+                for row in rows.each:
+                    yield Cell(series.name, series.subject, row, value)
             else:
                 share = rows.peek or rows.values
-                for labels, text in zip(rows.labels, share(series.identity, value), strict=True):
-                    yield Cell(series.name, series.subject, labels, text)
+                for row, text in zip(rows.each, share(series.identity, value), strict=True):
+                    yield Cell(series.name, series.subject, row, text)
+
+    def _select(self, families: frozenset[bytes]) -> Iterator[tuple[ShapeRow, Rows]]:
+        pairs = zip(rows_of(self.shape), self.added, strict=True)
+        return (pair for pair in pairs if pair[0].series.name in families)
 
 
 # The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
@@ -150,27 +152,27 @@ def lay_out(
     """
     additions = enumerate(added)
     left_out = set(known_left_out)
-    rendered: dict[int, tuple[bytes, bytes]] = {}  # by the labels' own id: `added` keeps them alive meanwhile
+    rendered: dict[int, tuple[bytes, bytes]] = {}  # by the rows' own id: `added` keeps them alive meanwhile
     samples = 0
     pieces: list[bytes] = []
     order: list[int] = []
     text: list[bytes] = []
     divided: list[_Divided] = []
     for entry in shape.entries:
-        if not isinstance(entry, Row):
+        if not isinstance(entry, ShapeRow):
             text += (entry, b"\n")
             continue
         series, (sample, rows) = entry.series, next(additions)
         opened = entry.open
         places: list[tuple[int, int]] | None = None if rows.values is None else []
         seen_here: Seen = seen if series.identity in repeated else set()
-        for row, labels in enumerate(rows.labels):
-            extra = rendered.get(id(labels))
+        for number, row in enumerate(rows.each):
+            extra = rendered.get(id(row))
             if extra is None:
-                extra = rendered[id(labels)] = (render_labels(labels), _identity_of_added(labels))
+                extra = rendered[id(row)] = (render_labels(row.labels), _identity_of_added(row.labels))
             identity = (series.identity, extra[1])
-            if identity in seen_here or (sample, row) in known_left_out:
-                left_out.add((sample, row))
+            if identity in seen_here or (sample, number) in known_left_out:
+                left_out.add((sample, number))
                 continue
             seen_here.add(identity)
             samples += 1
@@ -179,10 +181,10 @@ def lay_out(
             else:
                 text += (entry.bare, entry.gap)
             if entry.slot is None:
-                text += (_value_of_shape(entry, rows, labels), entry.timestamp, b"\n")
+                text += (_value_of_shape(entry, rows, number), entry.timestamp, b"\n")
                 continue
             if places is not None:
-                places.append((row, len(order)))
+                places.append((number, len(order)))
             pieces.append(b"".join(text))
             order.append(entry.slot)
             text = [b"\n"]
@@ -195,17 +197,17 @@ def lay_out(
         divided=divided,
         shape=shape,
         added=added,
-        apart={},
+        selections=Selections(),
         sample_count=samples,
         left_out=frozenset(left_out),
     )
 
 
-def _value_of_shape(entry: Row, rows: Rows, labels: Labels) -> bytes:
-    """A row's value where the sample's is part of the shape: worked out once, not with every page."""
+def _value_of_shape(entry: ShapeRow, rows: Rows, number: int) -> bytes:
+    """The value of the row of this number where the sample's is part of the shape: not worked out with every page."""
     if rows.values is None:
         return entry.value
-    return rows.values(entry.series.identity, entry.value)[rows.labels.index(labels)]
+    return rows.values(entry.series.identity, entry.value)[number]
 
 
 def _identity_of_added(labels: Labels) -> bytes:

@@ -1,14 +1,15 @@
 """A page with the owners of the moment: its blocks with the labels that each sample gains, ready to be filled."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Protocol
 
-from exporter.exposition.blocks import Block, PageReader, PageShape, Places
+from exporter.exposition.blocks import Block, PageShape, Places
 from exporter.exposition.layout import Layout, Seen, lay_out
 from exporter.exposition.lines import Reason
+from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
 from exporter.exposition.slices import Work
 from exporter.model.pages import Cell, JoinedPage, Rows, Subject
@@ -20,7 +21,7 @@ MOST_KEPT_SERIES = 15_000
 
 
 class Attribute(Protocol):
-    """Says for every sample, by family name and subject, which rows go out."""
+    """Says for every sample of an upstream's page, by family name and subject, which rows go out."""
 
     @property
     def looks_at_families(self) -> bool:
@@ -91,12 +92,12 @@ class OwnedPage:
             subjects=self.shape.subjects,
             sample_count=self._sample_count,
             rejected=self._rejected,
-            cells=partial(self._take_apart, body, places),
+            cells=partial(self._cells, body, places),
         )
 
-    def _take_apart(self, body: bytes, places: Places, families: Container[bytes]) -> Iterator[Cell]:
+    def _cells(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterator[Cell]:
         for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
-            yield from block.take_apart(body[start:end], families)
+            yield from block.cells(body[start:end], families)
 
 
 def own(shape: PageShape, attribute: Attribute, reader: PageReader) -> Work[OwnedPage]:
@@ -140,7 +141,10 @@ class _Additions:
     def work_out(self, shape: PageShape, attribute: Attribute) -> Work[None]:
         """Ask `attribute` for the rows of all samples, in slices where they depend on subjects alone."""
         if attribute.looks_at_families or any(subject.came_with for subject in shape.subjects):
-            rows = iter(attribute([(series.name, series.subject) for block in shape.blocks for series in block.series]))
+            samples = [(series.name, series.subject) for block in shape.blocks for series in block.series]
+            # upstream by upstream: rows of different owners belong together only within a page
+            pages = pairwise((0, *shape.page_starts, len(samples)))
+            rows = chain.from_iterable(attribute(samples[start:end]) for start, end in pages)
             self._rows_of_block = {block: tuple(islice(rows, len(block.series))) for block in shape.blocks}
             return
         found: dict[int, Rows] = {}

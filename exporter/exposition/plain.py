@@ -4,16 +4,17 @@ Such a block is not taken apart. It is cut at its braces (cuts.py), and the same
 `,pod="…",namespace="…",container="…"}` in place of the braces. The tail is the only text that is kept of a series.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from exporter.exposition.cuts import Cuts
+from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series
-from exporter.exposition.shape import Family, Row, Shape
+from exporter.exposition.shape import Family, Shape, ShapeRow
 from exporter.exposition.text import render_labels
-from exporter.model.devices import AddedLabels
-from exporter.model.pages import Cell, Rows, Subject
+from exporter.model.pages import Cell, Row, Rows, Subject
 
 _LABELS_END = b'"} '
 
@@ -31,23 +32,19 @@ class Owned:
     rows: Callable[[], Iterable[Rows]]
     closings: Sequence[bytes]
     added_size: int
-    apart: dict[int, Sequence[tuple[int, Series, AddedLabels]]]
+    selections: Selections[tuple[int, Series, Row]]
 
-    def take_apart(self, body: bytes, families: Container[bytes]) -> Iterator[Cell]:
-        """A cell for each row of the given families.
+    def cells(self, body: bytes, families: frozenset[bytes]) -> Iterator[Cell]:
+        """A cell for each row of the given families, with its value in this body."""
+        selected = self.selections.of(families, self._select)
+        values = (self.cuts.values(body) or ()) if selected else ()
+        for slot, series, row in selected:
+            yield Cell(series.name, series.subject, row, values[slot])
 
-        Callers pass the same object for the same families, since the rows are remembered by its identity.
-        """
-        entries = self.apart.get(id(families))
-        if entries is None:
-            entries = self.apart[id(families)] = [
-                (slot, series, rows.labels[0])
-                for slot, (series, rows) in enumerate(zip(self.series, self.rows(), strict=True))
-                if series.name in families
-            ]
-        values = (self.cuts.values(body) or ()) if entries else ()
-        for slot, series, labels in entries:
-            yield Cell(series.name, series.subject, labels, values[slot])
+    def _select(self, families: frozenset[bytes]) -> Iterator[tuple[int, Series, Row]]:
+        for slot, (series, rows) in enumerate(zip(self.series, self.rows(), strict=True)):
+            if series.name in families:
+                yield slot, series, rows.each[0]
 
 
 class Closings:
@@ -74,8 +71,8 @@ class Closings:
 
     def _close(self, rows: Rows) -> tuple[Rows, bytes | None]:
         closing: bytes | None = None
-        if rows.values is None and len(rows.labels) == 1:
-            extra = render_labels(rows.labels[0])
+        if rows.values is None and len(rows.each) == 1:
+            extra = render_labels(rows.each[0].labels)
             closing = b",%b}" % extra if extra else b"}"
         found = self._of[id(rows)] = (rows, closing)
         return found
@@ -88,7 +85,7 @@ class PlainBlock:
         """`shape` is one that `is_plain` says yes to."""
         self.start: bytes = shape.start
         self.cuts: Cuts = shape.cuts
-        self.series: Sequence[Series] = tuple(entry.series for entry in shape.entries if isinstance(entry, Row))
+        self.series: Sequence[Series] = tuple(entry.series for entry in shape.entries if isinstance(entry, ShapeRow))
         self.subjects: Sequence[tuple[Subject, int]] = shape.subjects
         self.found: Mapping[bytes, Family | None] = shape.found
         self.left: Mapping[bytes, Family] = shape.left
@@ -111,20 +108,21 @@ class PlainBlock:
     def own(self, rows: Sequence[Rows], closings: Sequence[bytes]) -> Owned:
         """The block for these rows, one a sample, and the texts that close them."""
         added_size = sum(map(len, closings)) - len(closings)
-        return Owned(self.cuts, self.series, lambda: rows, closings, added_size, {})
+        return Owned(self.cuts, self.series, lambda: rows, closings, added_size, Selections())
 
     def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
         """The same where rows and texts follow from the samples' subjects, by their own ids."""
         ids = self._subject_ids
         added_size = sum(count * (len(closing_of[id(subject)]) - 1) for subject, count in self.subjects)
         closings = tuple(map(closing_of.__getitem__, ids))
-        return Owned(self.cuts, self.series, lambda: map(rows_of.__getitem__, ids), closings, added_size, {})
+        rows = partial(map, rows_of.__getitem__, ids)
+        return Owned(self.cuts, self.series, rows, closings, added_size, Selections())
 
 
 def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
     """Whether a block goes out as it came, labels added: nothing left out, mended or written anew."""
     cuts = shape.cuts
-    rows = [entry for entry in shape.entries if isinstance(entry, Row)]
+    rows = [entry for entry in shape.entries if isinstance(entry, ShapeRow)]
     if not rows or cuts.has_bare or cuts.holds_value is not None or len(rows) != len(cuts.tails):
         return False
     if not all(row.series.without_owner is None and row.head.endswith(_LABELS_END) for row in rows):

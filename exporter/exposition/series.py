@@ -1,7 +1,7 @@
 """A series: all that the join needs to know of it, worked out once from the text before the value.
 
-From scrape to scrape a page has the same series with new values. So callers (blocks.py) keep a cache of `Series`, and
-the text before the value is its key.
+From scrape to scrape a page has the same series with new values. So callers (shape_reader.py) keep a cache of `Series`,
+and the text before the value is its key.
 """
 
 from collections.abc import Callable, Iterable, Mapping

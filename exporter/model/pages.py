@@ -1,10 +1,10 @@
 """Pages of samples: as they came from a source, and joined with owners."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
+from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey
 from exporter.model.pods import Owner
 
 
@@ -49,16 +49,35 @@ class Subject:
 ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Row:
+    """A row that goes out for a sample: whose it is, and the labels that it gains.
+
+    `owner` is None for a row of nobody, and for one of several owners together (`--sharing device`). `shared` says that
+    the owner has a share of the device, or that others hold it too. `uid` and `pod_labels` (label_…) belong to the
+    owner's pod; they are empty unless somebody asked for them. `claim` is the claim that the owner holds the device
+    through, if the kubelet named one. `labels` is the text of all this, under the names that the label flags choose.
+    To learn the owner, read `owner` and not the labels.
+    """
+
+    labels: AddedLabels
+    owner: Owner | None = None
+    shared: bool = False
+    uid: str = ""
+    pod_labels: AddedLabels = ()
+    claim: Claim | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """The rows that go out for a sample: one for each entry of `labels`, which are the labels that the row gains.
+    """The rows that go out for a sample, at least one.
 
     Without `values` every row has the sample's value. With `values` (`--sharing split`) the function gets the series'
     identity and the sample's value, and returns one text for each row. Where calling it advances counters, `peek`
     returns the same texts without advancing them, for readers of a page that was written before.
     """
 
-    labels: tuple[AddedLabels, ...]
+    each: tuple[Row, ...]
     values: ShareValues | None = None
     peek: ShareValues | None = None
 
@@ -68,7 +87,7 @@ Attribute = Callable[[Sequence[tuple[bytes, Subject]]], Sequence[Rows]]
 
 def nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
     """An `Attribute` for which no device has an owner: one row without added labels for each sample."""
-    return [Rows(((),))] * len(samples)
+    return [Rows((Row(labels=()),))] * len(samples)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
@@ -86,15 +105,15 @@ class Page:
 
 
 class Cell(NamedTuple):
-    """A row that goes out, taken apart: the family's name, the sample's subject, the labels gained, and the value."""
+    """A row of a page that went out: the family's name, the sample's subject, whose row it is, and the value."""
 
     family: bytes
     subject: Subject
-    labels: AddedLabels
+    row: Row
     value: bytes
 
 
-Cells = Callable[[Container[bytes]], Iterable[Cell]]
+Cells = Callable[[frozenset[bytes]], Iterable[Cell]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +122,8 @@ class JoinedPage:
 
     `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
     page has few, and is never copied whole. `subjects` counts the samples that came in, by subject. `rejected` counts
-    the lines and parts of lines that were left out, by reason. `cells(families)` takes the rows of these families apart
-    again.
+    the lines and parts of lines that were left out, by reason. `cells(families)` gives the rows of these families, in
+    the page's order.
     """
 
     pieces: Sequence[bytes]

@@ -47,10 +47,10 @@ class Facts:
     """What explanations need beside the devices: the settings that decide, and what these settings leave out.
 
     `outside` are assignments of resources that `resources` (globs) leave out. `label_problems` counts the labels of
-    pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `label_names` are
-    those of pod, namespace and container. `node_is_named`: the node's name was given, and is not just the host name.
-    `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices. `slices_up`
-    says whether the source of ResourceSlices answers; None where there is no such source.
+    pods that hold devices by what became of them: `collision` (renamed) or `limit` (left out). `node_is_named`: the
+    node's name was given, and is not just the host name. `follows_claims` is off with `--dra off`. `slice_devices` are
+    the devices known from ResourceSlices. `slices_up` says whether the source of ResourceSlices answers; None where
+    there is no such source.
     """
 
     resources: tuple[str, ...] = ()
@@ -59,7 +59,6 @@ class Facts:
     has_inventory: bool = False
     kubelet_version: str = ""
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    label_names: tuple[str, str, str] = ("pod", "namespace", "container")
     node_is_named: bool = True
     follows_claims: bool = True
     slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))

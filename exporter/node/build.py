@@ -92,7 +92,6 @@ def _settings(config: Config) -> Facts:
         resources=config.devices.resources,
         incoming_wins=config.labels.incoming_wins,
         has_inventory=config.devices.inventory_file is not None,
-        label_names=config.labels.names,
         node_is_named=config.node.is_named,
         follows_claims=config.devices.follows_claims,
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from exporter.attribution.bearers import Listing
 from exporter.attribution.current import CurrentOwners
-from exporter.attribution.labels import Attribution
 from exporter.attribution.owners import Unmatched, needs_slices
+from exporter.attribution.rows import Attribution
 from exporter.attribution.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.model.devices import Assignment, Inventory, Owners

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from exporter.attribution.current import CurrentOwners
-from exporter.attribution.labels import Attribution
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model.pages import JoinedPage, Page, Subject

@@ -6,7 +6,7 @@ shared device has, and with what values. A value becomes a number here and nowhe
 """
 
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,10 +15,9 @@ from operator import itemgetter
 from typing import Any
 
 from exporter.attribution.fields import FIELDS, Field
-from exporter.attribution.labels import POD_LABEL_PREFIX, SHARED_LABEL, UID_LABEL
 from exporter.attribution.sharing import is_amount
-from exporter.model.devices import AddedLabels, DeviceKey
-from exporter.model.pages import Cell, Subject
+from exporter.model.devices import DeviceKey
+from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import cut_gpus, entity_of, known_devices
@@ -63,14 +62,15 @@ METRICS = (
     "mem_clock",
 )
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
-_FAMILIES = {name.encode(): known for name, known in FIELDS.items() if known.json}
+_FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.json}
+_FAMILIES = frozenset(_FIELD_OF)
 _OWNER = itemgetter(0)
 _NOBODY = Owner(namespace="", pod="", container="")
 # JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
 _EXACT = 2**53
 _USUAL = 2**31 - 16
 
-Row = dict[str, Any]
+Object = dict[str, Any]
 
 
 def number(text: bytes, field: Field) -> int | float | None:
@@ -94,21 +94,21 @@ class _Held:
     """A device in one container: its metrics, and what is known of the pod beside its names."""
 
     shared: bool = False
-    of_pod: Row = field(default_factory=dict)
+    of_pod: Object = field(default_factory=dict)
     metrics: dict[str, int | float | None] = field(default_factory=dict)
 
 
 _Holders = dict[Owner, _Held]
 
 
-def rows(snapshot: Snapshot) -> list[Row]:
+def rows(snapshot: Snapshot) -> list[Object]:
     """The objects, in stable order: by GPU, MIG instance, namespace, pod and container."""
     if snapshot.joined is None:
         return []
     devices = {device.key: device for device in known_devices(snapshot)}
     cut = cut_gpus(devices.values())
     held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
-    filled = _fill(held, snapshot.joined.cells(_FAMILIES), snapshot.facts.label_names)
+    filled = _fill(held, snapshot.joined.cells(_FAMILIES))
     _hold_the_rest(held, filled, devices, snapshot)
     read_at = _rfc3339(snapshot.read_at_seconds)
     found = []
@@ -118,33 +118,33 @@ def rows(snapshot: Snapshot) -> list[Row]:
         if len(of_device) > 1:
             # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
             of_device.pop(_NOBODY, None)
-        for owner, row in sorted(of_device.items(), key=_OWNER):
+        for owner, entry in sorted(of_device.items(), key=_OWNER):
             found.append(
                 {
                     **identity,
                     **_of(owner, snapshot),
-                    **row.of_pod,
-                    "gpu_shared": row.shared,
+                    **entry.of_pod,
+                    "gpu_shared": entry.shared,
                     **_UNKNOWN,
-                    **row.metrics,
+                    **entry.metrics,
                     "timestamp": read_at,
                 }
             )
     return found
 
 
-def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell], names: Sequence[str]) -> set[int]:
-    """Put the rows of the joined page and their values into place; the subjects that there were, by their own ids."""
-    # by the objects themselves: all rows of a device and owner share them
+def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> set[int]:
+    """Put the values of the joined page into place, and return the subjects that they are of, by their own ids."""
+    # by the objects themselves: all samples of a device and owner share them
     metrics_of: dict[tuple[int, int], dict[str, int | float | None]] = {}
-    for family, subject, labels, value in cells:
-        metrics = metrics_of.get((id(subject), id(labels)))
+    for family, subject, row, value in cells:
+        metrics = metrics_of.get((id(subject), id(row)))
         if metrics is None:
-            # what is no device has a row too, and nobody looks at it
-            metrics = _hold(held.get(subject.key, {}), labels, subject, names).metrics
-            metrics_of[id(subject), id(labels)] = metrics
-        known = _FAMILIES[family]
-        # of two names of one measurement, and of two rows that are alike, the first that says something
+            # what is not a device (a switch, a CPU) is filled as well, and thrown away
+            metrics = _hold(held.get(subject.key, {}), row, subject).metrics
+            metrics_of[id(subject), id(row)] = metrics
+        known = _FIELD_OF[family]
+        # of two names of one measurement, and of two rows that are alike, the first that has a value
         if metrics.get(known.json) is None:
             metrics[known.json] = number(value, known)
     return {subject for subject, _ in metrics_of}
@@ -160,30 +160,26 @@ def _hold_the_rest(
     rest += [device for key, device in devices.items() if key not in sampled]
     attributed = snapshot.attribute([(b"", subject) for subject in rest]) if rest else ()
     for subject, found in zip(rest, attributed, strict=True):
-        for labels in found.labels:
-            _hold(held[subject.key], labels, subject, snapshot.facts.label_names)
+        for row in found.each:
+            _hold(held[subject.key], row, subject)
 
 
-def _hold(holders: _Holders, labels: AddedLabels, subject: Subject, names: Sequence[str]) -> _Held:
-    """The row of these labels, which is made if there is none yet."""
-    gained = dict(labels)
-    pod, namespace, container = (gained.get(name, "") for name in names)
-    owner = Owner(namespace=namespace, pod=pod, container=container)
+def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
+    """The entry of the row's owner among a device's holders; a new one where the owner has none yet."""
+    owner = row.owner or _NOBODY
     if owner == _NOBODY and subject.exported:
         owner = subject.exported
-    row = holders.get(owner)
-    if row is None:
-        row = holders[owner] = _Held()
-    if len(labels) > len(names):
-        row.shared = row.shared or SHARED_LABEL in gained
-        row.of_pod = row.of_pod or _of_pod(gained)
-    return row
+    entry = holders.get(owner)
+    if entry is None:
+        entry = holders[owner] = _Held()
+    entry.shared = entry.shared or row.shared
+    entry.of_pod = entry.of_pod or _of_pod(row)
+    return entry
 
 
-def _of_pod(gained: Mapping[str, str]) -> Row:
-    found: Row = {"pod_uid": gained[UID_LABEL]} if UID_LABEL in gained else {}
-    labels = {name: value for name, value in gained.items() if name.startswith(POD_LABEL_PREFIX)}
-    return {**found, "pod_labels": labels} if labels else found
+def _of_pod(row: Row) -> Object:
+    uid = {"pod_uid": row.uid} if row.uid else {}
+    return {**uid, "pod_labels": dict(row.pod_labels)} if row.pod_labels else uid
 
 
 def render(snapshot: Snapshot, filters: Mapping[str, str]) -> bytes | None:
@@ -216,7 +212,7 @@ def wrong_query(given: Iterable[tuple[str, str]]) -> str:
     return ""
 
 
-def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Row:
+def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
     named = snapshot.facts.node_is_named or not device.host
     found = {
         "node_name": snapshot.node if named else device.host,
@@ -235,7 +231,7 @@ def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Row:
     return found
 
 
-def _of(owner: Owner, snapshot: Snapshot) -> Row:
+def _of(owner: Owner, snapshot: Snapshot) -> Object:
     found = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
     workload = snapshot.workloads.get((owner.namespace, owner.pod))
     return {**found, "workload_name": workload[0], "workload_kind": workload[1]} if workload else found

@@ -4,9 +4,10 @@ import pytest
 
 from exporter.attribution.claims import complete_pools, devices_of, read_claim
 from exporter.attribution.explain import Explainer
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.retention import Retained, answered
+from exporter.attribution.rows import Attribution
 from exporter.model.devices import Assignment, Claim, DeviceKey, PodResources, ResourceSlice, SliceDevice
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -126,11 +127,11 @@ def test_the_labels_of_a_claim_and_a_claim_that_two_pods_hold() -> None:
         "dra_claim_name": "gpu", "dra_claim_namespace": "ml", "dra_driver_name": "gpu.nvidia.com",
         "dra_pool_name": "node-1", "dra_device_name": "gpu-0",
     }  # fmt: skip
-    assert [dict(labels) for labels in rows.labels] == [
+    assert [dict(row.labels) for row in rows.each] == [
         {"pod": owner.pod, "namespace": "ml", "container": "main", "gpu_shared": "true", **of_claim} for owner in (A, B)
     ]
     (kept,) = Attribution(owners, LabelPolicy(has_claims=True, incoming_wins=True))([(b"x", subject)])
-    assert dict(kept.labels[0]) == {"pod": "came", "namespace": "", "container": "", "dra_claim_name": "theirs"}
+    assert dict(kept.each[0].labels) == {"pod": "came", "namespace": "", "container": "", "dra_claim_name": "theirs"}
 
 
 def test_a_mig_device_of_a_claim_is_looked_up_on_its_parent() -> None:

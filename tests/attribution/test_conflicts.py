@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.pod_labels import OfPod
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.exposition.text import unescape
@@ -17,7 +19,7 @@ UUIDS = (f"GPU-{'1' * 8}-1111-1111-1111-{'1' * 12}", "GPU-2")
 CLAIM = Claim(
     namespace="ml", name="gpu", driver="gpu.nvidia.com", pool="p", device="d", cdi_names=(f"nvidia.com/gpu={UUIDS[0]}",)
 )
-OF_PODS = {("ml", "a"): (("pod_uid", "uid-a"), ("label_team", "red")), ("ml", "b"): (("pod_uid", "uid-b"),)}
+OF_PODS = {("ml", "a"): OfPod(uid="uid-a", labels=(("label_team", "red"),)), ("ml", "b"): OfPod(uid="uid-b")}
 NAMES = (
     ("pod", "namespace", "container"),
     ("pod_name", "pod_namespace", "container_name"),

@@ -5,8 +5,9 @@ One node: GPU 0 whole, GPU 1 cut into two instances of one profile (7, 8) and on
 
 import pytest
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import Assignment, Inventory, InventoryGpu, MigInstance

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.pod_labels import OfPod
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Holder, Owners
+from exporter.model.pages import Rows
 from exporter.model.pods import Owner
 
 A = Owner(namespace="ml", pod="train-0", container="main")
@@ -20,6 +23,10 @@ CAME = {"pod": "came", "namespace": "in", "container": "c"}
 IS_CAME = (("pod", "came"), ("namespace", "in"), ("container", "c"))
 
 
+def labels_of(found: Rows) -> tuple[AddedLabels, ...]:
+    return tuple(row.labels for row in found.each)
+
+
 def rows(
     samples: list[dict[str, str]], owns: dict[str, Owner] | None = None, policy: LabelPolicy | None = None
 ) -> list[tuple[AddedLabels, ...]]:
@@ -29,7 +36,7 @@ def rows(
         for device_id, owner in (owns or {}).items()
     )
     subjects = [(labels.pop("__name__", "family").encode(), policy.read_subject(labels)) for labels in samples]
-    return [found.labels for found in Attribution(owners, policy)(subjects)]
+    return [labels_of(found) for found in Attribution(owners, policy)(subjects)]
 
 
 def row(labels: dict[str, str], owns: dict[str, Owner] | None = None, **policy: Any) -> tuple[AddedLabels, ...]:
@@ -166,9 +173,11 @@ def test_what_a_page_says_of_the_pod_that_the_kubelet_names(
     owners = build_owners(
         Assignment(owner=owner, resource="nvidia.com/gpu", device_id=f"GPU-1::{owner.pod}") for owner in (A, B)
     )
-    attribution = Attribution(owners, policy, of_pods={("ml", "train-0"): tuple(of_pods.items())})
-    (found,) = attribution([(b"power", policy.read_subject({"UUID": "GPU-1", **came}))])
-    assert found.labels == (IS_A + SHARED + expected, IS_B + SHARED)
+    words = dict(of_pods)
+    of_pod = OfPod(uid=words.pop("pod_uid", ""), labels=tuple(words.items()))
+    attribution = Attribution(owners, policy, of_pods={("ml", "train-0"): of_pod})
+    (rows_of_both,) = attribution([(b"power", policy.read_subject({"UUID": "GPU-1", **came}))])
+    assert labels_of(rows_of_both) == (IS_A + SHARED + expected, IS_B + SHARED)
 
 
 # issue 7, line 41
@@ -177,7 +186,7 @@ def test_a_sample_that_speaks_of_no_device_is_nobodys_even_if_an_id_came_out_emp
     holder = Holder(owner=A, resource="nvidia.com/gpu", shared=False)
     owners = Owners(holders={DeviceKey(uuid=""): (holder,)})
     (found,) = Attribution(owners, policy)([(b"family", policy.read_subject({"cpu": "0"}))])
-    assert found.labels == (IDLE,)
+    assert labels_of(found) == (IDLE,)
 
 
 # issue 7, line 41

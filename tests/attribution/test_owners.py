@@ -236,6 +236,22 @@ def test_an_id_by_number_says_nothing_of_the_node() -> None:
     assert reasons(build_owners([given(B, "nvidia7")], elsewhere)) == {"nvidia7": Unmatched.NO_SAMPLE}
 
 
+# issue 8: a file system's uuid says nothing of GPUs
+def test_what_is_no_gpu_shows_neither_another_node_nor_this_one() -> None:
+    volume = Subject(uuid="6f1f2a5c-0000-4a5b-9c5d-3e8f1a2b3c4d", host="n1")
+    assert reasons(build_owners([given(A, "GPU-1")], {volume: 9})) == {"GPU-1": Unmatched.NO_SAMPLE}
+    elsewhere = {volume: 9, Subject(uuid="GPU-10", host="pod-x"): 9}
+    assert reasons(build_owners([given(A, "GPU-1")], elsewhere, Knowledge(node="n1"))) == {
+        "GPU-1": Unmatched.OTHER_NODE
+    }
+    # nor does it hide a GPU that goes by such a label alone, once the kubelet names it
+    bare = {Subject(uuid="1"): 9, Subject(uuid="GPU-10"): 9}
+    assert reasons(build_owners([given(A, "GPU-1"), given(B, "GPU-2")], bare)) == {
+        "GPU-1": "",
+        "GPU-2": Unmatched.NO_SAMPLE,
+    }
+
+
 # issue 7, line 41
 def test_an_instance_shows_whose_the_page_is_as_a_gpu_does() -> None:
     both = [given(A, "GPU-7"), given(B, "MIG-a", SMALL)]

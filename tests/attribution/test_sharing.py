@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.attribution.fields import ADDITIVE, Additive
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.attribution.sharing import CounterBook, is_amount, split_gauge
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
@@ -359,7 +360,7 @@ def test_a_counter_that_comes_with_an_owner_is_divided_as_the_kubelets_is() -> N
         assert rows.values is not None
         assert rows.peek is not None
         shown.append(
-            [(dict(labels)["pod"], text) for labels, text in zip(rows.labels, rows.values(b"s", value), strict=True)]
+            [(dict(row.labels)["pod"], text) for row, text in zip(rows.each, rows.values(b"s", value), strict=True)]
         )
         assert rows.peek(b"s", value) == [text for _, text in shown[-1]]
     # whoever says whose it is, the row is the same one, and it never falls

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 from tests.end_to_end.generated import joined_pages, valid_pages

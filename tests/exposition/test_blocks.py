@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.attribution.sharing import CounterBook
-from exporter.exposition import blocks, owned, shape
+from exporter.exposition import owned, page_reader, shape_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Line, read_line
 from exporter.model.devices import Assignment, Owners
@@ -50,18 +51,18 @@ class Count:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.lines = self.taken = 0
-        take = shape.ShapeReader.take
+        take = shape_reader.ShapeReader.take
 
         def reading(line: bytes) -> Line:
             self.lines += 1
             return read_line(line)
 
-        def taking(reader: shape.ShapeReader, line: bytes) -> None:
+        def taking(reader: shape_reader.ShapeReader, line: bytes) -> None:
             self.taken += 1
             take(reader, line)
 
-        patch.setattr(shape, "read_line", reading)
-        patch.setattr(shape.ShapeReader, "take", taking)
+        patch.setattr(shape_reader, "read_line", reading)
+        patch.setattr(shape_reader.ShapeReader, "take", taking)
 
 
 # issue 7, line 39
@@ -76,7 +77,7 @@ def test_a_line_that_comes_or_goes_costs_what_stands_around_it(monkeypatch: pyte
         assert joined.body == joiner_of().join([b"".join(lines)], NOBODY).body
     # each time one block of a dozen is looked at, and of its lines those that are no samples, and the one, are read;
     # fresh joiners read all, three times
-    assert count.taken - 3 * len(LARGE) < 3 * 2 * blocks.BLOCK_LINES
+    assert count.taken - 3 * len(LARGE) < 3 * 2 * page_reader.BLOCK_LINES
     assert count.lines - 3 * len(LARGE) < 3 * 20
 
 
@@ -100,8 +101,8 @@ def test_a_page_is_worked_on_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         work = joiner.work_for([body], lambda _: NOBODY)
         while next(work, "done") is None:
             most, slices, count.taken = max(most, count.taken), slices + 1, 0
-        assert slices >= len(body) // (2 * blocks.BLOCK_BYTES)
-        assert most <= 2 * blocks.BLOCK_LINES
+        assert slices >= len(body) // (2 * page_reader.BLOCK_BYTES)
+        assert most <= 2 * page_reader.BLOCK_LINES
 
 
 # issue 7, line 39
@@ -175,8 +176,8 @@ def test_pages_whose_parts_come_and_go_are_those_of_the_reference(
     joiner = joiner_of(policy)
     states = [attribution_of(state, policy) for state in owners]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", limits[0])
-        patch.setattr(blocks, "BLOCK_LINES", limits[1])
+        patch.setattr(page_reader, "BLOCK_BYTES", limits[0])
+        patch.setattr(page_reader, "BLOCK_LINES", limits[1])
         patch.setattr(owned, "MOST_KEPT_SERIES", limits[2])
         for _ in range(5):
             page = [with_other_values(body, numbers.randrange(100)) for body in bodies]
@@ -217,7 +218,7 @@ def test_pages_whose_parts_come_and_go_are_those_of_the_reference(
     ],
 )
 def test_a_block_that_is_the_same_in_another_page(monkeypatch: pytest.MonkeyPatch, first: bytes, then: bytes) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_LINES", 1)
+    monkeypatch.setattr(page_reader, "BLOCK_LINES", 1)
     owner = Owner(namespace="ml", pod="y", container="main")
     states = build_owners([Assignment(owner=owner, resource="nvidia.com/gpu", device_id="GPU-1")])
     attribution = Attribution(states, POLICY)

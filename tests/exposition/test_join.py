@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.exposition.check import has_sample
 from exporter.exposition.join import Joiner
-from exporter.exposition.shape import Wanted
+from exporter.exposition.shape_reader import Wanted
 from exporter.exposition.slices import at_once
 from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.sharing import CounterBook
-from exporter.exposition import blocks
+from exporter.exposition import page_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import DeviceKey, Owners
@@ -67,7 +67,7 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
     book = CounterBook()
     first, second = (attribution_of(state, policy, book) for state in owners)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        patch.setattr(page_reader, "BLOCK_BYTES", block_bytes)
         # the same joiner over its life: cold, unchanged, new values, new owners, a page gone, back again
         for moment, pages_now, attribution in (
             (0, bodies, first),

@@ -9,8 +9,8 @@ import pytest
 
 from exporter.attribution import current
 from exporter.attribution.owners import build_owners
-from exporter.exposition.blocks import PageReader
 from exporter.exposition.join import Joiner
+from exporter.exposition.page_reader import PageReader
 from exporter.node.joins import KEPT_SECONDS, Joins
 from exporter.simulator.node import SimulatedNode
 from tests.support.exporter import Exporter, Start

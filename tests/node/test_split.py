@@ -176,8 +176,9 @@ async def test_the_json_of_an_older_page_moves_nothing(node: SimulatedNode) -> N
         older = (await service.collect(None)).joined
         assert shown(await service.collect(None)) == {"a": 10, "b": 10, "": 0}
         assert older is not None
-        cells = {dict(cell.labels)["pod"]: cell.value for cell in older.cells({ENERGY.encode()})}
-        assert cells == {"a": b"10", "b": b"10", "": b"0"}
+        cells = older.cells(frozenset({ENERGY.encode()}))
+        energy_of = {cell.row.owner.pod if cell.row.owner else "": cell.value for cell in cells}
+        assert energy_of == {"a": b"10", "b": b"10", "": b"0"}
         assert shown(await service.collect(None)) == {"a": 15, "b": 15, "": 0}
 
 

@@ -8,7 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.model.pages import Subject
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -53,7 +54,9 @@ def reference_join(
         known.add(name)
         return name
 
-    for line in [line for body in bodies for line in lines_of(body)]:
+    pages: list[int] = []  # which body each of the samples that are kept is from
+
+    for page, line in [(page, line) for page, body in enumerate(bodies) for line in lines_of(body)]:
         try:
             if len(line) > 65_536:
                 raise Bad("syntax")
@@ -90,12 +93,19 @@ def reference_join(
                 sampled.add(family)
                 if wanted(family):
                     kept.append(sample)
+                    pages.append(page)
         except Bad as bad:
             rejected[bad.reason] += 1
 
     samples = [entry for entry in kept if isinstance(entry, Sample)]
     subjects = [(sample.name.encode(), subject_of(sample, policy)) for sample in samples]
-    added = iter(attribution(subjects))
+    added = iter(
+        [
+            rows
+            for page in range(len(bodies))
+            for rows in attribution([subject for subject, of in zip(subjects, pages, strict=True) if of == page])
+        ]
+    )
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     out_lines: list[str] = []
     for entry in kept:
@@ -105,8 +115,8 @@ def reference_join(
         own = [(name, value) for name, value in entry.labels if not policy.is_owner_label(name)]
         rows = next(added)
         values: list[str] = []
-        for number, extra in enumerate(rows.labels):
-            labels = own + [(name, escape(value)) for name, value in extra]
+        for number, row in enumerate(rows.each):
+            labels = own + [(name, escape(value)) for name, value in row.labels]
             identity = (entry.name, frozenset(label for label in labels if label[1]))
             if identity in seen:
                 rejected["duplicate"] += 1

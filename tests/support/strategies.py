@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from exporter.attribution.labels import Attribution, LabelPolicy
+from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
+from exporter.attribution.rows import Attribution
 from exporter.attribution.sharing import CounterBook
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
