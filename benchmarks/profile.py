@@ -19,7 +19,7 @@ PARTS = {
     "whose device it is": r"\(exporter/attribution/",
     "the exporter's own families": r"\(exporter/(outputs/|exposition/text|telemetry)",
     "reading dcgm-exporter: aiohttp's client": r"\(aiohttp/(client|connector|streams)",
-    "reading dcgm-exporter: the source": r"\(exporter/sources/(pages/|single_flight|http_client|unpack)",
+    "reading dcgm-exporter: the source": r"\(exporter/sources/(pages/|single_flight|http|unpack)",
     "the kubelet": r"\(exporter/sources/kubelet|\(grpc/",
     "the node: waiting for sources, the snapshot": r"\(exporter/(node/|service\.py)",
     "answering: aiohttp's server": r"\(aiohttp/",
