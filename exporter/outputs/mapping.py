@@ -1,5 +1,6 @@
 """Which pod holds which GPU: the mapping families on /metrics, /metrics/nodes, and /debug/mapping."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from exporter.model.devices import Assignment, Holder, Match
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import all_devices, cut_gpus, entity_of, explainer, seen_devices
+from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 from exporter.telemetry import DEVICE_OWNERS, MAP_INFO, POD_GPU_INFO
 
 
@@ -168,3 +170,16 @@ def _map_info(snapshot: Snapshot) -> tuple[tuple[tuple[str, ...], float], ...]:
         for holder in _holders(snapshot, subject)
     }
     return tuple(rows)
+
+
+def _make(look: Look) -> Answer:
+    text = json.dumps({**look.about, **debug(look.snapshot)}, indent=2) + "\n"
+    return answer(JSON_FORMAT, text.encode())
+
+
+OUTPUT = Output(
+    path="/debug/mapping",
+    says="every device, its owner, and why one has none",
+    make=_make,
+    needs=frozenset({Need.NODE, Need.DIAGNOSIS}),
+)

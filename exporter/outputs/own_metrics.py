@@ -1,4 +1,4 @@
-"""/metrics: what the exporter says about itself and its sources."""
+"""/metrics: what the exporter says about itself and its sources, and which pod holds which GPU."""
 
 from collections import Counter
 
@@ -6,6 +6,9 @@ from exporter import __revision__, __version__
 from exporter.exposition.families import Filled
 from exporter.exposition.lines import Reason
 from exporter.model.snapshot import Snapshot
+from exporter.outputs import mapping
+from exporter.outputs.families import complaints, render
+from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
 from exporter.telemetry import (
     ASSIGNMENTS,
     BUILD_INFO,
@@ -47,3 +50,12 @@ def families(snapshot: Snapshot, telemetry: Telemetry) -> tuple[Filled, ...]:
         Filled(REJECTED, tuple(((str(reason),), float(telemetry.rejected[reason])) for reason in Reason)),
         *telemetry.counted(),
     )
+
+
+def _make(look: Look) -> Answer:
+    snapshot, telemetry = look.snapshot, look.telemetry
+    own = render((*families(snapshot, telemetry), *mapping.families(snapshot)))
+    return answer(TEXT_FORMAT, complaints(snapshot) + own + telemetry.render_process())
+
+
+OUTPUT = Output(path="/metrics", says="the exporter's own metrics, and which pod holds which GPU", make=_make)

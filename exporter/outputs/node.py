@@ -1,0 +1,15 @@
+"""The node role's outputs, in the order in which the page for people names them."""
+
+from exporter.outputs import containers, gpu_metrics, healthy, mapping, nodes, own_metrics, page, ready
+
+OUTPUTS = (
+    gpu_metrics.OUTPUT,
+    containers.OUTPUT,
+    own_metrics.OUTPUT,
+    nodes.OUTPUT,
+    mapping.OUTPUT,
+    page.OUTPUT,
+    healthy.OUTPUT,
+    healthy.HEALTHZ,
+    ready.OUTPUT,
+)
