@@ -62,7 +62,8 @@ class Question(NamedTuple):
 NO_QUESTION = Question()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+# not frozen: it is made for every scrape, and that would take another microsecond
+@dataclass(kw_only=True, eq=False)
 class Look:
     """What an answer is made of: a look at the node, and what the program says of itself.
 
