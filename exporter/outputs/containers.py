@@ -21,8 +21,8 @@ from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pages import Cell, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
+from exporter.outputs.complaints import why_not
 from exporter.outputs.devices import cut_gpus, entity_of, known_devices
-from exporter.outputs.families import why_not
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, Question, answer, json_refusal
 
 # Query parameter → the field that it is compared with.

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.families import slim, why_not
+from exporter.outputs.complaints import why_not
+from exporter.outputs.families.slim import slim
 from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, Question, line
 
 

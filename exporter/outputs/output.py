@@ -67,12 +67,12 @@ NO_QUESTION = Question()
 class Look:
     """What an answer is made of: a look at the node, and what the program says of itself.
 
-    What an output does not need is empty. `not_ready` is the reason, or "" for ready; `outputs` is the table that the
-    output is in.
+    What was not needed, or not given, is empty. `not_ready` is the reason, or "" for ready; `outputs` is the table
+    that the output is in.
     """
 
     snapshot: Snapshot
-    telemetry: Telemetry
+    telemetry: Telemetry = field(default_factory=Telemetry)
     question: Question = NO_QUESTION
     about: Mapping[str, Any] = field(default_factory=dict)
     not_ready: str = ""
