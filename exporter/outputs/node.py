@@ -1,6 +1,6 @@
 """The node role's outputs, in the order in which the page for people names them."""
 
-from exporter.outputs import containers, gpu_metrics, healthy, mapping, nodes, own_metrics, page, ready
+from exporter.outputs import containers, gpu_metrics, healthy, mapping, nodes, openapi, own_metrics, page, ready
 
 OUTPUTS = (
     gpu_metrics.OUTPUT,
@@ -8,6 +8,7 @@ OUTPUTS = (
     own_metrics.OUTPUT,
     nodes.OUTPUT,
     mapping.OUTPUT,
+    openapi.OUTPUT,
     page.OUTPUT,
     healthy.OUTPUT,
     healthy.HEALTHZ,
