@@ -10,6 +10,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from exporter.model.snapshot import Snapshot
 from exporter.node import diagnosis
 from exporter.node.build import make_node
 from exporter.outputs import textfile
+from exporter.outputs.node import OUTPUTS
+from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
 from exporter.web.guard import Guard
@@ -52,7 +55,7 @@ class Service:
         self._divides_counters = divides_counters
         self._web = read_web(config.web)
         self._node = make_node(config, read_node_files(config), divides_counters=divides_counters)
-        self.guard = Guard(Endpoints(self).answer, self._web.config, self.telemetry)
+        self.guard = Guard(Endpoints(self, OUTPUTS), self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._lag: asyncio.Task[None] | None = None
@@ -69,9 +72,11 @@ class Service:
         """What this process calls itself towards upstreams."""
         return self._node.lasting.instance
 
-    def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Coroutine[None, None, Snapshot]:
+    def collect(
+        self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE
+    ) -> Coroutine[None, None, Snapshot]:
         """A look at the node, by the configuration of the moment."""
-        return self._node.look(wait_seconds, workloads=workloads)
+        return self._node.look(wait_seconds, needs)
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""

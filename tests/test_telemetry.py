@@ -12,7 +12,7 @@ from exporter import __version__
 from exporter.errors import Trouble
 from exporter.log import LOG, log, start_logging
 from exporter.model.snapshot import Health
-from exporter.telemetry import Telemetry
+from exporter.telemetry import Histogram, Telemetry
 
 DOWN = Health(up=False, trouble=Trouble("refused", "nobody listens", "start it"))
 GONE = Health(up=False, trouble=Trouble("missing", "no socket", "mount it"))
@@ -103,13 +103,18 @@ def test_rejected_lines_are_counted_and_the_first_of_a_reason_is_logged(caplog: 
 def test_the_revision_that_an_image_was_built_from(environ: dict[str, str], revision: str) -> None:
     usual = {name: value for name, value in os.environ.items() if name != "EXPORTER_REVISION"}
     code = (
-        "from exporter.outputs import own_metrics; from exporter.outputs.families import render;"
-        "from exporter.model.devices import Owners; from exporter.model.snapshot import Snapshot;"
-        "from exporter.telemetry import Telemetry;"
-        "snapshot = Snapshot(node='n', owners=Owners(), joined=None, health={}, assignments_age_seconds=None);"
-        "print(render(own_metrics.families(snapshot, Telemetry())).decode())"
+        "from exporter.outputs import own_metrics; from exporter.outputs.output import NOTHING_SEEN, Look;"
+        "print(own_metrics.render(Look(snapshot=NOTHING_SEEN)).decode())"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30, env={**usual, **environ}
     )
     assert f'pod_gpu_exporter_build_info{{version="{__version__}",revision="{revision}"}} 1\n' in ended.stdout
+
+
+def test_a_histogram_counts_up_to_each_bound_and_above() -> None:
+    lag = Histogram((0.5, 1.0))
+    for value in (0.25, 0.5, 0.75, 2.0):
+        lag.observe(value)
+    assert list(lag.cumulative()) == [("0.5", 2), ("1.0", 3), ("+Inf", 4)]
+    assert lag.sum == 3.5

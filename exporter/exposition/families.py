@@ -1,6 +1,11 @@
-"""A family of the exporter's own metrics as data: name, type, help, labels, and samples."""
+"""A family of the exporter's own metrics as data: name, type, help, labels, and samples; and its text."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from exporter.exposition.text import render_family
+
+Samples = Sequence[tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,20 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A family with its samples: one tuple of label values (as many as the family has labels) and a number each."""
+    """A family with its samples: one tuple of label values (as many as the family has labels) and a number each.
+
+    In a histogram the suffix of the series' name comes first (`_bucket`, `_count`, `_sum`), then the label values.
+    """
 
     family: Family
-    samples: tuple[tuple[tuple[str, ...], float], ...]
+    samples: Samples
+
+
+def render(families: Iterable[Filled]) -> bytes:
+    """The families one after the other; one without samples is left out: unknown yields no series."""
+    return b"".join(
+        [
+            render_family(found.family.name, found.family.kind, found.family.help, found.family.labels, found.samples)
+            for found in families
+        ]
+    )

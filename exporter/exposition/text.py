@@ -43,8 +43,15 @@ def render_family(
 ) -> bytes:
     """A whole family with HELP and TYPE; b"" where there are no samples.
 
-    `help_text` is one line without backslashes. A sample is one label value for each of `label_names`, and a number.
+    `help_text` is one line without backslashes. A sample is one label value for each of `label_names`, and a number; in
+    a histogram the suffix of the series' name (`_bucket`, `_count`, `_sum`) stands before the label values.
     """
+    if kind == "histogram":
+        lines = [
+            b"%b%b\n" % (_series_of(name + suffix, label_names[: len(values)], tuple(values)), render_number(value))
+            for (suffix, *values), value in samples
+        ]
+        return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
     lines = [b"%b%b\n" % (_series_of(name, label_names, values), render_number(value)) for values, value in samples]
     return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 

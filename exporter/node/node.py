@@ -9,6 +9,7 @@ What a node is made of is put together in build.py.
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from exporter.attribution.bearers import Listing
@@ -23,6 +24,7 @@ from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.lasting import Lasting, Made
 from exporter.node.pages import AttributionFor, JoinedPages, same
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
+from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources.any_pods import Pods
 from exporter.sources.inventory_file import InventoryFile, NoInventory
 from exporter.sources.kubelet.assignments import KubeletSource
@@ -104,14 +106,14 @@ class Node:
             await self._nobody_looks.wait()
         await asyncio.gather(*(source.close() for source in self.sources.made.not_in(successor.sources.made)))
 
-    async def look(self, wait_seconds: float | None, *, workloads: bool = False) -> Snapshot:
+    async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join.
 
-        With `workloads`, say what the pods belong to as well.
+        Where workloads are needed, say what the pods belong to as well.
         """
         self._looking += 1
         try:
-            if not workloads:
+            if Need.WORKLOADS not in needs:
                 return await self._look(wait_seconds)
             began = time.monotonic()
             self.lasting.wants_workloads = True

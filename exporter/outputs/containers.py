@@ -20,8 +20,9 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
+from exporter.outputs.complaints import why_not
 from exporter.outputs.devices import cut_gpus, entity_of, known_devices
-from exporter.outputs.families import why_not
+from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, Question, answer, json_refusal
 
 # Query parameter → the field that it is compared with.
 FILTERS = {
@@ -196,11 +197,6 @@ def error(text: str) -> bytes:
     return json.dumps({"error": text}).encode() + b"\n"
 
 
-def why_no_rows(snapshot: Snapshot) -> bytes:
-    """Why there are none, as JSON."""
-    return error(why_not(snapshot))
-
-
 def wrong_query(given: Iterable[tuple[str, str]]) -> str:
     """What is wrong with a query's parameters, or ""."""
     names = [name for name, _ in given]
@@ -241,3 +237,22 @@ def _rfc3339(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refuse(question: Question) -> Answer | None:
+    wrong = wrong_query(question.query)
+    return json_refusal(error(wrong), 400) if wrong else None
+
+
+def _make(look: Look) -> Answer:
+    body = render(look.snapshot, dict(look.question.query))
+    return json_refusal(error(why_not(look.snapshot)), 503) if body is None else answer(JSON_FORMAT, body)
+
+
+OUTPUT = Output(
+    path="/container/metrics",
+    says="the same by container, as JSON",
+    make=_make,
+    needs=frozenset({Need.NODE, Need.WORKLOADS}),
+    refuse=_refuse,
+)

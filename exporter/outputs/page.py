@@ -1,5 +1,6 @@
 """/: a page for people. Plain HTML without scripts; everything that came from elsewhere is escaped."""
 
+from collections.abc import Iterable
 from html import escape
 
 from exporter import __version__
@@ -7,16 +8,7 @@ from exporter.attribution.explain import Explainer
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import explainer, seen_devices
-
-LINKS = (
-    ("/gpu/metrics", "GPU metrics with pod, namespace and container"),
-    ("/container/metrics", "the same by container, as JSON"),
-    ("/metrics", "the exporter's own metrics, and which pod holds which GPU"),
-    ("/metrics/nodes", "which pod holds which GPU, a family for this node"),
-    ("/debug/mapping", "every device, its owner, and why one has none"),
-    ("/-/healthy", "200 while the process works"),
-    ("/-/ready", "200 once a page could be made"),
-)
+from exporter.outputs.output import Answer, Look, Output, answer
 
 _HTML = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>pod-gpu-metrics-exporter</title>
@@ -43,8 +35,8 @@ table {{ border-collapse: collapse; }} td, th {{ padding: .2rem 1rem .2rem 0; te
 """
 
 
-def render(snapshot: Snapshot) -> str:
-    """The page of this moment."""
+def render(snapshot: Snapshot, outputs: Iterable[Output] = ()) -> str:
+    """The page of this moment, with links to the outputs."""
     devices = seen_devices(snapshot)
     words = explainer(snapshot)
     gpus = {subject.uuid for subject in devices}
@@ -60,7 +52,9 @@ def render(snapshot: Snapshot) -> str:
         ),
         gpus="\n".join(_device_row(snapshot, subject, words) for subject in devices),
         links="\n".join(
-            f'<tr><td><a href="{path}">{path}</a></td><td>{escape(text)}</td></tr>' for path, text in LINKS
+            f'<tr><td><a href="{output.path}">{output.path}</a></td><td>{escape(output.says)}</td></tr>'
+            for output in outputs
+            if output.says
         ),
     )
 
@@ -75,3 +69,10 @@ def _device_row(snapshot: Snapshot, subject: Subject, words: Explainer) -> str:
     cells = [escape(text) for text in (subject.index, subject.model, subject.uuid, instance)]
     cells.append("<br>".join(map(escape, owners)) or escape(f"({words.unowned(subject)})"))
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _make(look: Look) -> Answer:
+    return answer("text/html; charset=utf-8", render(look.snapshot, look.outputs).encode())
+
+
+OUTPUT = Output(path="/", says="", make=_make)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from exporter.exposition.lines import SampleLine, read_line, split_lines
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.families import complaints, slim
+from exporter.outputs.complaints import complaints
+from exporter.outputs.families.slim import slim
 
 
 def render(snapshot: Snapshot) -> bytes:

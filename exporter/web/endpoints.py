@@ -1,13 +1,13 @@
-"""The HTTP side: paths and compression. What the answers say is made in outputs/.
+"""The HTTP side: paths, by a table of outputs, and compression. What the answers say is made in outputs/.
 
 GET and HEAD only; no endpoint changes anything.
 """
 
-import json
 import math
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -16,19 +16,16 @@ from aiohttp.abc import AbstractStreamWriter
 
 from exporter.log import debug, debugging
 from exporter.model.snapshot import Snapshot
-from exporter.outputs import containers, families, gpu_metrics, mapping, own_metrics, page
+from exporter.outputs.output import NO_QUESTION, NOTHING_SEEN, Answer, Look, Need, Output, Question, line
 from exporter.telemetry import Telemetry
 
-TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-JSON_FORMAT = "application/json; charset=utf-8"
-PLAIN = "text/plain; charset=utf-8"
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1
 # What is written at a time.
 PIECE_BYTES = 256 * 1024
-
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+# On every scrape's path: looking a member up in its enum takes six times as long as asking whether it is in a set.
+_NODE, _DIAGNOSIS, _READINESS = Need.NODE, Need.DIAGNOSIS, Need.READINESS
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Collector(Protocol):
@@ -42,8 +39,8 @@ class Collector(Protocol):
     def instance(self) -> str:
         """What this process calls itself towards upstreams, in the header Via."""
 
-    def collect(self, wait_seconds: float | None, *, workloads: bool = False) -> Awaitable[Snapshot]:
-        """A look at the node, with what its sources can say within `wait_seconds`; on request with workloads."""
+    def collect(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Awaitable[Snapshot]:
+        """A look at the node, with what its sources can say within `wait_seconds`."""
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
@@ -74,23 +71,21 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _respond(request: web.BaseRequest, content_type: str, body: bytes) -> web.Response:
-    return _respond_in_pieces(request, content_type, (body,), len(body))
-
-
-def _respond_in_pieces(request: web.BaseRequest, content_type: str, pieces: Sequence[bytes], size: int) -> web.Response:
-    """`size` is that of all pieces, in bytes."""
-    headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
+def _respond(request: web.BaseRequest, answer: Answer) -> web.Response:
+    pieces, size = answer.pieces, answer.size
+    headers = {"Content-Type": answer.content_type}
     if size <= PIECE_BYTES:
         pieces = (b"".join(pieces),)
-    if accepts_gzip(request.headers.get("Accept-Encoding", "")):
-        headers["Content-Encoding"] = "gzip"
-        compressor = zlib.compressobj(GZIP_LEVEL, wbits=31)
-        pieces = (b"".join((*map(compressor.compress, pieces), compressor.flush())),)
-        size = len(pieces[0])
+    if answer.is_packed:
+        headers["Vary"] = "Accept-Encoding"
+        if accepts_gzip(request.headers.get("Accept-Encoding", "")):
+            headers["Content-Encoding"] = "gzip"
+            compressor = zlib.compressobj(GZIP_LEVEL, wbits=31)
+            pieces = (b"".join((*map(compressor.compress, pieces), compressor.flush())),)
+            size = len(pieces[0])
     if size <= PIECE_BYTES:
-        return web.Response(body=pieces[0], headers=headers)
-    return web.Response(body=_Pieces(pieces), headers={**headers, "Content-Length": str(size)})
+        return web.Response(body=pieces[0], status=answer.status, headers=headers)
+    return web.Response(body=_Pieces(pieces), status=answer.status, headers={**headers, "Content-Length": str(size)})
 
 
 class _Pieces(Payload):
@@ -110,53 +105,33 @@ class _Pieces(Payload):
                 await writer.write(memoryview(piece)[start : start + PIECE_BYTES])
 
 
-def _json(body: bytes, status: int) -> web.Response:
-    return web.Response(body=body, status=status, headers={"Content-Type": JSON_FORMAT})
-
-
-def _line(text: str, status: int) -> web.Response:
-    return web.Response(text=text + "\n", status=status, headers={"Content-Type": PLAIN})
-
-
-async def _healthy(_: web.BaseRequest) -> web.Response:
-    return _line("healthy", 200)
-
-
 class Endpoints:
-    """A handler for each path: take a snapshot, have an output make its text, answer. Keeps no state of its own."""
+    """Answers by a table of outputs: take the look that an output needs, have it make its answer. Keeps no state."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, outputs: Sequence[Output]) -> None:
         self._collector = collector
-        self._handlers: Mapping[str, Handler] = {
-            "/gpu/metrics": self._gpu_metrics,
-            "/metrics": self._own_metrics,
-            "/metrics/nodes": self._nodes,
-            "/container/metrics": self._containers,
-            "/debug/mapping": self._debug_mapping,
-            "/": self._page,
-            "/-/ready": self._ready,
-            "/-/healthy": _healthy,
-            "/healthz": _healthy,
-        }
+        self._outputs = outputs
+        # A dictionary is all the router that a few fixed paths need: 10 us less.
+        self._by_path: Mapping[str, Output] = {output.path: output for output in outputs}
 
     @property
-    def paths(self) -> Collection[str]:
-        """Where there is an answer."""
-        return self._handlers.keys()
+    def probes(self) -> frozenset[str]:
+        """The paths that the kubelet asks, to know whether the process works."""
+        return frozenset(output.path for output in self._outputs if output.is_probe)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """What the path's handler says. A dictionary is all the router that nine fixed paths need: 10 us less."""
-        handler = self._handlers.get(request.path)
-        if handler is None:
-            return _line("nothing is here; / lists what there is", 404)
+        """What the path's output makes of a look, or why there is none."""
+        output = self._by_path.get(request.path)
+        if output is None:
+            return _respond(request, line("nothing is here; / lists what there is", 404))
         if request.method not in ("GET", "HEAD"):
-            refusal = _line("GET and HEAD only: nothing changes anything here", 405)
+            refusal = _respond(request, line("GET and HEAD only: nothing changes anything here", 405))
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
         if not debugging():
-            return await handler(request)
+            return await self._answer(output, request)
         began = time.monotonic()
-        answer = await handler(request)
+        answer = await self._answer(output, request)
         debug(
             "answered",
             path=request.path,
@@ -167,46 +142,24 @@ class Endpoints:
         )
         return answer
 
-    def _collect(self, request: web.BaseRequest) -> Awaitable[Snapshot]:
-        return self._collector.collect(patience_of(request.headers))
-
-    async def _gpu_metrics(self, request: web.BaseRequest) -> web.Response:
-        if self._collector.instance in request.headers.get("Via", ""):
-            return _line("this exporter is its own upstream: look at --dcgm.url", 508)
-        snapshot = await self._collect(request)
-        page = gpu_metrics.render(snapshot)
-        if page is None:
-            return _line(families.why_not(snapshot), 503)
-        return _respond_in_pieces(request, TEXT_FORMAT, *page)
-
-    async def _own_metrics(self, request: web.BaseRequest) -> web.Response:
-        snapshot = await self._collect(request)
-        telemetry = self._collector.telemetry
-        own = families.render((*own_metrics.families(snapshot, telemetry), *mapping.families(snapshot)))
-        why = families.complaints(snapshot)
-        return _respond(request, TEXT_FORMAT, why + own + telemetry.render_process())
-
-    async def _nodes(self, request: web.BaseRequest) -> web.Response:
-        snapshot = await self._collect(request)
-        return _respond(request, TEXT_FORMAT, families.render(mapping.node_families((snapshot,))))
-
-    async def _containers(self, request: web.BaseRequest) -> web.Response:
-        wrong = containers.wrong_query(request.query.items())
-        if wrong:
-            return _json(containers.error(wrong), 400)
-        snapshot = await self._collector.collect(patience_of(request.headers), workloads=True)
-        body = containers.render(snapshot, request.query)
-        return _json(containers.why_no_rows(snapshot), 503) if body is None else _respond(request, JSON_FORMAT, body)
-
-    async def _debug_mapping(self, request: web.BaseRequest) -> web.Response:
-        snapshot = await self._collect(request)
-        text = json.dumps({**self._collector.about(snapshot), **mapping.debug(snapshot)}, indent=2) + "\n"
-        return _respond(request, JSON_FORMAT, text.encode())
-
-    async def _page(self, request: web.BaseRequest) -> web.Response:
-        html = page.render(await self._collect(request))
-        return _respond(request, "text/html; charset=utf-8", html.encode())
-
-    async def _ready(self, _: web.BaseRequest) -> web.Response:
-        reason = await self._collector.why_not_ready()
-        return _line(reason, 503) if reason else _line("ready", 200)
+    async def _answer(self, output: Output, request: web.BaseRequest) -> web.Response:
+        collector, needs = self._collector, output.needs
+        via, query = request.headers.get("Via"), request.query_string
+        question = NO_QUESTION
+        if via or query:
+            question = Question(tuple(request.query.items()), is_own=via is not None and collector.instance in via)
+        refusal = output.refuse(question) if output.refuse else None
+        if refusal:
+            return _respond(request, refusal)
+        snapshot = NOTHING_SEEN
+        if _NODE in needs:
+            snapshot = await collector.collect(patience_of(request.headers), needs)
+        look = Look(
+            snapshot=snapshot,
+            telemetry=collector.telemetry,
+            question=question,
+            about=collector.about(snapshot) if _DIAGNOSIS in needs else _NOTHING,
+            not_ready=await collector.why_not_ready() if _READINESS in needs else "",
+            outputs=self._outputs,
+        )
+        return _respond(request, output.make(look))

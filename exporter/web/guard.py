@@ -8,7 +8,7 @@ readers are limited in bytes and time: the connection whose answer began first i
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
@@ -16,15 +16,12 @@ from aiohttp import web
 from exporter.config.web_file import WebConfig
 from exporter.log import log
 from exporter.telemetry import Telemetry
+from exporter.web.endpoints import Endpoints
 from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 
 if TYPE_CHECKING:
     import ssl
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-# The kubelet probes these paths. It knows no password, and must not restart the exporter because the node is busy.
-HEALTH_PATHS = frozenset({"/-/healthy", "/-/ready", "/healthz"})
 MOST_REQUESTS = 256
 # Above so many unread bytes in all, readers that take longer than READING_TAKES_SECONDS are cut off, the oldest answers
 # first.
@@ -52,10 +49,12 @@ class _Writing(NamedTuple):
 class Guard:
     """Decides on every request before its endpoint does. `busy` are the connections with a request in progress."""
 
-    def __init__(self, handler: Handler, config: WebConfig, telemetry: Telemetry) -> None:
-        """`handler` answers the requests that are not refused."""
+    def __init__(self, endpoints: Endpoints, config: WebConfig, telemetry: Telemetry) -> None:
+        """`endpoints` answer the requests that are not refused."""
         self.busy: set[object] = set()
-        self._handler = handler
+        self._handler = endpoints.answer
+        # The kubelet asks there. It knows no password, and must not restart the exporter because the node is busy.
+        self._probes = endpoints.probes
         self._telemetry = telemetry
         self._config = config
         self._headers = {**_HEADERS, **config.headers}
@@ -96,7 +95,7 @@ class Guard:
 
     async def _why_refused(self, request: web.BaseRequest) -> web.Response | None:
         """The refusal for a client without the right certificate or password; None for one that may have an answer."""
-        if request.path in HEALTH_PATHS:
+        if request.path in self._probes:
             return None
         tls = self._config.tls
         if tls and tls.client_allowed_sans and not _is_allowed(request, tls.client_allowed_sans):
@@ -113,7 +112,7 @@ class Guard:
         return None
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.path in HEALTH_PATHS:
+        if request.path in self._probes:
             return await self._handler(request)
         if self._requests >= MOST_REQUESTS:
             return self._refuse("busy", 503, f"{MOST_REQUESTS} requests are in progress already", {"Retry-After": "1"})

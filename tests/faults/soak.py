@@ -20,6 +20,7 @@ from pathlib import Path
 
 import aiohttp
 
+from exporter.outputs.node import OUTPUTS
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.world import World
 from tests.faults.lab import Lab
@@ -72,7 +73,7 @@ class Soak:
 
     async def _scrape(self, number: int) -> None:
         """Each asks for something, some of them anew on a connection of their own every time."""
-        paths = ("/gpu/metrics", "/metrics", "/debug/mapping", "/", "/metrics/nodes")
+        paths = [output.path for output in OUTPUTS if not output.is_probe]
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=number % 4 == 0)) as session:
             while True:
                 try:

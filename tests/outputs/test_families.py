@@ -3,10 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.exposition.families import render
 from exporter.model.devices import Owners
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs.families import render, slim
-from exporter.telemetry import age_family, health_families
+from exporter.outputs.families.catalogue import FAMILIES
+from exporter.outputs.families.family import filled
+from exporter.outputs.families.slim import SLIM, slim
+from exporter.outputs.output import NOTHING_SEEN, Look
 
 NUMBERS = st.none() | st.floats(0, 1e6) | st.sampled_from((0.0, 1.0, 2.5e-7))
 STATES = st.builds(Health, up=st.none() | st.booleans(), duration_seconds=NUMBERS)
@@ -17,4 +20,33 @@ NAMES = st.sampled_from(("kubelet", "dcgm", "dcgm:a%b", "file:/a b", "x %d nan",
 @given(health=st.dictionaries(NAMES, STATES, max_size=4), age=NUMBERS)
 def test_the_text_that_is_kept_says_what_a_new_one_would(health: dict[str, Health], age: float | None) -> None:
     snapshot = Snapshot(node="n", owners=Owners(), joined=None, health=health, assignments_age_seconds=age)
-    assert slim(snapshot) == render((*health_families(health), age_family(age)))
+    assert slim(snapshot) == render(filled(SLIM, Look(snapshot=snapshot)))
+
+
+def test_every_family_is_there_once_and_what_is_filled_fits_its_labels() -> None:
+    names = [family.name for family in FAMILIES]
+    assert len(set(names)) == len(names)
+    assert set(SLIM) <= set(FAMILIES)
+    for family in FAMILIES:
+        assert family.name.endswith("_total") is (family.kind == "counter"), family.name
+        if family.kind != "histogram":
+            assert {len(values) for values, _ in family.fill(Look(snapshot=NOTHING_SEEN))} <= {len(family.labels)}
+
+
+def test_a_histogram() -> None:
+    look = Look(snapshot=NOTHING_SEEN)
+    for seconds in (0.001, 0.3, 7.0):
+        look.telemetry.note_loop_lag(seconds)
+    lag = [family for family in FAMILIES if family.kind == "histogram"]
+    assert render(filled(lag, look)).decode().splitlines()[1:] == [
+        "# TYPE pod_gpu_exporter_event_loop_lag_seconds histogram",
+        *(
+            f'pod_gpu_exporter_event_loop_lag_seconds_bucket{{le="{upper}"}} {count}'
+            for upper, count in [("0.0025", 1), ("0.005", 1), ("0.01", 1), ("0.025", 1), ("0.1", 1), ("0.5", 2)]
+        ),
+        'pod_gpu_exporter_event_loop_lag_seconds_bucket{le="1.0"} 2',
+        'pod_gpu_exporter_event_loop_lag_seconds_bucket{le="5.0"} 2',
+        'pod_gpu_exporter_event_loop_lag_seconds_bucket{le="+Inf"} 3',
+        "pod_gpu_exporter_event_loop_lag_seconds_count 3",
+        "pod_gpu_exporter_event_loop_lag_seconds_sum 7.301",
+    ]

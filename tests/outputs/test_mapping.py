@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.owners import build_owners
+from exporter.exposition.families import render
 from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs import mapping, own_metrics
-from exporter.outputs.families import render
-from exporter.telemetry import Telemetry
+from exporter.outputs import mapping, nodes, own_metrics
+from exporter.outputs.families.family import filled
+from exporter.outputs.families.mapping import FAMILIES
+from exporter.outputs.output import Look
 
 TI = Owner(namespace="default", pod="test", container="main")
 TWO = Owner(namespace="default", pod="test", container="second")
@@ -41,7 +43,7 @@ def snapshot(
 
 
 def text_of(given: Snapshot) -> str:
-    return render(mapping.families(given)).decode()
+    return render(filled(FAMILIES, Look(snapshot=given))).decode()
 
 
 def test_the_families_are_the_contract() -> None:
@@ -122,13 +124,12 @@ def test_devices_are_ordered_by_index_and_instance_as_numbers_and_the_unknown_la
     ],
 )
 def test_a_nodes_family_name(node: str, name: str) -> None:
-    assert mapping.family_name_of(node) == name
+    assert nodes.family_name_of(node) == name
 
 
 def test_nodes_whose_names_come_out_alike_share_a_family() -> None:
-    text = render(
-        mapping.node_families([snapshot({UUID: TI}, WHOLE, node="a-b"), snapshot({UUID: TI}, WHOLE, node="a.b")])
-    ).decode()
+    looks = [Look(snapshot=snapshot({UUID: TI}, WHOLE, node=node)) for node in ("a-b", "a.b")]
+    text = render(nodes.node_families(looks)).decode()
     assert text.count("# TYPE a_b_info gauge\n") == 1
     assert text.count('node="a-b"') == text.count('node="a.b"') == 1
 
@@ -192,17 +193,19 @@ def test_every_row_is_there_once_whatever_was_handed_out(
         health={},
         assignments_age_seconds=0.0,
     )
-    for filled in (*mapping.families(given_snapshot), *mapping.node_families([given_snapshot])):
-        labels = [values for values, _ in filled.samples]
+    look = Look(snapshot=given_snapshot)
+    families = tuple(filled(FAMILIES, look))
+    for found in (*families, *nodes.node_families([look])):
+        labels = [values for values, _ in found.samples]
         assert len(set(labels)) == len(labels)
     # every container that holds something is somewhere, but for ids that say nothing
     named = {match.assignment.owner for match in given_snapshot.owners.matches if match.key}
-    shown = {values[:3] for values, _ in mapping.families(given_snapshot)[2].samples}
+    shown = {values[:3] for values, _ in families[2].samples}
     assert shown == {(owner.namespace, owner.pod, owner.container) for owner in named}
 
 
 def test_unmatched_devices_are_counted_by_reason() -> None:
-    text = render(own_metrics.families(snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE), Telemetry())).decode()
+    text = own_metrics.render(Look(snapshot=snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE))).decode()
     assert 'pod_gpu_exporter_unmatched_devices{reason="unknown_id"} 2\n' in text
     assert 'pod_gpu_exporter_assignments{resource="nvidia.com/gpu"} 3\n' in text
     assert 'pod_gpu_exporter_rejected_lines_total{reason="utf8_name"} 0\n' in text

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from exporter.cli.main import COMMANDS, command_named
 from exporter.config.node import SETTINGS
+from exporter.outputs.families.catalogue import FAMILIES
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pages import GENERATIONS
-from exporter.telemetry import FAMILIES
 from tests.support.exporter import Start
 from tests.support.places import ROOT
 

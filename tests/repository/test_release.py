@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,9 @@ def test_the_packages_come_out_as_the_same_bytes_twice(tmp_path: Path) -> None:
         f"pod_gpu_metrics_exporter-{__version__}.tar.gz",
     }
     assert once == build("twice")
+    tracked = subprocess.run(["git", "ls-files", "exporter"], cwd=ROOT, capture_output=True, text=True, check=True)
+    with zipfile.ZipFile(next((tmp_path / "once").glob("*.whl"))) as wheel:
+        assert set(tracked.stdout.split()) <= set(wheel.namelist())  # data beside the code, too
 
 
 def notes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,8 +12,13 @@ from exporter.cli.main import command_named
 from exporter.cli.options import read_config
 from exporter.config.load import load
 from exporter.config.node import SETTINGS, Config
+from exporter.outputs.node import OUTPUTS
 from exporter.service import Service
 
+# Every path of the node role, and of them those that need no password and those that do.
+PATHS = [output.path for output in OUTPUTS]
+OPEN_PATHS = [output.path for output in OUTPUTS if output.is_probe]
+CLOSED_PATHS = [output.path for output in OUTPUTS if not output.is_probe]
 # The defaults are places of a real node: a test that names none of its own finds nothing instead.
 NOWHERE = "/nonexistent"
 ABSENT = {

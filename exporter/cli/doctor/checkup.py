@@ -15,8 +15,10 @@ from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
 from exporter.node.build import make_node
 from exporter.node.diagnosis import as_json, diagnose
-from exporter.outputs import families, gpu_metrics, mapping, own_metrics
+from exporter.outputs import gpu_metrics, mapping, own_metrics
+from exporter.outputs.complaints import why_not
 from exporter.outputs.findings.report import Finding, Level, Report
+from exporter.outputs.output import Look
 
 # A connection into the void ends after 10 s (the API sources' own timeout).
 FIRST_WORD_SECONDS = 15.0
@@ -69,7 +71,7 @@ async def examine(config: Config) -> Checkup:
         if any(state.up is None for state in snapshot.health.values()):
             await node.hear_watches(FIRST_WORD_SECONDS)
             snapshot = await node.look(None)
-        own = families.render((*own_metrics.families(snapshot, node.lasting.telemetry), *mapping.families(snapshot)))
+        own = own_metrics.render(Look(snapshot=snapshot, telemetry=node.lasting.telemetry))
         page = gpu_metrics.render(snapshot)
     finally:
         await node.close()
@@ -78,8 +80,8 @@ async def examine(config: Config) -> Checkup:
         report=diagnose(config, snapshot),
         files={
             "mapping.json": _json(mapping.debug(snapshot)),
-            "gpu-metrics.prom": b"".join(page[0]) if page else families.why_not(snapshot).encode(),
-            "metrics.prom": families.complaints(snapshot) + own,
+            "gpu-metrics.prom": b"".join(page[0]) if page else why_not(snapshot).encode(),
+            "metrics.prom": own,
             "settings.json": _json(about["settings"]),
         },
     )

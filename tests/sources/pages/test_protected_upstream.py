@@ -20,7 +20,7 @@ from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
 from exporter.simulator.node import SimulatedNode
 from tests.support.certificates import Authority
-from tests.support.exporter import Start, config_of
+from tests.support.exporter import PATHS, Start, config_of
 
 PASSWORD = "pass-Wörd with blank"
 TOKEN = "token-123"
@@ -206,7 +206,7 @@ async def test_no_secret_is_shown(start: Start, upstream: Upstream, simulated: S
     ):
         upstream.wants = wants
         exporter = await start(dcgm_url=dcgm_url, **settings)
-        for path in ("/gpu/metrics", "/metrics", "/debug/mapping", "/", "/metrics/nodes", "/-/ready"):
+        for path in PATHS:
             _, text = await exporter.get(path)
             for secret in secrets:
                 assert secret not in text

@@ -1,0 +1,16 @@
+"""The node role's outputs, in the order in which the page for people names them."""
+
+from exporter.outputs import containers, gpu_metrics, healthy, mapping, nodes, openapi, own_metrics, page, ready
+
+OUTPUTS = (
+    gpu_metrics.OUTPUT,
+    containers.OUTPUT,
+    own_metrics.OUTPUT,
+    nodes.OUTPUT,
+    mapping.OUTPUT,
+    openapi.OUTPUT,
+    page.OUTPUT,
+    healthy.OUTPUT,
+    healthy.HEALTHZ,
+    ready.OUTPUT,
+)

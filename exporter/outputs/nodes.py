@@ -1,0 +1,33 @@
+"""/metrics/nodes: which pod holds which GPU, as a family that is named after the node."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from exporter.exposition.families import Filled, render
+from exporter.outputs.families.mapping import MAP_INFO
+from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
+
+
+def node_families(looks: Iterable[Look]) -> tuple[Filled, ...]:
+    """One family `<node>_info` for each node, shared by nodes whose names come out alike."""
+    rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
+    for look in looks:
+        rows.setdefault(family_name_of(look.snapshot.node), {}).update(dict.fromkeys(MAP_INFO.fill(look)))
+    return tuple(
+        Filled(replace(MAP_INFO, name=name, help="A pod of this node that holds a GPU; always 1."), tuple(samples))
+        for name, samples in rows.items()
+    )
+
+
+def family_name_of(node: str) -> str:
+    """`gpu-node-1` becomes `gpu_node_1_info`, `10.0.0.1` becomes `_10_0_0_1_info`."""
+    name = re.sub(r"[^a-zA-Z0-9_:]", "_", node) + "_info"
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def _make(look: Look) -> Answer:
+    return answer(TEXT_FORMAT, render(node_families((look,))))
+
+
+OUTPUT = Output(path="/metrics/nodes", says="which pod holds which GPU, a family for this node", make=_make)

@@ -1,0 +1,116 @@
+"""An output: a path, what it needs, and the pure function that makes its answer of a look at the node.
+
+A role's outputs are a table (node.py). The web's paths, the links of the page for people, the paths that need no
+password and the tests' lists of paths are made of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from exporter.model.devices import Owners
+from exporter.model.pages import Subject
+from exporter.model.snapshot import Snapshot
+from exporter.outputs.devices import all_devices
+from exporter.telemetry import Telemetry
+
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+JSON_FORMAT = "application/json; charset=utf-8"
+PLAIN = "text/plain; charset=utf-8"
+
+
+class Need(StrEnum):
+    """What an answer is made of. Nothing is read, and nobody is asked, for what an output does not need."""
+
+    NODE = auto()  # a look at the node: `Look.snapshot`
+    WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
+    DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`
+    READINESS = auto()  # `Look.not_ready`
+
+
+LOOK_AT_NODE = frozenset({Need.NODE})
+NOTHING: frozenset[Need] = frozenset()
+NOTHING_SEEN = Snapshot(node="", owners=Owners(), joined=None, health={}, assignments_age_seconds=None)
+
+
+class Answer(NamedTuple):
+    """An answer, in pieces of `size` bytes in all: large ones are never copied whole.
+
+    `is_packed` says that it goes out as gzip to whoever takes that.
+    """
+
+    content_type: str
+    pieces: Sequence[bytes]
+    size: int
+    status: int = 200
+    is_packed: bool = True
+
+
+class Question(NamedTuple):
+    """What an output may know of a request.
+
+    `query` holds the parameters, by name and in order; one may be there twice. `is_own` says that this very process
+    asks, as its own upstream.
+    """
+
+    query: tuple[tuple[str, str], ...] = ()
+    is_own: bool = False
+
+
+NO_QUESTION = Question()
+
+
+# not frozen: it is made for every scrape, and that would take another microsecond
+@dataclass(kw_only=True, eq=False)
+class Look:
+    """What an answer is made of: a look at the node, and what the program says of itself.
+
+    What was not needed, or not given, is empty. `not_ready` is the reason, or "" for ready; `outputs` is the table
+    that the output is in.
+    """
+
+    snapshot: Snapshot
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    question: Question = NO_QUESTION
+    about: Mapping[str, Any] = field(default_factory=dict)
+    not_ready: str = ""
+    outputs: Sequence["Output"] = ()
+
+    @cached_property
+    def devices(self) -> Sequence[Subject]:
+        """Every device that samples or the kubelet speak of (`all_devices`), worked out once for all who ask."""
+        return all_devices(self.snapshot)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A path and what answers there.
+
+    `says` is what the page for people says of it, "" where that does not name it. `refuse` answers questions that are
+    not worth a look. Of a probe's path the kubelet asks: it needs no password, and is never refused under load.
+    """
+
+    path: str
+    says: str
+    make: Callable[[Look], Answer]
+    needs: frozenset[Need] = LOOK_AT_NODE
+    refuse: Callable[[Question], Answer | None] | None = None
+    is_probe: bool = False
+
+
+def answer(content_type: str, body: bytes) -> Answer:
+    """A good answer, in one piece."""
+    return Answer(content_type, (body,), len(body))
+
+
+def line(text: str, status: int) -> Answer:
+    """One line of plain text."""
+    body = f"{text}\n".encode("utf-8", "replace")
+    return Answer(PLAIN, (body,), len(body), status, is_packed=False)
+
+
+def json_refusal(body: bytes, status: int) -> Answer:
+    """Why there is no answer, as JSON."""
+    return Answer(JSON_FORMAT, (body,), len(body), status, is_packed=False)

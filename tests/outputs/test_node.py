@@ -1,0 +1,30 @@
+"""The table of the node role's outputs, held against what is in the folder and in the README."""
+
+import re
+from importlib import import_module
+from pkgutil import iter_modules
+
+from exporter import outputs
+from exporter.outputs.node import OUTPUTS
+from exporter.outputs.output import Output
+from tests.support.exporter import PATHS
+from tests.support.places import ROOT
+
+
+def test_every_output_of_the_folder_is_in_the_table() -> None:
+    modules = [import_module(f"exporter.outputs.{found.name}") for found in iter_modules(outputs.__path__)]
+    made = [found for module in modules for found in vars(module).values() if isinstance(found, Output)]
+    assert sorted(output.path for output in made) == sorted(PATHS)
+    assert len(set(PATHS)) == len(PATHS)
+
+
+def test_every_output_is_in_the_readmes_table() -> None:
+    rows = re.findall(r"^\| (`/[^|]*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(path for row in rows for path in re.findall(r"`([^`]*)`", row)) == sorted(PATHS)
+
+
+def test_probes_look_at_no_more_than_whether_the_process_is_ready() -> None:
+    """They are asked for without a password, and however many requests there are."""
+    for output in OUTPUTS:
+        if output.is_probe:
+            assert output.needs <= {"readiness"}, output.path
