@@ -22,8 +22,9 @@ from exporter.node.lasting import Lasting, Made
 from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import device_rules, family_filter, gpu_families_from, label_policy, pod_label_policy
+from exporter.sources.any_inventory import InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
-from exporter.sources.inventory_file import InventoryFile, NoInventory
+from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet.assignments import Kept, KubeletSource
 from exporter.sources.kubelet.pods import PodsApi
 from exporter.sources.kubernetes.api import KubernetesApi
@@ -211,7 +212,7 @@ def _make_discovery(
     )
 
 
-def _inventory(config: Config, made: Made) -> InventoryFile | NoInventory:
+def _inventory(config: Config, made: Made) -> InventorySource:
     """The file that is named, read.
 
     Raises:

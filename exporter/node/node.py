@@ -25,8 +25,8 @@ from exporter.node.lasting import Lasting, Made
 from exporter.node.pages import AttributionFor, JoinedPages, same
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.outputs.output import LOOK_AT_NODE, Need
+from exporter.sources.any_inventory import InventorySource
 from exporter.sources.any_pods import Pods
-from exporter.sources.inventory_file import InventoryFile, NoInventory
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubernetes.slices import Slices
 from exporter.sources.kubernetes.workloads import Workloads
@@ -48,7 +48,7 @@ class Sources:
     kubelet: KubeletSource
     pages: tuple[PageSource, ...]
     discovery: Discovery
-    inventory: InventoryFile | NoInventory
+    inventory: InventorySource
     pods: Late[Pods]
     needs_pods: bool
     slices: Late[Slices]
@@ -147,13 +147,13 @@ class Node:
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
         if call is not None:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
+        begin(inventory, streams)
         streams += self._begin_slices()
         # The first page had better say all: what comes later is another series.
         await hear(streams, None, wait_seconds, began)
         waited = time.monotonic() - began
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
-        inventory.begin()
         everyone_answered = all(read.done() for read in reads)
         in_force = inventory.inventory
         async with self._pages.turn:

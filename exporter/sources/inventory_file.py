@@ -9,7 +9,7 @@ from exporter.config.files import identity_of, read_structured
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.model.devices import Inventory
 from exporter.model.snapshot import Health
-from exporter.sources.source import Attempt, Attempts, Bound, OnHealth, absent
+from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
 
 FLAG = "--inventory.file"
 _NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
@@ -75,19 +75,3 @@ def _refused(error: ConfigError, *, is_gone: bool) -> SourceError:
     if is_gone:
         return Unavailable("missing", str(error), remedy=f"mount the file again; {kept}")
     return Malformed("garbage", str(error), remedy=f"mend the file; {kept}")
-
-
-class NoInventory:
-    """In place of a file where none is named."""
-
-    name = "file:"
-    health = absent(f"no {FLAG} is named", f"name one with {FLAG}")
-    patience_seconds = 0.0
-    bounds = _NO_BOUNDS
-    inventory = Inventory()
-
-    def begin(self) -> Attempt | None:
-        """Nothing is there to be read."""
-
-    async def close(self) -> None:
-        """Nothing is in flight."""

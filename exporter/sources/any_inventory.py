@@ -1,0 +1,32 @@
+"""The inventory of the node's GPUs, whoever tells it: a file or the driver."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from exporter.model.devices import Inventory
+from exporter.sources.source import Attempt, Bound, Source, absent
+
+
+class InventorySource(Source, Protocol):
+    """A source of an inventory."""
+
+    @property
+    def inventory(self) -> Inventory:
+        """The one in force; the same object as long as nothing changed."""
+
+
+class NoInventory:
+    """In place of an inventory where none is asked for."""
+
+    name = "inventory"
+    health = absent("no inventory is asked for", "name a file with --inventory.file")
+    patience_seconds = 0.0
+    bounds: Mapping[str, Bound] = MappingProxyType({})
+    inventory = Inventory()
+
+    def begin(self) -> Attempt | None:
+        """Nothing is there to be read."""
+
+    async def close(self) -> None:
+        """Nothing is in flight."""
