@@ -31,6 +31,7 @@ test-in-image:  ## the tests on the image's Python, with its libraries; as root,
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q tests --ignore tests/faults \
 		--ignore tests/fuzz --ignore tests/repository/test_benchmarks.py --ignore tests/end_to_end/test_image.py \
 		--ignore tests/repository/test_release.py --ignore tests/repository/test_walls.py \
+		--ignore tests/repository/test_sizes.py --ignore tests/repository/test_contributing.py \
 		-k 'not schemathesis and not test_curl and not test_goldens_are_committed' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
