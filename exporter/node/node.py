@@ -149,8 +149,9 @@ class Node:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
         begin(inventory, streams)
         streams += self._begin_slices()
-        # The first page had better say all: what comes later is another series.
-        await hear(streams, None, wait_seconds, began)
+        if streams:
+            # The first page had better say all: what comes later is another series.
+            await hear(streams, None, wait_seconds, began)
         waited = time.monotonic() - began
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
@@ -159,7 +160,7 @@ class Node:
         async with self._pages.turn:
             of = tuple(page.source for page in pages)
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
-        health |= self._other_health()
+        self._add_others(health)
         if not names:
             discovery.note_nothing(self.sources.pods.now.pods, self.sources.pods.health)
             health[discovery.name] = discovery.health
@@ -257,11 +258,13 @@ class Node:
         found = ((pod, workloads.of(pod)) for pod in known)
         return {(pod.namespace, pod.name): (what.name, what.kind) for pod, what in found if what}
 
-    def _other_health(self) -> dict[str, Health]:
-        """Of the sources that are not asked on every scrape."""
+    def _add_others(self, health: dict[str, Health]) -> None:
+        """The healths of the sources that are not asked on every scrape."""
         others: tuple[Source, ...] = (self.sources.inventory, self.sources.pods.now, self.sources.slices.now)
-        healths = [(source.name, source.health) for source in others]
-        return {name: health for name, health in healths if not is_absent(health)}
+        for source in others:
+            state = source.health
+            if not is_absent(state):
+                health[source.name] = state
 
     def _show_bounds(self) -> None:
         bound = self.lasting.telemetry.bound
