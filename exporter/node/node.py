@@ -8,7 +8,7 @@ What a node is made of is put together in build.py.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,8 @@ from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.lasting import Lasting, Made
 from exporter.node.pages import AttributionFor, JoinedPages, same
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
-from exporter.outputs.output import LOOK_AT_NODE, Need
+from exporter.outputs.node import OUTPUTS
+from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 from exporter.sources.any_inventory import InventorySource
 from exporter.sources.any_pods import Pods
 from exporter.sources.kubelet.assignments import KubeletSource
@@ -64,6 +65,8 @@ class Sources:
 class Node:
     """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
 
+    outputs: Sequence[Output] = OUTPUTS
+
     def __init__(
         self,
         *,
@@ -76,6 +79,7 @@ class Node:
     ) -> None:
         """`settings` are the facts that never move; `name` is the node's. `lasting` goes to the node that follows."""
         self.lasting = lasting
+        self.telemetry, self.instance = lasting.telemetry, lasting.instance
         self.sources = sources
         self._owners = owners
         self._pages = pages
