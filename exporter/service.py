@@ -9,26 +9,25 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from exporter import __version__
 from exporter.config.files import Identity, identity_of
-from exporter.config.named_files import Web, read_node_files, read_web
+from exporter.config.named_files import Web, read_web
 from exporter.config.node import Config
-from exporter.config.pages import source_names
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
-from exporter.log import debug, log, start_logging
+from exporter.log import log, start_logging
 from exporter.model.snapshot import Snapshot
 from exporter.node import diagnosis
-from exporter.node.build import make_node
+from exporter.node.role import make_role, say_what_is_read
 from exporter.outputs import textfile
-from exporter.outputs.node import OUTPUTS
-from exporter.outputs.output import LOOK_AT_NODE, Need
+from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
 from exporter.web.guard import Guard
@@ -41,10 +40,42 @@ LOOK_EVERY_SECONDS = 2.0
 Reread = Callable[[], Config]
 
 
-class Service:
-    """A `Collector` whose node can be exchanged."""
+class Role(Protocol):
+    """What the process does by one configuration: the role of a node. Roles do not know each other."""
 
-    def __init__(self, config: Config, reread: Reread | None = None, *, divides_counters: bool = True) -> None:
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """What it answers, and where."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What the program counts of itself: a role hands it on to its successor."""
+
+    @property
+    def instance(self) -> str:
+        """What this process calls itself towards upstreams; handed on, too."""
+
+    def look(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Coroutine[None, None, Snapshot]:
+        """What can be seen within `wait_seconds`."""
+
+    async def why_not_ready(self) -> str:
+        """The reason, or "" for ready."""
+
+    async def give_way(self, successor: Self) -> None:
+        """Let the looks in flight end, then close what the successor does not go on with."""
+
+    async def close(self) -> None:
+        """End what is in flight."""
+
+
+# of a configuration and the role until now
+MakeRole = Callable[[Config, Role | None], Role]
+
+
+class Service:
+    """A `Collector` whose role can be exchanged for one of another configuration."""
+
+    def __init__(self, config: Config, reread: Reread | None = None, *, make: MakeRole = make_role) -> None:
         """`reread` makes the configuration anew from the same flags; without it there is no reload.
 
         Raises:
@@ -52,10 +83,10 @@ class Service:
         """
         self._config = config
         self._reread = reread
-        self._divides_counters = divides_counters
         self._web = read_web(config.web)
-        self._node = make_node(config, read_node_files(config), divides_counters=divides_counters)
-        self.guard = Guard(Endpoints(self, OUTPUTS), self._web.config, self.telemetry)
+        self._make = make
+        self._role = make(config, None)
+        self.guard = Guard(Endpoints(self, self._role.outputs), self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._lag: asyncio.Task[None] | None = None
@@ -64,23 +95,23 @@ class Service:
 
     @property
     def telemetry(self) -> Telemetry:
-        """One for all nodes that come and go."""
-        return self._node.lasting.telemetry
+        """One for all roles that come and go."""
+        return self._role.telemetry
 
     @property
     def instance(self) -> str:
         """What this process calls itself towards upstreams."""
-        return self._node.lasting.instance
+        return self._role.instance
 
     def collect(
         self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE
     ) -> Coroutine[None, None, Snapshot]:
-        """A look at the node, by the configuration of the moment."""
-        return self._node.look(wait_seconds, needs)
+        """A look by the configuration of the moment."""
+        return self._role.look(wait_seconds, needs)
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
-        return await self._node.why_not_ready()
+        return await self._role.why_not_ready()
 
     def about(self, snapshot: Snapshot) -> Mapping[str, Any]:
         """The version, the settings, and what `doctor` has to say."""
@@ -104,7 +135,7 @@ class Service:
         if self._server is not None:
             await self._server.close()
         await asyncio.gather(*self._leaving, return_exceptions=True)  # each has been logged
-        await self._node.close()
+        await self._role.close()
 
     async def watch(self, hang_up: asyncio.Event) -> None:
         """Reload when `hang_up` is set, and when a file has changed and then stayed the same for a while."""
@@ -132,8 +163,8 @@ class Service:
             # watched from now on even if it is refused: mending one of them may be all that is needed
             self._named = config.files
             _check_stays(config, self._config)
-            web, files = read_web(config.web), read_node_files(config)
-            node = make_node(config, files, divides_counters=self._divides_counters, lasting=self._node.lasting)
+            web = read_web(config.web)
+            role = self._make(config, self._role)
         except ConfigError as error:
             self.telemetry.note_reload(error)
             return
@@ -143,12 +174,12 @@ class Service:
             return
         if (config.log.level, config.log.format) != (self._config.log.level, self._config.log.format):
             start_logging(config.log.level, config.log.format)
-        before, self._node, self._config = self._node, node, config
+        before, self._role, self._config = self._role, role, config
         self._protect(web)
         # it may name other files; of those it named before, this is what was read, or older
         self._watched = {**self._look(), **{path: found for path, found in looked.items() if path in self._named}}
         self.telemetry.note_reload(None)
-        leaving = asyncio.create_task(before.give_way(node))
+        leaving = asyncio.create_task(before.give_way(role))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
         leaving.add_done_callback(_say_why_it_ended)
@@ -223,7 +254,7 @@ async def write_textfile(
         OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
     """
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
-    service = Service(config, reread, divides_counters=not once)
+    service = Service(config, reread, make=partial(make_role, divides_counters=not once))
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
     watch.add_done_callback(_say_why_it_ended)
     try:
@@ -245,29 +276,6 @@ async def write_textfile(
     finally:
         watch.cancel()
         await service.close()
-
-
-def say_what_is_read(config: Config) -> None:
-    """One line that says what will be read, under which names it goes out and how it is shared; and every doubt."""
-    selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm.selectors]
-    log(
-        logging.INFO,
-        "reading",
-        kubelet=config.kubelet.socket,
-        pages=" ".join((*source_names(config.dcgm.urls), *(f"file:{path}" for path in config.dcgm.files)))
-        or f"pods with {' or '.join(selectors)}",
-        resources=",".join(config.devices.resources),
-        labels=",".join(config.labels.names),
-        conflict="keep" if config.labels.incoming_wins else "replace",
-        sharing=config.sharing.mode,
-        dra=config.devices.dra,
-        inventory=config.devices.inventory_file or "none",
-        pods=config.pods.source if config.labels.pod_labels or config.labels.pod_uid or selectors else "none",
-    )
-    for doubt in config.doubts:
-        log(logging.WARNING, doubt.says, remedy=doubt.remedy)
-    for name, shown in config.shown().items():
-        debug("setting", name=name, value=shown["value"], given_by=shown["from"])
 
 
 def on_signal(*numbers: signal.Signals) -> asyncio.Event:

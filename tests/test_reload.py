@@ -85,6 +85,12 @@ async def reloading(setup: Setup) -> AsyncIterator[tuple[Exporter, asyncio.Event
         await running.close()
 
 
+def node_of(exporter: Exporter) -> Node:
+    role = exporter.service._role
+    assert isinstance(role, Node)
+    return role
+
+
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "LOOK_EVERY_SECONDS", 0.05)
@@ -218,7 +224,7 @@ async def test_reloads_leave_nothing_behind(setup: Setup) -> None:
     async with reloading(setup) as (exporter, _):
         for number in range(10):
             await exporter.page()
-            nodes.add(exporter.service._node)
+            nodes.add(node_of(exporter))
             setup.write(kubelet__timeout=f"{number + 2}s", labels__pod_uid="on")
             await exporter.service.reload()
         await asyncio.sleep(0.1)
@@ -229,11 +235,11 @@ async def test_reloads_leave_nothing_behind(setup: Setup) -> None:
 async def test_a_source_that_holds_nothing_yet_goes_on_too(setup: Setup) -> None:
     setup.write()
     async with reloading(setup) as (exporter, _):
-        before = exporter.service._node
+        before = node_of(exporter)
         assert len(before.sources.workloads) == 0
         setup.write(labels__names="legacy")
         await exporter.service.reload()
-        after = exporter.service._node
+        after = node_of(exporter)
         assert after is not before
         assert after.sources.workloads is before.sources.workloads
 

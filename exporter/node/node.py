@@ -8,7 +8,7 @@ What a node is made of is put together in build.py.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,8 @@ from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.lasting import Lasting, Made
 from exporter.node.pages import AttributionFor, JoinedPages, same
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
-from exporter.outputs.output import LOOK_AT_NODE, Need
+from exporter.outputs.node import OUTPUTS
+from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 from exporter.sources.any_inventory import InventorySource
 from exporter.sources.any_pods import Pods
 from exporter.sources.kubelet.assignments import KubeletSource
@@ -64,6 +65,8 @@ class Sources:
 class Node:
     """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
 
+    outputs: Sequence[Output] = OUTPUTS
+
     def __init__(
         self,
         *,
@@ -76,6 +79,7 @@ class Node:
     ) -> None:
         """`settings` are the facts that never move; `name` is the node's. `lasting` goes to the node that follows."""
         self.lasting = lasting
+        self.telemetry, self.instance = lasting.telemetry, lasting.instance
         self.sources = sources
         self._owners = owners
         self._pages = pages
@@ -149,8 +153,9 @@ class Node:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
         begin(inventory, streams)
         streams += self._begin_slices()
-        # The first page had better say all: what comes later is another series.
-        await hear(streams, None, wait_seconds, began)
+        if streams:
+            # The first page had better say all: what comes later is another series.
+            await hear(streams, None, wait_seconds, began)
         waited = time.monotonic() - began
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
@@ -159,7 +164,7 @@ class Node:
         async with self._pages.turn:
             of = tuple(page.source for page in pages)
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
-        health |= self._other_health()
+        self._add_others(health)
         if not names:
             discovery.note_nothing(self.sources.pods.now.pods, self.sources.pods.health)
             health[discovery.name] = discovery.health
@@ -257,11 +262,13 @@ class Node:
         found = ((pod, workloads.of(pod)) for pod in known)
         return {(pod.namespace, pod.name): (what.name, what.kind) for pod, what in found if what}
 
-    def _other_health(self) -> dict[str, Health]:
-        """Of the sources that are not asked on every scrape."""
+    def _add_others(self, health: dict[str, Health]) -> None:
+        """The healths of the sources that are not asked on every scrape."""
         others: tuple[Source, ...] = (self.sources.inventory, self.sources.pods.now, self.sources.slices.now)
-        healths = [(source.name, source.health) for source in others]
-        return {name: health for name, health in healths if not is_absent(health)}
+        for source in others:
+            state = source.health
+            if not is_absent(state):
+                health[source.name] = state
 
     def _show_bounds(self) -> None:
         bound = self.lasting.telemetry.bound
