@@ -16,6 +16,10 @@ def check_together(config: Config) -> None:
     """
     _check_addresses(config)
     _check_names(config)
+    if config.devices.inventory == "off" and config.devices.inventory_file:
+        raise ConfigError("--inventory: off contradicts --inventory.file; leave one of the two out")
+    if config.devices.inventory == "file" and not config.devices.inventory_file:
+        raise ConfigError("--inventory: file needs --inventory.file: name it")
     needs_pods = config.labels.pod_uid or config.labels.pod_labels
     if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
         raise ConfigError(

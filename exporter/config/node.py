@@ -62,6 +62,13 @@ class DeviceSettings:
         FILE,
         "The node's GPUs and their MIG instances, to resolve MIG-<uuid> ids: a YAML or JSON file.",
     )
+    inventory: Literal["auto", "file", "off"] = setting(
+        "inventory",
+        one_of("auto", "file", "off"),
+        "Who lists the node's GPUs: --inventory.file where it is named, else for auto the driver"
+        " (/proc/driver/nvidia), where there is one.",
+        default="auto",
+    )
     dra: Literal["auto", "on", "off"] = setting(
         "dra",
         one_of("auto", "on", "off"),

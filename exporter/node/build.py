@@ -22,8 +22,10 @@ from exporter.node.lasting import Lasting, Made
 from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import device_rules, family_filter, gpu_families_from, label_policy, pod_label_policy
+from exporter.sources import driver
 from exporter.sources.any_inventory import InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
+from exporter.sources.driver import DriverInventory
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet.assignments import Kept, KubeletSource
 from exporter.sources.kubelet.pods import PodsApi
@@ -213,13 +215,15 @@ def _make_discovery(
 
 
 def _inventory(config: Config, made: Made) -> InventorySource:
-    """The file that is named, read.
+    """The file that is named, read; without one the driver's list, unless that is not wanted.
 
     Raises:
         ConfigError: it cannot be used.
     """
     path = config.devices.inventory_file
-    return made.get(InventoryFile, path=path) if path else NoInventory()
+    if path:
+        return made.get(InventoryFile, path=path)
+    return made.get(DriverInventory, folder=driver.FOLDER) if config.devices.inventory == "auto" else NoInventory()
 
 
 def _find_pods(config: Config, made: Made) -> Pods | None:

@@ -295,3 +295,11 @@ def test_source_names() -> None:
 
 def test_durations() -> None:
     assert [duration(text) for text in ("500ms", "5s", "1m", "1.5h")] == [0.5, 5.0, 60.0, 5400.0]
+
+
+def test_an_inventory_that_is_off_is_not_named_and_one_of_a_file_is() -> None:
+    with pytest.raises(ConfigError, match=r"--inventory: off contradicts --inventory\.file"):
+        config({"inventory": ["off"], "inventory.file": ["/x"]})
+    with pytest.raises(ConfigError, match=r"--inventory: file needs --inventory\.file"):
+        config({"inventory": ["file"]})
+    assert config({"inventory": ["file"], "inventory.file": ["/x"]}).devices.inventory_file == "/x"

@@ -21,7 +21,7 @@ def node_of(config: Config, before: Node | None = None) -> Node:
 
 
 async def test_a_source_that_is_not_there_says_why_and_is_not_shown(simulated: SimulatedNode) -> None:
-    node = node_of(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url))
+    node = node_of(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, inventory="off"))
     try:
         sources = node.sources
         for source in (sources.inventory, sources.discovery, sources.pods, sources.slices, sources.workloads):
