@@ -1,12 +1,14 @@
 """What every test may ask for: a simulated node, the exporter in front of it, and promtool."""
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exporter.log import LOG
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.support.components import real
@@ -19,6 +21,18 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A test that starts the program's log leaves neither its level nor its handler to the next test."""
+    root, level, root_level = logging.getLogger(), LOG.level, logging.getLogger().level
+    yield
+    LOG.setLevel(level)
+    root.setLevel(root_level)
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler:  # pytest's own are of kinds of their own
+            root.removeHandler(handler)
 
 
 @pytest.fixture
