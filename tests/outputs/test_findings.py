@@ -78,8 +78,8 @@ def test_devices_that_fare_alike_are_one_finding() -> None:
         )
     )
     assert [(finding.level, finding.about, finding.says) for finding in found] == [
-        (Level.OK, "GPU-2 (nvidia.com/gpu, ml/train-0/main)", "is GPU-2, 3 samples"),
-        (Level.OK, "MIG-GPU-1/7/0 (nvidia.com/gpu, ml/train-0/main)", "is GPU-1 instance 7, 3 samples"),
+        (Level.OK, "GPU-2 (nvidia.com/gpu, ml/train-0/main)", "GPU-2, 3 samples"),
+        (Level.OK, "MIG-GPU-1/7/0 (nvidia.com/gpu, ml/train-0/main)", "GPU-1 instance 7, 3 samples"),
         (Level.PROBLEM, "2 devices", "the form of this device id is not known"),
     ]
     assert [name.split()[0] for name in found[2].devices] == ["quantum-1", "quantum-2"]

@@ -84,10 +84,10 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Findin
     for match in snapshot.owners.matches:
         name = _name_of(match.assignment)
         if not match.reason and match.key is not None:
-            says = f"is {_device(match.key)}, {match.samples} samples"
+            says = f"{_device(match.key)}, {match.samples} samples"
             yield name, Finding(level=Level.OK, about=name, says=says)
         elif match.assignment in by_page:
-            says = "is not known here, but the page names its container itself, and that is kept"
+            says = "not known here, but the page names its container itself, and that is kept"
             yield name, Finding(level=Level.OK, about=name, says=says)
         elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE:
             # without a page, or with another node's, that is the cause, and another finding names it
