@@ -26,13 +26,13 @@ else
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
 endif
 
-# What needs the machine's own tools stays outside: git, curl, ip, a second program, and the image within the image.
+# The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
+# tools stays outside: curl, ip, a second program, and the image within the image.
+IN_IMAGE := web sources cli config end_to_end test_reload.py
 test-in-image:  ## the tests on the image's Python, with its libraries; as root, after `make test` has built the image
-	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q tests --ignore tests/faults \
-		--ignore tests/fuzz --ignore tests/repository/test_benchmarks.py --ignore tests/end_to_end/test_image.py \
-		--ignore tests/end_to_end/test_black_hole.py --ignore tests/repository/test_release.py --ignore tests/repository/test_walls.py \
-		--ignore tests/repository/test_sizes.py --ignore tests/repository/test_contributing.py \
-		-k 'not schemathesis and not test_curl and not test_goldens_are_committed' $(ARGS)
+	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
+		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
+		-k 'not schemathesis and not test_curl' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
 	@$(BIN)/ruff check .
