@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.join import owners_of
 from benchmarks.scrape import Process, peers
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.fields import FIELDS
+from exporter.accounting.fields import FIELDS
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner

@@ -9,13 +9,13 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from exporter.accounting.sharing import CounterBook
 from exporter.attribution.bearers import Listing, PodName, PodsOfOwners
 from exporter.attribution.device_ids import RULES, Rule
 from exporter.attribution.labels import SPLIT, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.pod_labels import OfPod, PodLabelPolicy
 from exporter.attribution.rows import Attribution
-from exporter.attribution.sharing import CounterBook
 from exporter.model.devices import Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Page, Subject
 from exporter.model.pods import Bearers, PodInfo

@@ -9,7 +9,7 @@ one owner is mixed with half of another. The rows that go out are made in rows.p
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.attribution.fields import ADDITIVE, Additive
+from exporter.accounting.fields import ADDITIVE, Additive
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner

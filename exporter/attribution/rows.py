@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from exporter.attribution.fields import Additive
+from exporter.accounting.fields import Additive
+from exporter.accounting.sharing import CounterBook, split_gauge
 from exporter.attribution.labels import (
     DEVICE,
     SPLIT,
@@ -14,7 +15,6 @@ from exporter.attribution.labels import (
 )
 from exporter.attribution.per_owner import PerOwner
 from exporter.attribution.pod_labels import NOTHING, OfPod
-from exporter.attribution.sharing import CounterBook, split_gauge
 from exporter.model.devices import AddedLabels, Holder, Owners
 from exporter.model.pages import Row, Rows, ShareValues, Subject
 from exporter.model.pods import Owner

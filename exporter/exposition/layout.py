@@ -12,7 +12,7 @@ from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series, identity_of
 from exporter.exposition.shape import Family, Shape, ShapeRow
 from exporter.exposition.text import Labels, render_labels
-from exporter.model.pages import Cell, Rows, ShareValues, Subject
+from exporter.model.pages import Cell, Reading, Rows, ShareValues, Subject
 
 # The series of a page that have been laid out, by their identity and that of what they gained.
 Seen = set[tuple[bytes, bytes]]
@@ -135,6 +135,16 @@ class Layout:
                 share = rows.peek or rows.values
                 for row, text in zip(rows.each, share(series.identity, value), strict=True):
                     yield Cell(series.name, series.subject, row, text)
+
+    def readings(self, body: bytes, families: frozenset[bytes]) -> Iterator[Reading]:
+        """A reading for each sample of the given families, with its value in this body."""
+        selected = self.selections.of(families, self._select)
+        values = (self.shape.cuts.values(body) or ()) if selected else ()
+        for entry, _ in selected:
+            series = entry.series
+            yield Reading(
+                series.name, series.subject, series.identity, entry.value if entry.slot is None else values[entry.slot]
+            )
 
     def _select(self, families: frozenset[bytes]) -> Iterator[tuple[ShapeRow, Rows]]:
         pairs = zip(rows_of(self.shape), self.added, strict=True)

@@ -12,7 +12,7 @@ from exporter.exposition.lines import Reason
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
 from exporter.exposition.slices import Work
-from exporter.model.pages import Cell, JoinedPage, Rows, Subject
+from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject
 
 _SUBJECTS_A_SLICE = 1000
 # Above it, what is laid out is written anew for each page, which takes 2 us a sample more. 16 GPUs, each in 7
@@ -93,11 +93,16 @@ class OwnedPage:
             sample_count=self._sample_count,
             rejected=self._rejected,
             cells=partial(self._cells, body, places),
+            readings=partial(self._readings, body, places),
         )
 
     def _cells(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterator[Cell]:
         for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
             yield from block.cells(body[start:end], families)
+
+    def _readings(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterator[Reading]:
+        for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
+            yield from block.readings(body[start:end], families)
 
 
 def own(shape: PageShape, attribute: Attribute, reader: PageReader) -> Work[OwnedPage]:

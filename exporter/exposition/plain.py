@@ -14,7 +14,7 @@ from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series
 from exporter.exposition.shape import Family, Shape, ShapeRow
 from exporter.exposition.text import render_labels
-from exporter.model.pages import Cell, Row, Rows, Subject
+from exporter.model.pages import Cell, Reading, Row, Rows, Subject
 
 _LABELS_END = b'"} '
 
@@ -40,6 +40,13 @@ class Owned:
         values = (self.cuts.values(body) or ()) if selected else ()
         for slot, series, row in selected:
             yield Cell(series.name, series.subject, row, values[slot])
+
+    def readings(self, body: bytes, families: frozenset[bytes]) -> Iterator[Reading]:
+        """A reading for each sample of the given families, with its value in this body."""
+        selected = self.selections.of(families, self._select)
+        values = (self.cuts.values(body) or ()) if selected else ()
+        for slot, series, _ in selected:
+            yield Reading(series.name, series.subject, series.identity, values[slot])
 
     def _select(self, families: frozenset[bytes]) -> Iterator[tuple[int, Series, Row]]:
         for slot, (series, rows) in enumerate(zip(self.series, self.rows(), strict=True)):

@@ -172,11 +172,13 @@ class Match:
 class Owners:
     """Who holds which device. A new state is a new object, so that callers compare by identity.
 
-    `holders` are by device, `matches` has one entry for each assignment of the kubelet.
+    `holders` are by device, `matches` has one entry for each assignment of the kubelet. `offered` counts the ids of a
+    resource that mean a device, handed out or not: the shares of a shared GPU; empty where the kubelet does not say.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
     matches: tuple[Match, ...] = ()
+    offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:
         """The holders of a device, in stable order; () for a device that nobody holds.

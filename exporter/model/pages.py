@@ -116,6 +116,21 @@ class Cell(NamedTuple):
 Cells = Callable[[frozenset[bytes]], Iterable[Cell]]
 
 
+class Reading(NamedTuple):
+    """A sample as it came in: the family's name, what it is about, its series' identity, and the value.
+
+    `series` tells it from all other series, whatever owner it came with.
+    """
+
+    family: bytes
+    subject: Subject
+    series: bytes
+    value: bytes
+
+
+Readings = Callable[[frozenset[bytes]], Iterable[Reading]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPage:
     """The page that goes out, and what was learnt while reading it. Valid until a page or the owners change.
@@ -123,7 +138,8 @@ class JoinedPage:
     `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
     page has few, and is never copied whole. `subjects` counts the samples that came in, by subject. `rejected` counts
     the lines and parts of lines that were left out, by reason. `cells(families)` gives the rows of these families, in
-    the page's order.
+    the page's order; `readings(families)` gives the samples that the rows were made of, whatever `--sharing` made of
+    them.
     """
 
     pieces: Sequence[bytes]
@@ -132,6 +148,7 @@ class JoinedPage:
     sample_count: int
     rejected: Mapping[str, int]
     cells: Cells = field(default=lambda _: (), compare=False, repr=False)
+    readings: Readings = field(default=lambda _: (), compare=False, repr=False)
 
     @property
     def body(self) -> bytes:

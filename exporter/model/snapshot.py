@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from exporter.errors import Reason, Trouble
-from exporter.model.devices import Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.accounts import Accounts
+from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Attribute, JoinedPage, nobodys
 
 # how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
@@ -73,8 +74,9 @@ class Snapshot:
     the names of those of GPU samples.
     `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
     the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
-    asked for and are known. `attribute` says which labels the samples of a page gain, by family and subject: the very
-    one that `joined` was made with.
+    asked for and are known. `pod_labels` are the uid (pod_uid) and labels (label_…) of pods that hold devices, by the
+    same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
+    very one that `joined` was made with. `accounts` is None where nobody keeps any.
     """
 
     node: str
@@ -86,5 +88,7 @@ class Snapshot:
     facts: Facts = field(default_factory=Facts)
     read_at_seconds: float | None = None
     workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    pod_labels: Mapping[tuple[str, str], AddedLabels] = field(default_factory=lambda: MappingProxyType({}))
     inventory: Inventory = field(default_factory=Inventory)
+    accounts: Accounts | None = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

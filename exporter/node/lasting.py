@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
+from exporter.accounting.sharing import CounterBook
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Knowledge, read_assignment
-from exporter.attribution.sharing import CounterBook
 from exporter.model.devices import Assignment, DeviceRef
 from exporter.sources.kubelet.assignments import Kept
 from exporter.sources.source import OnHealth, Source

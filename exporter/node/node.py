@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from exporter.accounting.sharing import MOST_SERIES
 from exporter.attribution.bearers import Listing
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Unmatched, needs_slices
 from exporter.attribution.rows import Attribution
-from exporter.attribution.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.model.devices import Assignment, Inventory, Owners
 from exporter.model.pages import Page, Subject

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 
-from exporter.attribution.fields import ADDITIVE, Additive
+from exporter.accounting.fields import ADDITIVE, Additive
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.pod_labels import PodLabelPolicy
 from exporter.attribution.rule_file import DeviceRules, read_rules

@@ -14,8 +14,8 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any
 
-from exporter.attribution.fields import FIELDS, Field
-from exporter.attribution.sharing import is_amount
+from exporter.accounting.fields import FIELDS, Field
+from exporter.accounting.sharing import is_amount
 from exporter.model.devices import DeviceKey
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.accounting.sharing import CounterBook
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.attribution.rows import Attribution
-from exporter.attribution.sharing import CounterBook
 from exporter.exposition import owned, page_reader, shape_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Line, read_line
@@ -246,7 +246,7 @@ def test_a_value_that_grows_makes_a_line_too_long(length: int) -> None:
 
 # issue 7, line 41
 def test_the_book_of_divided_counters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.attribution.sharing.MOST_SERIES", 50)
+    monkeypatch.setattr("exporter.accounting.sharing.MOST_SERIES", 50)
     policy, book = LabelPolicy(sharing="split"), CounterBook()
     shares = (
         Assignment(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.accounting.sharing import CounterBook
 from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.sharing import CounterBook
 from exporter.exposition import page_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line

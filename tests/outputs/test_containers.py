@@ -14,7 +14,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.attribution.fields import FIELDS, Field
+from exporter.accounting.fields import FIELDS, Field
 from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners

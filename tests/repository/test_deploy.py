@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from exporter.attribution.fields import FIELDS
+from exporter.accounting.fields import FIELDS
 from exporter.cli.main import command_named
 from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from exporter.accounting.sharing import CounterBook
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.attribution.rows import Attribution
-from exporter.attribution.sharing import CounterBook
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.attribution.fields import ADDITIVE, Additive
+from exporter.accounting.fields import ADDITIVE, Additive
+from exporter.accounting.sharing import CounterBook, is_amount, split_gauge
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.attribution.rows import Attribution
-from exporter.attribution.sharing import CounterBook, is_amount, split_gauge
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.exposition.text import unescape

@@ -1,0 +1,43 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.accounting.instances import apportion, compute_slices, is_repeated, slices_of_gpu, weights
+
+
+@pytest.mark.parametrize(
+    ("profile", "slices"),
+    [("1g.10gb", 1), ("3g.40gb", 3), ("7g.80gb", 7), ("1g.10gb+me", 1), ("1c.3g.20gb", 3), ("1g.24gb.gfx", 1), ("", 1)],
+)
+def test_compute_slices(profile: str, slices: int) -> None:
+    assert compute_slices(profile) == slices
+
+
+@pytest.mark.parametrize(
+    ("model", "slices"),
+    [("NVIDIA H100 80GB HBM3", 7), ("NVIDIA A30", 4), ("NVIDIA-A30-24GB", 4), ("NVIDIA A300", 7), ("", 7)],
+)
+def test_slices_of_gpu(model: str, slices: int) -> None:
+    assert slices_of_gpu(model) == slices
+
+
+@pytest.mark.parametrize(
+    ("values", "repeated"),
+    [([310.0] * 7, True), ([310.0, 307.0], True), ([310.0, 306.0], False), ([0.0, 0.0], True), ([0.0, 1.0], False)],
+)
+def test_values_that_differ_by_more_than_1_percent_are_the_instances_own(values: list[float], repeated: bool) -> None:
+    assert is_repeated(values) is repeated
+
+
+def test_weights() -> None:
+    assert weights([1, 3], [0.5, 0.25]) == [500_000, 750_000]
+    assert weights([1, 3], [0.0, None]) == [1, 3]
+
+
+@given(st.integers(0, 10**20), st.lists(st.integers(0, 10**7), min_size=1, max_size=20).filter(any))
+def test_parts_add_up_and_go_by_weight(amount: int, by: list[int]) -> None:
+    parts = apportion(amount, by)
+    assert sum(parts) == amount
+    for part, weight in zip(parts, by, strict=True):
+        assert abs(part - amount * weight / sum(by)) <= max(1, amount * 1e-12)
+        assert weight or not part
