@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test test-in-image faults soak fuzz bench profile bench-compare lint format protos lock release clean
+.PHONY: help run test image test-in-image faults soak fuzz bench profile bench-compare lint format protos lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -26,10 +26,14 @@ else
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
 endif
 
+image: $(VENV)/installed-dev  ## the image, built without a container engine, in .cache/image; as root
+	@tests/get-real-components $(CACHE)/real
+	@tests/build-image $(CACHE)/image localhost/pod-gpu-metrics-exporter >/dev/null
+
 # The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
 # tools stays outside: curl, ip, a second program, and the image within the image.
 IN_IMAGE := web sources cli config end_to_end test_reload.py
-test-in-image:  ## the tests on the image's Python, with its libraries; as root, after `make test` has built the image
+test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
 		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
 		-k 'not schemathesis and not test_curl' $(ARGS)

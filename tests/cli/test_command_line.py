@@ -69,6 +69,8 @@ def test_ctrl_c_while_the_program_is_being_read_ends_it_without_a_trace(module: 
     """It is interrupted as it imports `module`, by a finder that is asked first."""
     script = f"""
 import os, signal, sys
+# a shell starts what it runs in the background with the signal ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
