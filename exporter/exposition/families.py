@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exporter.exposition.text import render_family
+from exporter.exposition.text import Number, render_family
 
-Samples = Sequence[tuple[tuple[str, ...], float]]
+Sample = tuple[tuple[str, ...], Number]
+Samples = Sequence[Sample]
 
 
 @dataclass(frozen=True, slots=True)

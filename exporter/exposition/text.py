@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 Labels = tuple[tuple[str, str], ...]
+# A sample's value, or the text of one that no float holds exactly (`render_units`).
+Number = float | bytes
 
 
 def escape(value: str) -> bytes:
@@ -39,7 +41,7 @@ def render_family(
     kind: str,
     help_text: str,
     label_names: tuple[str, ...],
-    samples: Iterable[tuple[tuple[str, ...], float]],
+    samples: Iterable[tuple[tuple[str, ...], Number]],
 ) -> bytes:
     """A whole family with HELP and TYPE; b"" where there are no samples.
 
@@ -77,6 +79,14 @@ def _series(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) ->
     return b"%b{%b} " % (name.encode(), render_labels(labels)) if labels else name.encode() + b" "
 
 
-def render_number(value: float) -> bytes:
+def render_number(value: Number) -> bytes:
     """A sample's value: whole numbers without a point, others as Python's repr ("nan" and "inf" included)."""
+    if isinstance(value, bytes):
+        return value
     return b"%d" % value if value.is_integer() else b"%a" % value
+
+
+def render_units(amount: int, power: int) -> bytes:
+    """`amount` (0 or more) in units of 10**-power, exactly: 1500 with power 3 is b"1.5"."""
+    whole, rest = divmod(amount, 10**power)
+    return b"%d.%b" % (whole, (b"%0*d" % (power, rest)).rstrip(b"0")) if rest else b"%d" % whole

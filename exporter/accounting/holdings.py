@@ -1,0 +1,187 @@
+"""Who holds which part of which GPU, in whole numbers: worked out from the kubelet's word and the page's devices."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import lcm
+from types import MappingProxyType
+
+from exporter.accounting.instances import compute_slices, slices_of_gpu
+from exporter.model.devices import DeviceKey, Inventory, Match, Owners
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner
+
+# `<k>c.<c>g.<m>gb`: k of the c compute slices of a MIG instance
+_COMPUTE_INSTANCE = re.compile(r"([0-9]+)c\.([0-9]+)g\.")
+_MIG = "MIG-"
+
+Share = tuple[int, int]  # numerator and denominator
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU that is not cut, or a MIG instance: its compute slices, and the parts that its holders have.
+
+    A part is a number of the GPU's `whole`. `is_sampled`: the page has samples of it.
+    """
+
+    key: DeviceKey
+    slices: int
+    is_sampled: bool
+    parts: tuple[tuple[Owner, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A physical GPU: what can be held of it, and the number that is all of it; parts add up to `whole` at most.
+
+    `is_sampled`: the page has samples of it. A MIG instance whose GPU nobody knows stands for itself.
+    """
+
+    uuid: str
+    model: str
+    whole: int
+    devices: tuple[Device, ...]
+    is_sampled: bool
+
+    @property
+    def held(self) -> int:
+        """How much of `whole` is held."""
+        return sum(part for device in self.devices for _, part in device.parts)
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether it is a GPU, and not an instance of one that nobody knows."""
+        return not self.uuid.startswith(_MIG)
+
+
+Gpus = Mapping[str, Gpu]
+
+
+def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory) -> Gpus:
+    """The GPUs of a look, by UUID and in stable order: those of samples, those that somebody holds, the inventory's.
+
+    A GPU that is cut is its instances: whoever holds all of it holds each that has no holder of its own.
+    """
+    models: dict[str, str] = {}
+    profiles: dict[DeviceKey, str] = {}
+    sampled: set[DeviceKey] = set()
+    numbers: set[str] = set()  # of GPUs whose samples have no UUID
+    for subject in subjects:
+        key = subject.key
+        if not subject.is_device and key not in owners.holders:
+            continue
+        sampled.add(key)
+        if not subject.uuid:
+            numbers.add(subject.index)
+        models[key.uuid] = models.get(key.uuid) or subject.model
+        profiles[key] = profiles.get(key) or subject.profile
+    for match in owners.matches:
+        if match.key is not None and match.ref is not None:
+            profiles[match.key] = profiles.get(match.key) or match.ref.profile
+    of_inventory = tuple(_of_inventory(inventory, numbers, models, profiles))
+    instances: defaultdict[str, list[DeviceKey]] = defaultdict(list)
+    for key in sorted({*sampled, *owners.holders}):
+        if key.instance:
+            instances[key.uuid].append(key)
+    shares = _Shares(owners.matches, owners.offered)
+    return MappingProxyType(
+        {
+            uuid: _gpu(
+                uuid,
+                models.get(uuid, ""),
+                instances.get(uuid) or [DeviceKey(uuid=uuid)],
+                profiles,
+                sampled,
+                owners,
+                shares,
+            )
+            for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory})
+        }
+    )
+
+
+def _of_inventory(
+    inventory: Inventory, numbers: set[str], models: Mapping[str, str], profiles: dict[DeviceKey, str]
+) -> Iterable[str]:
+    """The UUIDs of an inventory's GPUs, as samples write them; `profiles` learns those that samples lack."""
+    for gpu in inventory.gpus:
+        if gpu.index in numbers:
+            continue
+        bare = gpu.uuid.removeprefix("GPU-")
+        uuid = bare if bare in models else gpu.uuid
+        for instance in gpu.mig:
+            key = DeviceKey(uuid=uuid, instance=instance.instance_id)
+            profiles[key] = profiles.get(key) or instance.profile
+        yield uuid
+
+
+class _Shares:
+    """What part of a device each of its holders has, by the ids that the kubelet handed out and those it offers."""
+
+    def __init__(self, matches: Iterable[Match], offered: Mapping[tuple[str, DeviceKey], int]) -> None:
+        self._offered = offered
+        self._held: defaultdict[DeviceKey, defaultdict[str, Counter[Owner]]] = defaultdict(lambda: defaultdict(Counter))
+        for match in matches:
+            if match.key is not None:
+                self._held[match.key][match.assignment.resource][match.assignment.owner] += 1
+
+    def of(self, device: DeviceKey) -> tuple[Mapping[Owner, int], int]:
+        """By owner how much of a device it holds, and the number that is all of the device (1 at least)."""
+        shares: list[tuple[Owner, Share]] = []
+        for resource, held in self._held[device].items() if device in self._held else ():
+            each = _compute_instance(resource) or (1, max(self._offered.get((resource, device), 0), held.total()))
+            shares += [(owner, (count * each[0], each[1])) for owner, count in held.items()]
+        whole = lcm(*(of for _, (_, of) in shares))
+        parts: Counter[Owner] = Counter()
+        for owner, (part, of) in shares:
+            parts[owner] += part * whole // of
+        # whole and parts may be handed out at once
+        return parts, max(whole, parts.total())
+
+
+def _compute_instance(resource: str) -> Share | None:
+    """What a compute instance is of its MIG instance, by the resource's name: 1 of 3 for mig-1c.3g.20gb."""
+    found = _COMPUTE_INSTANCE.search(resource)
+    return (min(int(found[1]), int(found[2])), int(found[2])) if found and int(found[2]) else None
+
+
+def _gpu(
+    uuid: str,
+    model: str,
+    keys: Sequence[DeviceKey],
+    profiles: Mapping[DeviceKey, str],
+    sampled: set[DeviceKey],
+    owners: Owners,
+    shares: _Shares,
+) -> Gpu:
+    is_cut = bool(keys[0].instance) or uuid.startswith(_MIG)
+    slices = [compute_slices(profiles.get(key, "")) if is_cut else 1 for key in keys]
+    all_slices = slices_of_gpu(model) if is_cut else 1
+    own_holders = [bool(owners.holders.get(key)) for key in keys]
+    parent = DeviceKey(uuid=uuid)
+    if owners.holders.get(parent) and keys[0].instance and not any(own_holders):
+        # held as a whole: the instances are all of it, also where they leave slices unused
+        all_slices = sum(slices)
+    held = []
+    for key, has_own in zip(keys, own_holders, strict=True):
+        holders = {holder.owner for holder in owners.of(key)}
+        parts, whole = shares.of(key if has_own else parent)
+        missing = [owner for owner in holders if owner not in parts]
+        if missing:  # the kubelet's word has no ids for them: equal parts
+            parts, whole = dict.fromkeys(holders, 1), len(holders)
+        held.append(({owner: parts[owner] for owner in holders}, whole))
+    unit = lcm(*(whole for _, whole in held))
+    devices = tuple(
+        Device(
+            key,
+            of_gpu,
+            key in sampled,
+            tuple((owner, part * of_gpu * (unit // whole)) for owner, part in sorted(parts.items())),
+        )
+        for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
+    )
+    handed_out = sum(part for device in devices for _, part in device.parts)
+    is_sampled = parent in sampled or any(device.is_sampled for device in devices)
+    return Gpu(uuid, model, max(unit * all_slices, handed_out), devices, is_sampled)

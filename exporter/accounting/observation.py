@@ -1,0 +1,144 @@
+"""What one look says of the node's GPUs, in whole numbers: the page's samples as accounting reads them.
+
+dcgm-exporter repeats what it knows of a whole GPU on the row of each MIG instance, so most is kept by GPU.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from exporter.accounting.amounts import units
+from exporter.model.accounts import Gap
+from exporter.model.pages import JoinedPage, Subject
+from exporter.model.snapshot import KUBELET, Snapshot
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the samples of one GPU say; rows are by GPU_I_ID ("" for the GPU's own).
+
+    `energy` is in microjoules (a counter), `power` in microwatts, `activity` in millionths; `xids` are the values of
+    the last XID, `xid_counts` count by XID (None where the page does not count, `is_total` for a counter that only its
+    exporter's restart resets), `violations` are nanoseconds by reason, and `reasons` is NVML's bit mask.
+    """
+
+    energy: dict[str, int] = field(default_factory=dict)
+    power: dict[str, int] = field(default_factory=dict)
+    activity: dict[str, int] = field(default_factory=dict)
+    utilization: dict[str, int] = field(default_factory=dict)
+    xids: set[int] = field(default_factory=set)
+    xid_counts: dict[int, int] | None = None
+    xid_totals: dict[int, int] | None = None
+    violations: dict[str, int] = field(default_factory=dict)
+    reasons: int | None = None
+
+    def activity_of(self, instance: str) -> int | None:
+        """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None where the page has neither."""
+        found = self.activity.get(instance)
+        return self.utilization.get(instance) if found is None else found
+
+
+class _Family(NamedTuple):
+    """A field of `Seen`, the power of ten that makes its unit of the family's, and for a violation its reason."""
+
+    field: str
+    power: int
+    reason: str = ""
+
+
+_ENERGY, _POWER, _ACTIVITY, _UTILIZATION = "energy", "power", "activity", "utilization"
+_VIOLATION, _REASONS, _XID, _XID_COUNT, _XID_TOTAL = "violations", "reasons", "xids", "xid_counts", "xid_totals"
+_DEV = {
+    "TOTAL_ENERGY_CONSUMPTION": _Family(_ENERGY, 3),  # mJ
+    "GPU_ENERGY_JOULES_TOTAL": _Family(_ENERGY, 6),
+    "POWER_USAGE": _Family(_POWER, 6),  # W
+    "BOARD_POWER_WATTS": _Family(_POWER, 6),
+    "GPU_UTIL": _Family(_UTILIZATION, 4),  # percent
+    "GPU_UTIL_RATIO": _Family(_UTILIZATION, 6),
+    "XID_ERRORS": _Family(_XID, 0),
+    "XID_ERROR": _Family(_XID, 0),
+    "CLOCKS_EVENT_REASONS": _Family(_REASONS, 0),
+    "CLOCK_THROTTLE_REASONS": _Family(_REASONS, 0),
+    "POWER_VIOLATION": _Family(_VIOLATION, 0, "power"),  # ns
+    "THERMAL_VIOLATION": _Family(_VIOLATION, 0, "thermal"),
+    "SYNC_BOOST_VIOLATION": _Family(_VIOLATION, 0, "sync_boost"),
+    "BOARD_LIMIT_VIOLATION": _Family(_VIOLATION, 0, "board_limit"),
+    "LOW_UTIL_VIOLATION": _Family(_VIOLATION, 0, "low_util"),
+    "RELIABILITY_VIOLATION": _Family(_VIOLATION, 0, "reliability"),
+    "GPU_POWER_THROTTLE_SECONDS_TOTAL": _Family(_VIOLATION, 9, "power"),
+    "GPU_THERMAL_THROTTLE_SECONDS_TOTAL": _Family(_VIOLATION, 9, "thermal"),
+}
+_SHELL = {
+    "dcgm_total_energy_consumption": _Family(_ENERGY, 3),
+    "dcgm_power_usage": _Family(_POWER, 6),
+    "dcgm_gpu_utilization": _Family(_UTILIZATION, 4),
+    "dcgm_fi_prof_gr_engine_active": _Family(_ACTIVITY, 6),
+    "dcgm_xid_errors": _Family(_XID, 0),
+    **{
+        f"dcgm_{name}_violation": _Family(_VIOLATION, 0, name)
+        for name in ("power", "thermal", "sync_boost", "board_limit", "low_util", "reliability")
+    },
+}
+_OF: Mapping[bytes, _Family] = {
+    name.encode(): known
+    for name, known in {
+        **{f"DCGM_FI_DEV_{name}": known for name, known in _DEV.items()},
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _Family(_ACTIVITY, 6),
+        "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": _Family(_ACTIVITY, 6),
+        "DCGM_EXP_XID_ERRORS_COUNT": _Family(_XID_COUNT, 0),
+        "DCGM_EXP_XID_ERRORS_TOTAL": _Family(_XID_TOTAL, 0),
+        **_SHELL,
+    }.items()
+}
+FAMILIES = frozenset(_OF)
+
+
+def why_failed(snapshot: Snapshot) -> Gap | None:
+    """What a look lacks that it cannot be counted without: the kubelet's word of now, or any page; None for nothing."""
+    kubelet = snapshot.health.get(KUBELET)
+    if kubelet is None or not kubelet.up:
+        return "kubelet"
+    return "page" if snapshot.joined is None else None
+
+
+def lacks_a_page(snapshot: Snapshot) -> bool:
+    """Whether one of several sources of pages failed: the devices on its page were not seen."""
+    return any(
+        (health := snapshot.health.get(source)) is not None and health.up is False for source in snapshot.page_sources
+    )
+
+
+def read(joined: JoinedPage) -> Mapping[str, Seen]:
+    """What the page says, by the GPU's UUID (`Subject.key`). The rows of a virtual GPU's pods are left aside."""
+    gpus: dict[str, Seen] = {}
+    # by the objects themselves: all samples of a device share one subject, which this dictionary keeps alive
+    places: dict[int, tuple[Subject, Seen, str]] = {}
+    for family, subject, _, value in joined.readings(FAMILIES):
+        known = _OF[family]
+        place = places.get(id(subject))
+        if place is None:
+            if subject.vgpu:
+                continue
+            key = subject.key
+            place = places[id(subject)] = (subject, gpus.setdefault(key.uuid, Seen()), key.instance)
+        amount = units(value, known.power)
+        if amount is not None:
+            _put(place[1], known, place[2], amount)
+    return gpus
+
+
+def _put(seen: Seen, known: _Family, instance: str, amount: int) -> None:
+    """One value into its place. Of two names of one measurement, and of two sources, the first one counts."""
+    name = known.field
+    if name == _XID:
+        seen.xids.add(amount)
+    elif name == _VIOLATION:
+        seen.violations[known.reason] = max(amount, seen.violations.get(known.reason, 0))
+    elif name == _REASONS:
+        seen.reasons = amount | (seen.reasons or 0)
+    elif name in (_XID_COUNT, _XID_TOTAL):
+        pass
+    else:
+        getattr(seen, name).setdefault(instance, amount)

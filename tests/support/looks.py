@@ -1,0 +1,132 @@
+"""Looks at a node for tests of accounting: a page as text, who holds which ids, and the ledger that notes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from exporter.accounting.ledger import Ledger, Rules
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.owners import Knowledge, build_owners
+from exporter.attribution.rows import Attribution
+from exporter.exposition.families import render
+from exporter.exposition.join import Joiner
+from exporter.model.accounts import Account
+from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.pods import Owner
+from exporter.model.snapshot import KUBELET, Health, Snapshot
+from exporter.outputs.families.accounts import FAMILIES
+from exporter.outputs.families.family import filled
+from exporter.outputs.output import Look
+
+SECOND = 1_000_000_000
+GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
+UP, DOWN = Health(up=True), Health(up=False)
+# pod (its namespace and container are made of the name) → resource and device ids
+Held = Mapping[str, Sequence[tuple[str, str]]]
+
+
+def owner(pod: str) -> Owner:
+    return Owner(namespace=f"ns-{pod}", pod=pod, container="main")
+
+
+def row(family: str, value: str, gpu: int = 0, instance: str = "", profile: str = "", **labels: str) -> str:
+    """A line of dcgm-exporter's."""
+    mig = f',GPU_I_PROFILE="{profile}",GPU_I_ID="{instance}"' if instance else ""
+    more = "".join(f',{name}="{text}"' for name, text in labels.items() if name != "model")
+    model = labels.get("model", "NVIDIA H100 80GB HBM3")
+    return f'{family}{{gpu="{gpu}",UUID="{GPU(gpu)}",device="nvidia{gpu}",modelName="{model}"{mig}{more}}} {value}\n'
+
+
+def energy(value: str, gpu: int = 0, instance: str = "", profile: str = "1g.10gb") -> str:
+    return row("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", value, gpu, instance, profile)
+
+
+@dataclass
+class Looks:
+    """Looks of a pulse: each at its moment (seconds), of a page and of what pods hold."""
+
+    rules: Rules = field(default_factory=Rules)
+    ledger: Ledger = field(default_factory=Ledger)
+    mig: Mapping[str, tuple[int, str, str]] = field(default_factory=dict)  # MIG UUID → GPU, instance, profile
+    offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=dict)
+    policy: LabelPolicy = field(default_factory=LabelPolicy)
+
+    def __post_init__(self) -> None:
+        self.joiner = Joiner(
+            read_subject=self.policy.read_subject, is_owner_label=self.policy.is_owner_label, wanted=lambda _: True
+        )
+
+    def snapshot(
+        self,
+        page: str | None,
+        held: Held | None = None,
+        *,
+        kubelet: bool = True,
+        uids: Mapping[str, str] | None = None,
+        lacking: bool = False,
+    ) -> Snapshot:
+        assignments = [
+            Assignment(owner=owner(pod), resource=resource, device_id=device)
+            for pod, ids in (held or {}).items()
+            for resource, device in ids
+        ]
+        knowledge = Knowledge(inventory=self.inventory())
+        owners = build_owners(assignments, knowledge=knowledge)
+        joined = None
+        if page is not None:
+            joined = self.joiner.join([page.encode()], Attribution(Owners(), self.policy))
+            owners = build_owners(assignments, joined.subjects, knowledge)
+        return Snapshot(
+            node="n",
+            owners=Owners(holders=owners.holders, matches=owners.matches, offered=self.offered),
+            joined=joined,
+            health={KUBELET: UP if kubelet else DOWN, "a": UP if page is not None else DOWN, "b": UP},
+            assignments_age_seconds=0.0,
+            page_sources=("a", "b") if not lacking else ("a", KUBELET + "-down"),
+            pod_labels={(f"ns-{pod}", pod): (("pod_uid", uid),) for pod, uid in (uids or {}).items()},
+        )
+
+    def inventory(self) -> Inventory:
+        gpus: dict[int, list[MigInstance]] = {}
+        for uuid, (gpu, instance, profile) in self.mig.items():
+            gpus.setdefault(gpu, []).append(MigInstance(uuid=uuid, instance_id=instance, profile=profile))
+        return Inventory(
+            gpus=tuple(InventoryGpu(uuid=GPU(gpu), index=str(gpu), mig=tuple(mig)) for gpu, mig in gpus.items())
+        )
+
+    def at(self, seconds: float, page: str | None, held: Held | None = None, **more: object) -> "Looks":
+        snapshot = self.snapshot(page, held, **more)  # type: ignore[arg-type]
+        self.ledger.note(snapshot, round(seconds * SECOND), self.rules)
+        return self
+
+    def account(self, pod: str | None, gpu: int = 0, instance: str = "") -> Account:
+        (found,) = [
+            account
+            for account in self.ledger.accounts.rows
+            if account.owner == (owner(pod) if pod else None)
+            and account.device == DeviceKey(uuid=GPU(gpu), instance=instance)
+        ]
+        return found
+
+    def text(self) -> str:
+        """What /metrics says of the accounts."""
+        snapshot = Snapshot(
+            node="n",
+            owners=Owners(),
+            joined=None,
+            health={},
+            assignments_age_seconds=None,
+            accounts=self.ledger.accounts,
+        )
+        return render(filled(FAMILIES, Look(snapshot=snapshot))).decode()
+
+
+def whole(*gpus: int) -> list[tuple[str, str]]:
+    return [("nvidia.com/gpu", GPU(gpu)) for gpu in gpus]
+
+
+def joules(account: Account) -> float | None:
+    return None if account.energy_uj is None else account.energy_uj / 1e6
+
+
+def seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / SECOND
