@@ -1,121 +1,88 @@
-"""Energy: what a GPU's counter grew by, or its power times time, divided among those who held it."""
+"""Energy: what a GPU's counter grew by, or else its power times time, divided among those who held it.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+On MIG the page repeats the GPU's value on each instance's row: it is counted once, and divided among the instances by
+activity and slices. Where the rows differ, they are the instances' own.
+"""
 
-from exporter.accounting.entries import Entry
+from collections.abc import Iterable, Mapping
+
 from exporter.accounting.instances import apportion, is_repeated, weights
-from exporter.model.devices import DeviceKey
+from exporter.accounting.observation import Seen
+from exporter.accounting.turn import WHOLE, HeldDevice, HeldGpu, Turn
 
-WHOLE = 1_000_000  # activity in millionths
 _PER_MICROJOULE = 1_000_000_000  # microwatts times nanoseconds
+_SEVERAL = 2
+# Microjoules by GPU_I_ID; those of "" are the whole GPU's.
+_Amounts = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldDevice:
-    """A GPU that is not cut, or a MIG instance, at one look: its holders, each with its part of the GPU's `whole`."""
-
-    key: DeviceKey
-    slices: int
-    is_sampled: bool
-    holders: Sequence[tuple[Entry, int]]
-
-    @property
-    def instance(self) -> str:
-        """Its GPU_I_ID; "" for a GPU."""
-        return self.key.instance
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldGpu:
-    """A GPU at one look: its devices, and the number that is all of it."""
-
-    key: DeviceKey
-    whole: int
-    devices: Sequence[HeldDevice]
-    is_sampled: bool
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether its devices are MIG instances."""
-        return bool(self.devices[0].instance)
+def count(turn: Turn) -> None:
+    """Count a GPU's energy since its last look. A counter goes before power, also while it is not on the page."""
+    state, rows = turn.state, turn.seen.energy
+    known = state.energy
+    if known is not None and not rows and turn.at_ns - known.at_ns >= turn.keep_ns:
+        known = state.energy = None
+    if known is None:
+        _count_power(turn)
+    if not rows:
+        return
+    state.rows_are_own = _are_own(rows, was=state.rows_are_own)
+    values = {"": _of_gpu(rows), **{instance: value for instance, value in rows.items() if instance}}
+    if known is not None:
+        grown = {of: known.grow_to(of, value) for of, value in values.items()}
+        of_gpu = grown.pop("")
+        _give(turn, known.held, grown if state.rows_are_own else {"": of_gpu}, stayed=turn.is_gap_since(known))
+        values = {of: known.values[of] for of in values}
+    state.energy = turn.read(values)
 
 
-@dataclass(slots=True, eq=False)
-class Counter:
-    """A counter of a GPU: its value, and who held the GPU at the look at which it was read last."""
-
-    value: int
-    held: HeldGpu
-    look: int
-    at_ns: int
-
-    def grow_to(self, now: int) -> int:
-        """How much it grew. A fall to less than half is a start from 0; a smaller one is another reader's delay."""
-        before = self.value
-        if now < before <= 2 * now:
-            return 0
-        self.value = now
-        return now - before if now >= before else now
+def _count_power(turn: Turn) -> None:
+    rows, for_ns = turn.state.seen.power, turn.seen_for_ns
+    if not rows or not for_ns or turn.before is None:
+        return
+    own = _are_own(rows, was=False)
+    watts = {instance: value for instance, value in rows.items() if instance} if own else {"": _of_gpu(rows)}
+    amounts = {instance: value * for_ns // _PER_MICROJOULE for instance, value in watts.items()}
+    _give(turn, turn.before, amounts, stayed=False)
 
 
-def per_device(held: HeldGpu, rows: Mapping[str, int], amounts: Mapping[str, int], of_gpu: int) -> dict[str, int]:
-    """`amounts` by GPU_I_ID where the rows of a GPU's instances are their own; else `of_gpu`, which is to be divided.
-
-    The key "" means the whole GPU. A row of the parent beside rows of instances is not one of theirs.
-    """
-    own = [rows[device.instance] for device in held.devices if device.instance in rows]
-    if held.is_cut and not is_repeated(own):
-        return {device.instance: amounts.get(device.instance, 0) for device in held.devices}
-    return {"": of_gpu}
+def _are_own(rows: _Amounts, *, was: bool) -> bool:
+    """Whether the rows are the instances' own; `was` of the look before, where one row alone cannot tell."""
+    own = [value for instance, value in rows.items() if instance]
+    return not is_repeated(own) if len(own) >= _SEVERAL else was and bool(own)
 
 
-def value_of_gpu(rows: Mapping[str, int]) -> int:
+def _of_gpu(rows: _Amounts) -> int:
     """The GPU's value among the rows that repeat it: the GPU's own row, else the largest."""
     return rows[""] if "" in rows else max(rows.values())
 
 
-def divide(
-    held: HeldGpu, by_device: Mapping[str, int], activity: Mapping[str, int | None]
-) -> Iterable[tuple[HeldDevice | None, int]]:
-    """Energy by GPU_I_ID as each device's part; None stands for a GPU that is cut into instances nobody knows.
+def _give(turn: Turn, held: HeldGpu, amounts: _Amounts, *, stayed: bool) -> None:
+    """Count each device's part to its holders, equally, and to nobody what nobody holds.
 
-    What is of the whole GPU ("") is divided among its instances by activity and slices.
+    With `stayed` holders that do not hold the device now are given nothing: it is nobody's.
     """
-    if not held.is_cut:
-        yield held.devices[0], by_device.get("", 0)
-        return
-    whole = by_device.get("", 0)
-    if whole:
-        sampled = [device for device in held.devices if device.is_sampled]
-        active = [activity.get(device.instance) for device in sampled]
-        by = weights([device.slices for device in sampled], [None if of is None else of / WHOLE for of in active])
-        yield from zip(sampled, apportion(whole, by), strict=True) if sampled else ((None, whole),)
-    for device in held.devices:
-        if by_device.get(device.instance):
-            yield device, by_device[device.instance]
-
-
-def give(
-    parts: Iterable[tuple[HeldDevice | None, int]], gpu: DeviceKey, nobody: Callable[[DeviceKey], Entry], *, both: bool
-) -> None:
-    """Count each device's microjoules to its holders, equally, and to nobody what nobody holds.
-
-    With `both` only holders that hold the device now, too, are given anything: what would be others' is nobody's.
-    """
-    for device, amount in parts:
-        if not amount:
-            continue
+    for device, amount in _divide(held, amounts, turn.state.seen):
         if device is None or not device.holders:
-            nobody(gpu if device is None else device.key).add_energy(amount)
+            turn.nobody(held.key if device is None else device.key).add_energy(amount)
             continue
         for (entry, _), part in zip(device.holders, apportion(amount, [1] * len(device.holders)), strict=True):
-            if entry.is_dropped or (both and entry.gone_at_ns is not None):
-                nobody(device.key).add_energy(part)
-            else:
-                entry.add_energy(part)
+            has_left = entry.is_dropped or (stayed and entry.gone_at_ns is not None)
+            (turn.nobody(device.key) if has_left else entry).add_energy(part)
 
 
-def of_power(power_uw: int, for_ns: int) -> int:
-    """The microjoules of a power for a time, rounded down."""
-    return power_uw * for_ns // _PER_MICROJOULE
+def _divide(held: HeldGpu, amounts: _Amounts, seen: Seen) -> Iterable[tuple[HeldDevice | None, int]]:
+    """Each device's part; None stands for a GPU that is cut into instances of which the page has no rows."""
+    if not held.is_cut:
+        yield held.devices[0], sum(amounts.values())
+        return
+    whole = amounts.get("", 0)
+    if whole:
+        sampled = [device for device in held.devices if device.is_sampled]
+        active = [seen.activity_of(device.key.instance) for device in sampled]
+        by = weights([device.slices for device in sampled], [None if of is None else of / WHOLE for of in active])
+        yield from zip(sampled, apportion(whole, by), strict=True) if sampled else ((None, whole),)
+    of_instances = {device.key.instance: device for device in held.devices}
+    for instance, amount in amounts.items():
+        if instance and amount:
+            yield of_instances.get(instance), amount

@@ -89,6 +89,10 @@ class Entries:
         self._uids[owner, device] = uid
         return found
 
+    def has_nobodys(self, device: DeviceKey) -> bool:
+        """Whether there is an entry of what nobody had of a device."""
+        return (None, device) in self._uids
+
     def put(self, entry: Entry) -> None:
         """Take an entry in; where there is no room, it is one that nobody is shown."""
         if len(self._all) >= MOST_ACCOUNTS:
@@ -103,10 +107,14 @@ class Entries:
             if entry in held:
                 entry.gone_at_ns = None
             elif entry.gone_at_ns is None:
-                entry.gone_at_ns, entry.shown_before, entry.ratio = at_ns, self.shown, None
+                self.note_gone(entry, at_ns)
 
-    def forget(self, before_ns: int) -> bool:
-        """Drop those that are gone since this moment or longer and were shown since, and say whether there were any."""
+    def note_gone(self, entry: Entry, at_ns: int) -> None:
+        """The entry's container, or its device, is not there any more."""
+        entry.gone_at_ns, entry.shown_before, entry.ratio = at_ns, self.shown, None
+
+    def forget(self, before_ns: int) -> None:
+        """Drop those that are gone since this moment, or longer, and were shown since."""
         old = [
             entry
             for entry in self._all.values()
@@ -116,7 +124,6 @@ class Entries:
         ]
         for entry in old:
             self._drop(entry)
-        return bool(old)
 
     def _make_room(self) -> None:
         if len(self._all) < MOST_ACCOUNTS:

@@ -3,6 +3,7 @@
 dcgm-exporter repeats what it knows of a whole GPU on the row of each MIG instance, so most is kept by GPU.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,16 +13,14 @@ from exporter.model.accounts import Gap
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.snapshot import KUBELET, Snapshot
 
-Amounts = Mapping[str, int]
-
 
 @dataclass(slots=True)
 class Seen:
     """What the samples of one GPU say; rows are by GPU_I_ID ("" for the GPU's own).
 
     `energy` is in microjoules (a counter), `power` in microwatts, `activity` in millionths; `xids` are the values of
-    the last XID, `xid_counts` count by XID (None where the page does not count, `is_total` for a counter that only its
-    exporter's restart resets), `violations` are nanoseconds by reason, and `reasons` is NVML's bit mask.
+    the last XID (0 for none), `xid_counts` and `xid_totals` dcgm-exporter's own counts (None where the page has none),
+    `violations` are nanoseconds by reason, and `reasons` is NVML's bit mask.
     """
 
     energy: dict[str, int] = field(default_factory=dict)
@@ -50,6 +49,9 @@ class _Family(NamedTuple):
 
 _ENERGY, _POWER, _ACTIVITY, _UTILIZATION = "energy", "power", "activity", "utilization"
 _VIOLATION, _REASONS, _XID, _XID_COUNT, _XID_TOTAL = "violations", "reasons", "xids", "xid_counts", "xid_totals"
+# NVIDIA's XIDs have three digits at most: what has more, or is 0, is none
+_XID_TEXT = re.compile(r"0*[1-9][0-9]{0,2}")
+_MOST_XID = 999
 _DEV = {
     "TOTAL_ENERGY_CONSUMPTION": _Family(_ENERGY, 3),  # mJ
     "GPU_ENERGY_JOULES_TOTAL": _Family(_ENERGY, 6),
@@ -125,20 +127,26 @@ def read(joined: JoinedPage) -> Mapping[str, Seen]:
             place = places[id(subject)] = (subject, gpus.setdefault(key.uuid, Seen()), key.instance)
         amount = units(value, known.power)
         if amount is not None:
-            _put(place[1], known, place[2], amount)
+            _put(place[1], known, subject, place[2], amount)
     return gpus
 
 
-def _put(seen: Seen, known: _Family, instance: str, amount: int) -> None:
+def _put(seen: Seen, known: _Family, subject: Subject, instance: str, amount: int) -> None:
     """One value into its place. Of two names of one measurement, and of two sources, the first one counts."""
-    name = known.field
-    if name == _XID:
-        seen.xids.add(amount)
-    elif name == _VIOLATION:
-        seen.violations[known.reason] = max(amount, seen.violations.get(known.reason, 0))
-    elif name == _REASONS:
-        seen.reasons = amount | (seen.reasons or 0)
-    elif name in (_XID_COUNT, _XID_TOTAL):
-        pass
-    else:
-        getattr(seen, name).setdefault(instance, amount)
+    match known.field:
+        case "xids":
+            seen.xids.add(amount if amount <= _MOST_XID else 0)
+        case "xid_counts" | "xid_totals" as name:
+            counts = getattr(seen, name)
+            if counts is None:
+                counts = {}
+                setattr(seen, name, counts)
+            if _XID_TEXT.fullmatch(subject.xid):
+                # the rows of instances repeat the GPU's count
+                counts[int(subject.xid)] = max(amount, counts.get(int(subject.xid), 0))
+        case "violations":
+            seen.violations[known.reason] = max(amount, seen.violations.get(known.reason, 0))
+        case "reasons":
+            seen.reasons = amount | (seen.reasons or 0)
+        case name:
+            getattr(seen, name).setdefault(instance, amount)

@@ -100,6 +100,7 @@ class LabelPolicy:
             host=first(HOST_LABELS),
             exported=_exported(labels),
             has_gpu_label=bool(uuid) and not uuid.startswith(NVIDIA_UUIDS) and bool(first(says.of_gpus)),
+            xid=labels.get("xid", ""),
         )
 
     def labels_of(self, owner: Owner, *, uid: str = "", shared: bool = False) -> AddedLabels:

@@ -17,7 +17,7 @@ class Subject:
     with -k, virtual GPUs), and `came_extra` are the page's other labels of that owner (of the pod, of a claim).
     `exported` is the owner that a Prometheus on the way has moved to exported_pod, exported_namespace and
     exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only samples
-    of GPUs have.
+    of GPUs have. `xid` is the error that a count is of (dcgm-exporter's label of that name).
     """
 
     uuid: str = ""
@@ -34,6 +34,7 @@ class Subject:
     host: str = ""
     exported: Owner | None = None
     has_gpu_label: bool = False
+    xid: str = ""
 
     @property
     def is_device(self) -> bool:

@@ -1,0 +1,87 @@
+"""Who holds what, as entries of the ledger: brought up to date at each look, where mostly nothing has changed."""
+
+from collections.abc import Iterable, Mapping
+
+from exporter.accounting.entries import Entries, Entry
+from exporter.accounting.holdings import Gpus, gpus_of
+from exporter.accounting.turn import HeldDevice, HeldGpu
+from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Snapshot
+
+_UID = "pod_uid"
+_WORKLOAD = ("workload_name", "workload_kind")
+
+
+class Holders:
+    """The GPUs of the last look that counted, by UUID, and the entries of those who hold them."""
+
+    def __init__(self, entries: Entries) -> None:
+        self.gpus: Gpus = {}
+        self.held: Mapping[str, HeldGpu] = {}
+        self._entries = entries
+        self._live: set[Entry] = set()
+        self._made_from: tuple[object, ...] = ()
+        self._named_by: tuple[object, ...] = ()
+
+    def update(self, snapshot: Snapshot, at_ns: int) -> None:
+        """Turn to the look of this moment. Entries of those who hold nothing any more are gone from here on."""
+        subjects = snapshot.joined.subjects if snapshot.joined is not None else {}
+        made_from = (snapshot.owners, subjects, snapshot.inventory)
+        named_by = (snapshot.pod_labels, snapshot.workloads)
+        # by identity, since comparing what they hold would cost every look
+        is_known = bool(self._made_from) and all(a is b for a, b in zip(self._made_from, made_from, strict=True))
+        if is_known and named_by == self._named_by:
+            return
+        if not is_known:
+            self.gpus = gpus_of(snapshot.owners, subjects, snapshot.inventory)
+        self._made_from, self._named_by = made_from, named_by
+        live: set[Entry] = set()
+        held: dict[str, HeldGpu] = {}
+        for uuid, gpu in self.gpus.items():
+            of_gpu = DeviceKey(uuid=uuid)
+            devices = []
+            for device in gpu.devices:
+                holders = []
+                for owner, part in device.parts:
+                    entry = self._entry_of(owner, device.key, snapshot)
+                    entry.ratio = part / gpu.whole
+                    holders.append((entry, part))
+                    live.add(entry)
+                live.add(self._entries.of(None, device.key))
+                devices.append(HeldDevice(device.key, device.slices, device.is_sampled, tuple(holders)))
+            if self._entries.has_nobodys(of_gpu):
+                live.add(self._entries.of(None, of_gpu))
+            held[uuid] = HeldGpu(of_gpu, gpu.whole, tuple(devices))
+        self.held, self._live = held, live
+        self._entries.note_held(live, at_ns)
+
+    def resume(self, held: Iterable[HeldGpu]) -> None:
+        """Go on with what was held at the last look of another ledger, whose entries are taken in already."""
+        self.held = {of_gpu.key.uuid: of_gpu for of_gpu in held}
+
+    def nobody(self, device: DeviceKey, at_ns: int) -> Entry:
+        """Nobody's entry of a device. Of one that is not there any more it is gone from the start."""
+        entry = self._entries.of(None, device)
+        if entry not in self._live:
+            if device in (gpu.key for gpu in self.held.values()):
+                self._live.add(entry)
+            elif entry.gone_at_ns is None:
+                self._entries.note_gone(entry, at_ns)
+        return entry
+
+    def _entry_of(self, owner: Owner, device: DeviceKey, snapshot: Snapshot) -> Entry:
+        pod = (owner.namespace, owner.pod)
+        of_pod, workload = snapshot.pod_labels.get(pod), snapshot.workloads.get(pod)
+        entry = self._entries.of(owner, device, next((value for name, value in of_pod or () if name == _UID), ""))
+        if of_pod is not None or workload is not None:
+            entry.labels = _labels(entry.labels, of_pod, workload)
+        return entry
+
+
+def _labels(old: AddedLabels, of_pod: AddedLabels | None, workload: tuple[str, str] | None) -> AddedLabels:
+    """A pod's labels, with what is new of them: what is not known any more stays as it was."""
+    kept = of_pod if of_pod is not None else tuple(label for label in old if label[0] not in _WORKLOAD)
+    if workload is None:
+        return (*kept, *(label for label in old if label[0] in _WORKLOAD))
+    return (*kept, *zip(_WORKLOAD, workload, strict=True))

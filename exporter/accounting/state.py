@@ -1,0 +1,244 @@
+"""The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
+
+Moments are kept as the time before the last look, since the clock of the next process is another one.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from exporter.accounting.entries import Entry
+from exporter.accounting.ledger import Ledger
+from exporter.accounting.observation import Seen
+from exporter.accounting.turn import GpuState, HeldDevice, HeldGpu, LastXids, Reading
+from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
+
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 1
+_SEEN = ("power", "activity", "utilization")  # of the last look: what holds until the next
+_Json = Any  # what json writes and reads
+
+
+def dump(ledger: Ledger, wall_ns: int) -> bytes:
+    """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970)."""
+    body = json.dumps(_Writer(ledger).ledger(wall_ns), separators=(",", ":")).encode()
+    return b"%b %d %b\n%b" % (_MAGIC, VERSION, _checksum(VERSION, body), body)
+
+
+def restore(data: bytes, wall_ns: int, at_ns: int) -> Ledger:
+    """The ledger of `dump`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
+
+    Raises:
+        ValueError: the data is damaged, of something else or of a newer version; one line says which.
+    """
+    head, _, body = data.partition(b"\n")
+    *magic, version, checksum = head.split(b" ") if head.count(b" ") > 1 else (b"", b"", b"")
+    if b" ".join(magic) != _MAGIC or not version.isdigit():
+        raise ValueError("it is not the state of this exporter's accounting")
+    if int(version) > VERSION:
+        raise ValueError(f"it is of version {int(version)}, and this exporter knows versions up to {VERSION}")
+    if _checksum(int(version), body) != checksum:
+        raise ValueError("it is damaged: its checksum is another")
+    try:
+        said = json.loads(body)
+        return _Reader(at_ns - max(0, wall_ns - said["saved_ns"])).ledger(said)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
+
+
+def _checksum(version: int, body: bytes) -> bytes:
+    return sha256(b"%d %b" % (version, body)).hexdigest().encode()
+
+
+class _Writer:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._number = {entry: number for number, entry in enumerate(ledger.entries)}
+        self._now = ledger.gaps.noted_at_ns or 0
+        self._held: dict[HeldGpu, int] = {}
+
+    def ledger(self, wall_ns: int) -> _Json:
+        ledger, gaps = self._ledger, self._ledger.gaps
+        return {
+            "saved_ns": wall_ns,
+            "look": ledger.look,
+            "noted": gaps.noted_at_ns is not None,
+            "counted": self._ago(ledger.counted_at_ns),
+            "failing": gaps.failing,
+            "is_gap": gaps.is_gap,
+            "gap_ns": gaps.ns,
+            "shown": ledger.entries.shown,
+            "entries": [self._entry(entry) for entry in ledger.entries],
+            "now": [self._held_number(held) for held in ledger.holders.held.values()],
+            "gpus": {uuid: self._state(state) for uuid, state in ledger.states.items()},
+            "held": [self._held_gpu(held) for held in self._held],  # last: by now all are numbered
+        }
+
+    def _ago(self, at_ns: int | None) -> int | None:
+        return None if at_ns is None else self._now - at_ns
+
+    def _entry(self, entry: Entry) -> _Json:
+        owner = entry.owner
+        return [
+            None if owner is None else [owner.namespace, owner.pod, owner.container],
+            entry.uid,
+            [entry.device.uuid, entry.device.instance],
+            entry.labels,
+            entry.ratio,
+            entry.allocated_ns,
+            entry.active_ns,
+            entry.idle_ns,
+            entry.energy_uj,
+            entry.xids,
+            entry.throttled_ns,
+            self._ago(entry.gone_at_ns),
+            entry.shown_before,
+        ]
+
+    def _held_number(self, held: HeldGpu) -> int:
+        return self._held.setdefault(held, len(self._held))
+
+    def _held_gpu(self, held: HeldGpu) -> _Json:
+        return [
+            held.key.uuid,
+            held.whole,
+            [
+                [
+                    device.key.instance,
+                    device.slices,
+                    device.is_sampled,
+                    # one that was dropped meanwhile is nobody's number
+                    [[self._number.get(entry, -1), part] for entry, part in device.holders],
+                ]
+                for device in held.devices
+            ],
+        ]
+
+    def _state(self, state: GpuState) -> _Json:
+        xids = state.xids
+        return {
+            "look": state.look,
+            "seen": {name: getattr(state.seen, name) for name in _SEEN},
+            "reasons": state.seen.reasons,
+            "energy": self._reading(state.energy),
+            "rows_are_own": state.rows_are_own,
+            "violations": self._reading(state.violations),
+            "xids": None
+            if xids is None
+            else [
+                sorted(xids.values),
+                _pairs(xids.counts),
+                _pairs(xids.totals),
+                None if xids.counted is None else [xids.counted[0], self._ago(xids.counted[1])],
+            ],
+        }
+
+    def _reading(self, reading: Reading | None) -> _Json:
+        if reading is None:
+            return None
+        return [self._held_number(reading.held), reading.look, self._ago(reading.at_ns), reading.values]
+
+
+class _Reader:
+    def __init__(self, now_ns: int) -> None:
+        self._now = now_ns
+        self._entries: list[Entry] = []
+        self._held: list[HeldGpu] = []
+
+    def ledger(self, said: _Json) -> Ledger:
+        ledger = Ledger()
+        ledger.look = int(said["look"])
+        ledger.counted_at_ns = self._moment(said["counted"])
+        gaps = ledger.gaps
+        gaps.noted_at_ns = self._now if said["noted"] else None
+        gaps.failing, gaps.is_gap = said["failing"], bool(said["is_gap"])
+        gaps.ns.update({reason: int(said["gap_ns"][reason]) for reason in gaps.ns})
+        ledger.entries.shown = int(said["shown"])
+        self._entries = [self._entry(each) for each in said["entries"]]
+        for entry in self._entries:
+            ledger.entries.put(entry)
+        self._held = [self._held_gpu(*each) for each in said["held"]]
+        ledger.holders.resume([self._held[number] for number in said["now"]])
+        ledger.states = {uuid: self._state(each) for uuid, each in said["gpus"].items()}
+        ledger.publish()
+        return ledger
+
+    def _moment(self, ago_ns: int | None) -> int | None:
+        return None if ago_ns is None else self._now - max(0, ago_ns)
+
+    def _entry(self, said: _Json) -> Entry:
+        owner, uid, device, labels, ratio, *amounts, xids, throttled, gone, shown_before = said
+        allocated, active, idle, energy = (None if amount is None else int(amount) for amount in amounts)
+        return Entry(
+            owner=None if owner is None else _owner(*owner),
+            uid=str(uid),
+            device=DeviceKey(uuid=str(device[0]), instance=str(device[1])),
+            labels=tuple((str(name), str(value)) for name, value in labels),
+            ratio=None if ratio is None else float(ratio),
+            allocated_ns=allocated,
+            active_ns=active,
+            idle_ns=idle,
+            energy_uj=energy,
+            xids=_amounts(xids),
+            throttled_ns=_amounts(throttled),
+            gone_at_ns=self._moment(gone),
+            shown_before=int(shown_before),
+        )
+
+    def _held_gpu(self, uuid: str, whole: int, devices: Iterable[Sequence[_Json]]) -> HeldGpu:
+        return HeldGpu(
+            DeviceKey(uuid=str(uuid)),
+            int(whole),
+            tuple(
+                HeldDevice(
+                    DeviceKey(uuid=str(uuid), instance=str(instance)),
+                    int(slices),
+                    bool(is_sampled),
+                    tuple((self._holder(int(number)), int(part)) for number, part in holders),
+                )
+                for instance, slices, is_sampled, holders in devices
+            ),
+        )
+
+    def _holder(self, number: int) -> Entry:
+        return self._entries[number] if number >= 0 else Entry(None, "", DeviceKey(uuid=""), is_dropped=True)
+
+    def _state(self, said: _Json) -> GpuState:
+        xids = said["xids"]
+        power, activity, utilization = (_amounts(said["seen"][name]) for name in _SEEN)
+        return GpuState(
+            look=int(said["look"]),
+            seen=Seen(power=power, activity=activity, utilization=utilization, reasons=said["reasons"]),
+            energy=self._reading(said["energy"]),
+            rows_are_own=bool(said["rows_are_own"]),
+            violations=self._reading(said["violations"]),
+            xids=None if xids is None else self._xids(*xids),
+        )
+
+    def _xids(self, values: Iterable[int], counts: _Json, totals: _Json, counted: _Json) -> LastXids:
+        return LastXids(
+            frozenset(map(int, values)),
+            None if counts is None else dict(counts),
+            None if totals is None else dict(totals),
+            None if counted is None else (int(counted[0]), self._now - int(counted[1])),
+        )
+
+    def _reading(self, said: _Json) -> Reading | None:
+        if said is None:
+            return None
+        held, look, ago_ns, values = said
+        return Reading(self._held[held], int(look), self._now - int(ago_ns), _amounts(values))
+
+
+def _owner(namespace: str, pod: str, container: str) -> Owner:
+    return Owner(namespace=str(namespace), pod=str(pod), container=str(container))
+
+
+def _amounts(said: _Json) -> dict[str, int]:
+    return {str(name): int(amount) for name, amount in said.items()}
+
+
+def _pairs(counts: Mapping[int, int] | None) -> _Json:
+    """A mapping as pairs: in JSON, keys are texts."""
+    return None if counts is None else sorted(counts.items())
