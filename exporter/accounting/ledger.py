@@ -15,7 +15,7 @@ from exporter.accounting import energy, errors, throttling
 from exporter.accounting.entries import Entries, Entry
 from exporter.accounting.gaps import Gaps
 from exporter.accounting.holders import Holders
-from exporter.accounting.observation import Seen, read
+from exporter.accounting.observation import PageReader, Seen
 from exporter.accounting.turn import WHOLE, GpuState, HeldGpu, Interval, Turn
 from exporter.model.accounts import Accounts
 from exporter.model.pages import JoinedPage
@@ -49,6 +49,7 @@ class Ledger:
         self.entries = Entries()
         self.gaps = Gaps()
         self.holders = Holders(self.entries)
+        self._pages = PageReader()
         self.states: dict[str, GpuState] = {}
         self.look = 0
         self.counted_at_ns: int | None = None
@@ -75,7 +76,7 @@ class Ledger:
         self.gaps.is_gap, self.counted_at_ns = False, at_ns
         self.look += 1
         self.holders.update(snapshot, at_ns)
-        seen = read(joined)
+        seen = self._pages.read(joined)
         if interval is not None:
             self._count_time(before, seen, interval, rules)
         for uuid, of_gpu in seen.items():
@@ -138,6 +139,10 @@ def _begin_rows(turn: Turn, holders: Holders) -> None:
     """Let what the page tells begin at 0: a counter that appears with its first amount hides it from increase()."""
     has_energy = turn.state.energy is not None or bool(turn.seen.power)
     reasons = throttling.told(turn)
+    begun = (turn.held, has_energy, reasons, turn.seen.activity.keys(), turn.seen.utilization.keys())
+    if begun == turn.state.begun:
+        return
+    turn.state.begun = begun
     for device in turn.held.devices:
         has_activity = turn.seen.activity_of(device.key.instance) is not None
         for entry, _ in device.holders:

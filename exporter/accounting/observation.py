@@ -4,13 +4,14 @@ dcgm-exporter repeats what it knows of a whole GPU on the row of each MIG instan
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.accounting.amounts import units
 from exporter.model.accounts import Gap
-from exporter.model.pages import JoinedPage, Subject
+from exporter.model.pages import JoinedPage, Reading, Sampled
 from exporter.model.snapshot import KUBELET, Snapshot
 
 
@@ -52,6 +53,7 @@ _VIOLATION, _REASONS, _XID, _XID_COUNT, _XID_TOTAL = "violations", "reasons", "x
 # NVIDIA's XIDs have three digits at most: what has more, or is 0, is none
 _XID_TEXT = re.compile(r"0*[1-9][0-9]{0,2}")
 _MOST_XID = 999
+_COUNTS = (_XID_COUNT, _XID_TOTAL)
 _DEV = {
     "TOTAL_ENERGY_CONSUMPTION": _Family(_ENERGY, 3),  # mJ
     "GPU_ENERGY_JOULES_TOTAL": _Family(_ENERGY, 6),
@@ -112,41 +114,87 @@ def lacks_a_page(snapshot: Snapshot) -> bool:
     )
 
 
-def read(joined: JoinedPage) -> Mapping[str, Seen]:
-    """What the page says, by the GPU's UUID (`Subject.key`). The rows of a virtual GPU's pods are left aside."""
-    gpus: dict[str, Seen] = {}
-    # by the objects themselves: all samples of a device share one subject, which this dictionary keeps alive
-    places: dict[int, tuple[Subject, Seen, str]] = {}
-    for family, subject, _, value in joined.readings(FAMILIES):
-        known = _OF[family]
-        place = places.get(id(subject))
-        if place is None:
-            if subject.vgpu:
-                continue
-            key = subject.key
-            place = places[id(subject)] = (subject, gpus.setdefault(key.uuid, Seen()), key.instance)
-        amount = units(value, known.power)
-        if amount is not None:
-            _put(place[1], known, subject, place[2], amount)
-    return gpus
+class _Table(NamedTuple):
+    """The rows of one family of one GPU; of a count of errors, those of one XID."""
+
+    uuid: str
+    family: _Family
+    xid: str
 
 
-def _put(seen: Seen, known: _Family, subject: Subject, instance: str, amount: int) -> None:
-    """One value into its place. Of two names of one measurement, and of two sources, the first one counts."""
-    match known.field:
+@dataclass(slots=True)
+class _Rows:
+    """Where the values of a table stand among a page's readings, and the GPU_I_ID that each is of."""
+
+    places: list[int] = field(default_factory=list)
+    instances: list[str] = field(default_factory=list)
+
+    def amounts(self, readings: Sequence[Reading], power: int) -> dict[str, int]:
+        """The values by GPU_I_ID, as far as they are amounts. Of two sources' rows the first one counts."""
+        texts = [readings[place][1] for place in self.places]
+        if texts.count(texts[0]) == len(texts):  # instances repeat the GPU's value, mostly
+            amount = units(texts[0], power)
+            return dict.fromkeys(self.instances, amount) if amount is not None else {}
+        amounts: dict[str, int] = {}
+        for instance, text in zip(self.instances, texts, strict=True):
+            amount = units(text, power)
+            if amount is not None:
+                amounts.setdefault(instance, amount)
+        return amounts
+
+
+class PageReader:
+    """Reads pages. What their series mean is worked out once, and again when a page has others."""
+
+    def __init__(self) -> None:
+        self._series: list[Sampled] = []
+        self._tables: Mapping[_Table, _Rows] = {}
+
+    def read(self, joined: JoinedPage) -> Mapping[str, Seen]:
+        """What the page says, by the GPU's UUID (`Subject.key`). The rows of a virtual GPU's pods are left aside."""
+        readings = list(joined.readings(FAMILIES))
+        # they are the same objects as long as the page has the same series
+        series = [each for each, _ in readings]
+        if series != self._series:
+            self._series, self._tables = series, _tables_of(series)
+        found: dict[str, Seen] = {}
+        for table, rows in self._tables.items():
+            amounts = rows.amounts(readings, table.family.power)
+            if amounts:
+                seen = found.get(table.uuid)
+                if seen is None:
+                    seen = found[table.uuid] = Seen()
+                _put(seen, table, amounts)
+        return found
+
+
+def _tables_of(series: Sequence[Sampled]) -> Mapping[_Table, _Rows]:
+    tables: defaultdict[_Table, _Rows] = defaultdict(_Rows)
+    for place, each in enumerate(series):
+        subject, family = each.subject, _OF[each.name]
+        if subject.vgpu:
+            continue
+        key = subject.key
+        rows = tables[_Table(key.uuid, family, subject.xid if family.field in _COUNTS else "")]
+        rows.places.append(place)
+        rows.instances.append(key.instance)
+    return dict(tables)
+
+
+def _put(seen: Seen, table: _Table, rows: dict[str, int]) -> None:
+    """The rows of a table into their place. What is the whole GPU's is repeated on them."""
+    match table.family.field:
         case "xids":
-            seen.xids.add(amount if amount <= _MOST_XID else 0)
+            seen.xids.update(amount if amount <= _MOST_XID else 0 for amount in rows.values())
         case "xid_counts" | "xid_totals" as name:
-            counts = getattr(seen, name)
-            if counts is None:
-                counts = {}
-                setattr(seen, name, counts)
-            if _XID_TEXT.fullmatch(subject.xid):
-                # the rows of instances repeat the GPU's count
-                counts[int(subject.xid)] = max(amount, counts.get(int(subject.xid), 0))
+            counts = getattr(seen, name) or {}
+            setattr(seen, name, counts)
+            if _XID_TEXT.fullmatch(table.xid):
+                counts[int(table.xid)] = max(rows.values())
         case "violations":
-            seen.violations[known.reason] = max(amount, seen.violations.get(known.reason, 0))
+            seen.violations[table.family.reason] = max(rows.values())
         case "reasons":
-            seen.reasons = amount | (seen.reasons or 0)
+            seen.reasons = max(rows.values())
         case name:
-            getattr(seen, name).setdefault(instance, amount)
+            # two names of one measurement are two tables
+            setattr(seen, name, {**rows, **getattr(seen, name)})

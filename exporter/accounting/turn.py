@@ -28,6 +28,16 @@ class HeldGpu:
     key: DeviceKey
     whole: int
     devices: Sequence[HeldDevice]
+    _holders: Sequence[tuple[HeldDevice, Entry]] = field(init=False)
+    _parts: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out what each look asks for again."""
+        each = [part for device in self.devices for _, part in device.holders]
+        object.__setattr__(self, "_parts", (*each, self.whole - sum(each)))
+        object.__setattr__(
+            self, "_holders", tuple((device, entry) for device in self.devices for entry, _ in device.holders)
+        )
 
     @property
     def is_cut(self) -> bool:
@@ -36,10 +46,8 @@ class HeldGpu:
 
     def times(self, ns: int) -> tuple[Sequence[tuple[HeldDevice, Entry, int]], int]:
         """A time of the GPU as what each holder had of it, and what nobody had."""
-        holders = [(device, entry, part) for device in self.devices for entry, part in device.holders]
-        each = [part for _, _, part in holders]
-        *parts, rest = apportion(ns, [*each, self.whole - sum(each)])
-        return [(device, entry, part) for (device, entry, _), part in zip(holders, parts, strict=True)], rest
+        *parts, rest = apportion(ns, self._parts)
+        return [(*holder, part) for holder, part in zip(self._holders, parts, strict=True)], rest
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +90,7 @@ class GpuState:
 
     `energy` are counters by GPU_I_ID ("" for the GPU's); `rows_are_own` says that they are the instances' own.
     `violations` are counters by reason. `xids` is None before the first look at the GPU.
+    `begun` is what rows were begun for.
     """
 
     look: int = -1
@@ -90,6 +99,7 @@ class GpuState:
     rows_are_own: bool = False
     violations: Reading | None = None
     xids: LastXids | None = None
+    begun: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -136,15 +136,11 @@ class Layout:
                 for row, text in zip(rows.each, share(series.identity, value), strict=True):
                     yield Cell(series.name, series.subject, row, text)
 
-    def readings(self, body: bytes, families: frozenset[bytes]) -> Iterator[Reading]:
+    def readings(self, body: bytes, families: frozenset[bytes]) -> Sequence[Reading]:
         """A reading for each sample of the given families, with its value in this body."""
         selected = self.selections.of(families, self._select)
         values = (self.shape.cuts.values(body) or ()) if selected else ()
-        for entry, _ in selected:
-            series = entry.series
-            yield Reading(
-                series.name, series.subject, series.identity, entry.value if entry.slot is None else values[entry.slot]
-            )
+        return [(entry.series, entry.value if entry.slot is None else values[entry.slot]) for entry, _ in selected]
 
     def _select(self, families: frozenset[bytes]) -> Iterator[tuple[ShapeRow, Rows]]:
         pairs = zip(rows_of(self.shape), self.added, strict=True)

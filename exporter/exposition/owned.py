@@ -1,7 +1,7 @@
 """A page with the owners of the moment: its blocks with the labels that each sample gains, ready to be filled."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, pairwise
 from typing import Protocol
@@ -100,9 +100,9 @@ class OwnedPage:
         for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
             yield from block.cells(body[start:end], families)
 
-    def _readings(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterator[Reading]:
-        for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
-            yield from block.readings(body[start:end], families)
+    def _readings(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterable[Reading]:
+        parts = zip(self.blocks, places or ((0, len(body)),), strict=True)
+        return chain.from_iterable(block.readings(body[start:end], families) for block, (start, end) in parts)
 
 
 def own(shape: PageShape, attribute: Attribute, reader: PageReader) -> Work[OwnedPage]:

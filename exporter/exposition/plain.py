@@ -41,12 +41,11 @@ class Owned:
         for slot, series, row in selected:
             yield Cell(series.name, series.subject, row, values[slot])
 
-    def readings(self, body: bytes, families: frozenset[bytes]) -> Iterator[Reading]:
+    def readings(self, body: bytes, families: frozenset[bytes]) -> Sequence[Reading]:
         """A reading for each sample of the given families, with its value in this body."""
         selected = self.selections.of(families, self._select)
         values = (self.cuts.values(body) or ()) if selected else ()
-        for slot, series, _ in selected:
-            yield Reading(series.name, series.subject, series.identity, values[slot])
+        return [(series, values[slot]) for slot, series, _ in selected]
 
     def _select(self, families: frozenset[bytes]) -> Iterator[tuple[int, Series, Row]]:
         for slot, (series, rows) in enumerate(zip(self.series, self.rows(), strict=True)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey
 from exporter.model.pods import Owner
@@ -117,18 +117,21 @@ class Cell(NamedTuple):
 Cells = Callable[[frozenset[bytes]], Iterable[Cell]]
 
 
-class Reading(NamedTuple):
-    """A sample as it came in: the family's name, what it is about, its series' identity, and the value.
+class Sampled(Protocol):
+    """A series of a page: one object as long as pages have it, so that readers know it again."""
 
-    `series` tells it from all other series, whatever owner it came with.
-    """
+    @property
+    def name(self) -> bytes:
+        """The family's name."""
+        ...
 
-    family: bytes
-    subject: Subject
-    series: bytes
-    value: bytes
+    @property
+    def subject(self) -> Subject:
+        """What the samples are about."""
+        ...
 
 
+Reading = tuple[Sampled, bytes]  # a sample as it came in: its series, and the value
 Readings = Callable[[frozenset[bytes]], Iterable[Reading]]
 
 
