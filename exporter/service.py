@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 from exporter import __version__
@@ -26,8 +24,8 @@ from exporter.log import log, start_logging
 from exporter.model.snapshot import Snapshot
 from exporter.node import diagnosis
 from exporter.node.role import make_role, say_what_is_read
-from exporter.outputs import textfile
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.pulse import Pulse
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
 from exporter.web.guard import Guard
@@ -54,6 +52,13 @@ class Role(Protocol):
     @property
     def instance(self) -> str:
         """What this process calls itself towards upstreams; handed on, too."""
+
+    @property
+    def pulse_seconds(self) -> float | None:
+        """How often it looks by itself while the process answers; None: never."""
+
+    async def pulse(self) -> None:
+        """Look by itself, for what must not depend on who scrapes."""
 
     def look(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Coroutine[None, None, Snapshot]:
         """What can be seen within `wait_seconds`."""
@@ -90,6 +95,8 @@ class Service:
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._lag: asyncio.Task[None] | None = None
+        self._listens = False
+        self._pulse = Pulse(self._beat)
         self._named = config.files
         self._watched = self._look()
 
@@ -124,9 +131,13 @@ class Service:
             PortTaken: an address to listen on cannot be had.
         """
         self._lag = asyncio.create_task(self._measure_lag())
-        self._lag.add_done_callback(_say_why_it_ended)
+        self._lag.add_done_callback(say_why_it_ended)
         self._server = Server(self.guard, self.telemetry)
-        return await self._server.start(self._config.web.listen_addresses, self._web.tls)
+        addresses = await self._server.start(self._config.web.listen_addresses, self._web.tls)
+        # whoever cannot listen is a second one here, and has no business with the first one's file
+        self._listens = True
+        self._pulse.every(self._role.pulse_seconds)
+        return addresses
 
     async def close(self) -> None:
         """Stop listening, let the scrapes in flight end, close the sources."""
@@ -134,6 +145,7 @@ class Service:
             self._lag.cancel()
         if self._server is not None:
             await self._server.close()
+        await self._pulse.close()
         await asyncio.gather(*self._leaving, return_exceptions=True)  # each has been logged
         await self._role.close()
 
@@ -179,10 +191,15 @@ class Service:
         # it may name other files; of those it named before, this is what was read, or older
         self._watched = {**self._look(), **{path: found for path, found in looked.items() if path in self._named}}
         self.telemetry.note_reload(None)
+        if self._listens:
+            self._pulse.every(role.pulse_seconds)
         leaving = asyncio.create_task(before.give_way(role))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
-        leaving.add_done_callback(_say_why_it_ended)
+        leaving.add_done_callback(say_why_it_ended)
+
+    async def _beat(self) -> None:
+        await self._role.pulse()
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()
@@ -203,7 +220,7 @@ class Service:
         return {path: identity_of(path) for path in (*self._named, *(tls.files if tls else ()))}
 
 
-def _say_why_it_ended(task: "asyncio.Task[None]") -> None:
+def say_why_it_ended(task: "asyncio.Task[None]") -> None:
     """For tasks that nobody waits for: one that dies must not do so in silence."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log(logging.ERROR, "a task in the background ended by a fault of the exporter", error)
@@ -228,7 +245,7 @@ async def serve(
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
     service = Service(config, reread)
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
-    watch.add_done_callback(_say_why_it_ended)
+    watch.add_done_callback(say_why_it_ended)
     started = time.monotonic()
     try:
         addresses = await service.listen()
@@ -239,40 +256,6 @@ async def serve(
             on_listening(addresses)
         await stop.wait()
         log(logging.INFO, "stopping", ran_seconds=round(time.monotonic() - started))
-    finally:
-        watch.cancel()
-        await service.close()
-
-
-async def write_textfile(
-    config: Config, output: Path, *, interval_seconds: float, once: bool, reread: Reread | None = None
-) -> bool:
-    """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
-
-    Raises:
-        ConfigError: a file that the configuration names cannot be used.
-        OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
-    """
-    stop = on_signal(signal.SIGTERM, signal.SIGINT)
-    service = Service(config, reread, make=partial(make_role, divides_counters=not once))
-    watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
-    watch.add_done_callback(_say_why_it_ended)
-    try:
-        say_what_is_read(config)
-        while True:
-            snapshot = await service.collect(None)
-            try:
-                textfile.write(output, textfile.render(snapshot))
-            except OSError as error:
-                if once:
-                    raise
-                log(logging.ERROR, "textfile not written, the old one stays", path=str(output), error=str(error))
-            if once:
-                return snapshot.joined is not None
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), interval_seconds)
-            if stop.is_set():
-                return snapshot.joined is not None
     finally:
         watch.cancel()
         await service.close()

@@ -245,12 +245,12 @@ async def test_a_source_that_holds_nothing_yet_goes_on_too(setup: Setup) -> None
 
 
 async def test_a_scrape_that_waits_ends_with_the_sources_it_began_with(setup: Setup, simulated: SimulatedNode) -> None:
-    setup.write()
+    setup.write(accounting__mode="off")
     async with reloading(setup) as (exporter, hang_up):
         simulated.kubelet.stall()
         waiting = asyncio.create_task(exporter.get("/gpu/metrics"))
         await until(lambda: simulated.dcgm.fetches == 1)
-        setup.write(kubelet__timeout="9s", dcgm__timeout="4s")
+        setup.write(accounting__mode="off", kubelet__timeout="9s", dcgm__timeout="4s")
         hang_up.set()
         await until(lambda: not hang_up.is_set())
         simulated.kubelet.resume()

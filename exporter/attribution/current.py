@@ -16,7 +16,16 @@ from exporter.attribution.labels import SPLIT, LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.pod_labels import OfPod, PodLabelPolicy
 from exporter.attribution.rows import Attribution
-from exporter.model.devices import Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.devices import (
+    NO_OFFERS,
+    AddedLabels,
+    Assignment,
+    Inventory,
+    Offers,
+    Owners,
+    SliceDevice,
+    SliceDeviceName,
+)
 from exporter.model.pages import Page, Subject
 from exporter.model.pods import Bearers, PodInfo
 
@@ -55,6 +64,7 @@ class CurrentOwners:
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
         self.owners = Owners()
         self.label_problems: Mapping[str, int] = {}
+        self.pod_labels: Mapping[PodName, AddedLabels] = {}
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self._rules = rules
@@ -82,12 +92,14 @@ class CurrentOwners:
         slices: Mapping[SliceDeviceName, SliceDevice] = NO_SLICES,
         bearers: Bearers = NO_BEARERS,
         listing: Listing = _NOT_ASKED,
+        offers: Offers = NO_OFFERS,
         pages: Sequence[Page] = (),
         of: Hashable = None,
     ) -> Attribution:
         """The attribution for pages of these subjects. The same object as long as it would say the same.
 
-        `bearers` are the pods by name, and `listing` decides which pod a name means where several bore it. `pages` are
+        `bearers` are the pods by name, and `listing` decides which pod a name means where several bore it. `offers` is
+        what the kubelet can hand out. `pages` are
         the reads that the caller joins next, before any other update: divided counters advance with them. `of` names
         the set of sources that the pages come from: each set's attribution is kept until `keep` drops it.
         """
@@ -96,15 +108,17 @@ class CurrentOwners:
             self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
             self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices, node=self._node)
-        made_from = (assignments, subjects, self._knowledge)
+        made_from = (assignments, subjects, self._knowledge, offers)
         if not _same(self._made_from, made_from):
-            self.owners = build_owners(assignments, subjects, self._knowledge)
+            self.owners = build_owners(assignments, subjects, self._knowledge, offers)
             self._made_from = made_from
         pods = self.pods_of_owners.update(assignments, bearers, listing)
         if self._pod_label_policy is not None and pods is not self._labelled:
             self._labelled = pods
             of_pods = self._labels_of(pods, self._pod_label_policy)
-            self._of_pods = self._of_pods if of_pods == self._of_pods else of_pods
+            if of_pods != self._of_pods:
+                self._of_pods = of_pods
+                self.pod_labels = {name: of_pod.added for name, of_pod in of_pods.items()}
         attributed_from = (self.owners, self._of_pods)
         if not _same(self._attributed_from, attributed_from):
             self._attributed_from = attributed_from

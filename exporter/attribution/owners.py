@@ -15,12 +15,24 @@ from typing import TYPE_CHECKING
 from exporter.attribution.claims import read_claim
 from exporter.attribution.device_ids import RULES, Rule, read_device_id
 from exporter.attribution.seen import SeenDevices, is_part_of_instance, profile_of_resource
-from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inventory, Match, Owners, SliceDevice
+from exporter.model.devices import (
+    NO_OFFERS,
+    Assignment,
+    DeviceKey,
+    DeviceRef,
+    Holder,
+    Inventory,
+    Match,
+    Offers,
+    Owners,
+    SliceDevice,
+)
 from exporter.model.pages import Subject
 
 if TYPE_CHECKING:
     from exporter.model.pods import Owner
 
+NOTHING_OFFERED: Mapping[tuple[str, DeviceKey], int] = MappingProxyType({})
 DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
@@ -60,10 +72,14 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
     """The device that an assignment refers to, from its id or claim alone; None where no rule or slice knows it."""
     if assignment.claim is not None:
         return read_claim(assignment.claim, knowledge.slices)
-    ref = read_device_id(assignment.resource, assignment.device_id, knowledge.rules)
+    return _read_id(assignment.resource, assignment.device_id, knowledge)
+
+
+def _read_id(resource: str, device_id: str, knowledge: Knowledge) -> DeviceRef | None:
+    ref = read_device_id(resource, device_id, knowledge.rules)
     if ref is None:
         return None
-    profile = profile_of_resource(assignment.resource)
+    profile = profile_of_resource(resource)
     if not profile:
         return ref
     # a compute instance is a part of a GPU instance, and samples are of the whole GPU instance
@@ -82,6 +98,7 @@ def build_owners(
     assignments: Iterable[Assignment],
     subjects: Mapping[Subject, int] = MappingProxyType({}),
     knowledge: Knowledge | None = None,
+    offers: Offers = NO_OFFERS,
 ) -> Owners:
     """Who holds which device.
 
@@ -91,6 +108,7 @@ def build_owners(
         assignments: what the kubelet handed out.
         subjects: what the samples are about, with the number of samples of each.
         knowledge: where ids are looked up; None for the built-in rules alone.
+        offers: what the kubelet can hand out, handed out or not.
     """
     knowledge = knowledge or Knowledge()
     refs = {
@@ -130,7 +148,23 @@ def build_owners(
             {key: tuple(sorted(of_key.values(), key=lambda holder: holder.owner)) for key, of_key in holders.items()}
         ),
         matches=tuple(matches),
+        offered=_offered(offers, refs.values(), subjects, knowledge) if offers else NOTHING_OFFERED,
     )
+
+
+def _offered(
+    offers: Offers, held: Iterable[DeviceRef | None], subjects: Mapping[Subject, int], knowledge: Knowledge
+) -> Mapping[tuple[str, DeviceKey], int]:
+    """How many ids of each resource mean each device. `held` is what the ids refer to that are handed out.
+
+    An id that is not handed out may mean the instance of its profile just as well as one that is: so all are rivals.
+    """
+    refs = [
+        (resource, _read_id(resource, device_id, knowledge)) for resource, ids in offers.items() for device_id in ids
+    ]
+    seen = SeenDevices(subjects, knowledge.inventory, [ref for ref in (*held, *(ref for _, ref in refs)) if ref])
+    keys = ((resource, seen.key_of(ref)) for resource, ref in refs if ref)
+    return MappingProxyType(Counter((resource, key) for resource, key in keys if key is not None))
 
 
 class _SamplesByKey:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from exporter.attribution.labels import POD_LABEL_PREFIX
+from exporter.attribution.labels import POD_LABEL_PREFIX, UID_LABEL
 from exporter.model.devices import AddedLabels
 from exporter.model.pods import PodInfo
 
@@ -24,6 +24,11 @@ class OfPod:
 
     uid: str = ""
     labels: AddedLabels = ()
+
+    @property
+    def added(self) -> AddedLabels:
+        """Both as labels, pod_uid first."""
+        return (((UID_LABEL, self.uid),) if self.uid else ()) + self.labels
 
 
 NOTHING = OfPod()

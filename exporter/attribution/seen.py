@@ -56,7 +56,7 @@ class SeenDevices:
                 ),
             )
         )
-        self._rivals = _by_profile((ref.profile, ref.parent, _identity(ref)) for ref in refs)
+        self._rivals = _by_profile((ref.profile, ref.parent, identity(ref)) for ref in refs)
 
     def key_of(self, ref: DeviceRef) -> DeviceKey | None:
         """The device that a reference means; None where it fits several devices.
@@ -131,7 +131,7 @@ def _by_profile(entries: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str
     return {key: frozenset(of_key) for key, of_key in few.items()}
 
 
-def _identity(ref: DeviceRef) -> object:
+def identity(ref: DeviceRef) -> object:
     """What an id means, without its share: the ids of two shares of one instance are equal."""
     return ref.mig or (ref.uuid, ref.device, ref.index, ref.instance)
 

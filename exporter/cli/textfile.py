@@ -1,24 +1,33 @@
 """`textfile`: the .prom drop for node-exporter's textfile collector."""
 
 import asyncio
+import logging
+import signal
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from exporter import service
 from exporter.cli.options import read_config, setting_options
-from exporter.config.node import Config
+from exporter.config.node import SETTINGS, Config
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, ExporterError
-from exporter.log import start_logging
+from exporter.log import log, start_logging
+from exporter.node.role import make_role, say_what_is_read
+from exporter.outputs import textfile as drop
+from exporter.service import Reread, Service, on_signal, say_why_it_ended
+
+# nothing listens here, and no accounts are kept: nobody would see them
+_WITHOUT = tuple(found.name for found in SETTINGS if found.name.startswith(("web.", "accounting.")))
 
 
 @click.command()
 @click.option("--output", metavar="FILE", required=True, help="The file; node-exporter reads *.prom in its folder.")
 @click.option("--interval", metavar="DURATION", default="15s", show_default=True, help="How often it is replaced.")
 @click.option("--once", is_flag=True, help="Write it once and end; exit code 1 if there were no GPU samples.")
-@setting_options(without=("web.listen-address", "web.config.file"))
+@setting_options(without=_WITHOUT)
 def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Write GPU metrics with the pods that own them to a file for node-exporter."""
     try:
@@ -36,10 +45,42 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
     config = read()
     start_logging(config.log.level, config.log.format)
     try:
-        has_samples = asyncio.run(
-            service.write_textfile(config, path, interval_seconds=seconds, once=once, reread=read)
-        )
+        has_samples = asyncio.run(write_drops(config, path, interval_seconds=seconds, once=once, reread=read))
     except OSError as error:
         raise ExporterError(f"--output: {output} cannot be written: {error.strerror}") from error
     if once and not has_samples:
         raise ExporterError(f"no GPU samples: {output} holds the exporter's own metrics alone")
+
+
+async def write_drops(
+    config: Config, output: Path, *, interval_seconds: float, once: bool, reread: Reread | None = None
+) -> bool:
+    """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
+
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
+        OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
+    """
+    stop = on_signal(signal.SIGTERM, signal.SIGINT)
+    running = Service(config, reread, make=partial(make_role, divides_counters=not once, keeps_accounts=False))
+    watch = asyncio.create_task(running.watch(on_signal(signal.SIGHUP)))
+    watch.add_done_callback(say_why_it_ended)
+    try:
+        say_what_is_read(config)
+        while True:
+            snapshot = await running.collect(None)
+            try:
+                drop.write(output, drop.render(snapshot))
+            except OSError as error:
+                if once:
+                    raise
+                log(logging.ERROR, "textfile not written, the old one stays", path=str(output), error=str(error))
+            if once:
+                return snapshot.joined is not None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), interval_seconds)
+            if stop.is_set():
+                return snapshot.joined is not None
+    finally:
+        watch.cancel()
+        await running.close()

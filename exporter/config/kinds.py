@@ -11,6 +11,7 @@ from exporter.config.parsers import (
     family_name,
     positive_duration,
     positive_integer,
+    ratio,
     regex,
     socket_path,
 )
@@ -51,5 +52,6 @@ POSITIVE_DURATION = Kind(positive_duration, f"{_A_DURATION}, above 0", "DURATION
 FILE = Kind(absolute_path, "an absolute path", "FILE")
 SOCKET = Kind(socket_path, f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes", "PATH")
 NUMBER = Kind(positive_integer, "a whole number above 0", "NUMBER")
+RATIO = Kind(ratio, "a number from 0 to 1", "RATIO")
 REGEX = Kind(regex, "a regular expression", "REGEX")
 FAMILY = Kind(family_name, "a family's name", "NAME")

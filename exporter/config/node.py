@@ -9,7 +9,19 @@ from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given
-from exporter.config.kinds import DURATION, FAMILY, FILE, NUMBER, POSITIVE_DURATION, REGEX, SOCKET, Kind, choice, one_of
+from exporter.config.kinds import (
+    DURATION,
+    FAMILY,
+    FILE,
+    NUMBER,
+    POSITIVE_DURATION,
+    RATIO,
+    REGEX,
+    SOCKET,
+    Kind,
+    choice,
+    one_of,
+)
 from exporter.config.pages import DcgmSettings, FamilySettings
 from exporter.config.parsers import label_names, not_empty, without_secrets
 from exporter.config.settings import optional, setting, settings_of, several
@@ -190,6 +202,36 @@ class WorkloadSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccountingSettings:
+    """What is kept of the time and energy that containers had of GPUs. Only what looks by itself keeps any: serve."""
+
+    is_on: bool = setting(
+        "accounting.mode",
+        choice({"on": True, "off": False}),
+        "Count GPU-seconds, energy, idle time, XIDs and throttling by container, on /metrics.",
+        default="on",
+    )
+    interval_seconds: float = setting(
+        "accounting.interval",
+        POSITIVE_DURATION,
+        "How often the exporter looks by itself for this. Scrapes change nothing of what is counted.",
+        default="10s",
+    )
+    idle_below: float = setting(
+        "accounting.idle-below",
+        RATIO,
+        "A device is idle while its activity (GR_ENGINE_ACTIVE, else GPU_UTIL) is below this.",
+        default="0.05",
+    )
+    keep_seconds: float = setting(
+        "accounting.keep",
+        DURATION,
+        "How long the counters of a container that is gone are still shown; at least for two scrapes.",
+        default="5m",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """The groups, in the order in which --help shows their settings."""
 
@@ -204,6 +246,7 @@ class Groups:
     sharing: SharingSettings
     workloads: WorkloadSettings
     families: FamilySettings
+    accounting: AccountingSettings
     log: LogSettings
 
 

@@ -47,6 +47,7 @@ def without_secrets(text: str) -> str:
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 MAX_PORT = 65535
@@ -120,6 +121,13 @@ def positive_integer(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not int(text):
         raise ValueError
     return int(text)
+
+
+def ratio(text: str) -> float:
+    """A decimal from 0 to 1."""
+    if not _DECIMAL.fullmatch(text) or float(text) > 1:
+        raise ValueError
+    return float(text)
 
 
 def not_empty(text: str) -> str:

@@ -63,6 +63,11 @@ class PodResources:
     outside: tuple[Assignment, ...] = ()
 
 
+# What the kubelet can hand out, handed out or not: device ids by resource.
+Offers = Mapping[str, frozenset[str]]
+NO_OFFERS: Offers = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeviceKey:
     """A GPU or a MIG instance as samples name it: the UUID label and GPU_I_ID ("" for a whole GPU)."""

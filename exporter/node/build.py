@@ -1,43 +1,39 @@
 """The composition root of the node role: a `Config` becomes sources, rules and policies, and these a `Node`.
 
-To add a source: make it in `_sources`, of its settings.
+To add a source: make it in `_sources`, of its settings. Those of pages are made in page_sources.py.
 """
 
-import asyncio
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
 
-from exporter import __version__
+from exporter.accounting.ledger import Rules
 from exporter.attribution.current import CurrentOwners
-from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
 from exporter.config.node import Config
-from exporter.config.pages import source_names
-from exporter.config.parsers import LABEL_SETS, Selector
-from exporter.config.tls import ClientTls
+from exporter.config.parsers import LABEL_SETS
 from exporter.exposition.join import Joiner
 from exporter.model.snapshot import Facts
+from exporter.node.accounting import Accounting
 from exporter.node.lasting import Lasting, Made
-from exporter.node.node import Node, Sources
+from exporter.node.node import Node
+from exporter.node.page_sources import discovery, page_sources
 from exporter.node.pages import JoinedPages
-from exporter.node.policies import device_rules, family_filter, gpu_families_from, label_policy, pod_label_policy
+from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
+from exporter.node.sources import Sources
+from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver
 from exporter.sources.any_inventory import InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
 from exporter.sources.driver import DriverInventory
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet.assignments import Kept, KubeletSource
+from exporter.sources.kubelet.offers import KubeletOffers
 from exporter.sources.kubelet.pods import PodsApi
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.pods import ApiPods
 from exporter.sources.kubernetes.slices import ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.late import Late
-from exporter.sources.pages.discovery import Discovery
-from exporter.sources.pages.file import PromFileSource
-from exporter.sources.pages.source import PageSource
-from exporter.sources.pages.url import DcgmSource
 from exporter.sources.source import OnHealth, absent, missing
 
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
@@ -48,11 +44,17 @@ _NO_SLICES = absent(
 
 
 def make_node(
-    config: Config, files: NodeFiles, *, divides_counters: bool = True, lasting: Lasting | None = None
+    config: Config,
+    files: NodeFiles,
+    *,
+    divides_counters: bool = True,
+    keeps_accounts: bool = False,
+    lasting: Lasting | None = None,
 ) -> Node:
     """A node. `lasting` is that of the node until now: what the new configuration does not change goes on.
 
-    `divides_counters` is off where only one page will be made: a counter's increases need two.
+    `divides_counters` is off where only one page will be made: a counter's increases need two. `keeps_accounts` is on
+    where somebody has the node beat.
 
     Raises:
         ConfigError: the rules for devices, or the inventory, cannot be used. `lasting` is then what it was.
@@ -86,7 +88,27 @@ def make_node(
     )
     lasting.hand_over(made=sources.made, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
     return Node(
-        sources=sources, owners=owners, pages=pages, settings=_settings(config), name=config.node.name, lasting=lasting
+        sources=sources,
+        owners=owners,
+        pages=pages,
+        settings=_settings(config),
+        name=config.node.name,
+        lasting=lasting,
+        accounting=_accounting(config, lasting, sources) if keeps_accounts and config.accounting.is_on else None,
+    )
+
+
+def _accounting(config: Config, lasting: Lasting, sources: Sources) -> Accounting:
+    return Accounting(
+        lasting=lasting,
+        rules=Rules(
+            idle_below=config.accounting.idle_below,
+            interval_ns=round(config.accounting.interval_seconds * 1e9),
+            keep_ns=round(config.accounting.keep_seconds * 1e9),
+        ),
+        # what workloads are called by is a label of the accounts only where somebody has said it
+        needs=LOOK_AT_NODE | {Need.WORKLOADS} if config.workloads.labels else LOOK_AT_NODE,
+        asked_first=(sources.kubelet, sources.offers),
     )
 
 
@@ -126,8 +148,9 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
             node=config.node.name,
             kept=kept,
         ),
-        pages=_pages(config, files.http, lasting.instance, made),
-        discovery=_discovery(config, files.http, lasting.instance, made),
+        offers=made.get(KubeletOffers, settings=config.kubelet, resources=config.devices.resources, kept=kept),
+        pages=page_sources(config, files.http, lasting.instance, made),
+        discovery=discovery(config, files.http, lasting.instance, made),
         inventory=_inventory(config, made),
         pods=pods,
         needs_pods=needs_pods,
@@ -136,81 +159,6 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
             _make_workloads, labels=config.workloads.labels, **(_api(config) if _may_ask_api(config) else {})
         ),
         made=made,
-    )
-
-
-def _pages(config: Config, http: HttpConfig, instance: str, made: Made) -> tuple[PageSource, ...]:
-    """The named sources of GPU samples. `instance` is what this process calls itself in the header Via."""
-    urls = (
-        made.get(
-            DcgmSource,
-            name=name,
-            url=url,
-            timeout_seconds=config.dcgm.timeout_seconds,
-            max_bytes=config.dcgm.max_bytes,
-            headers=_headers(instance),
-            http=http,
-        )
-        for name, url in zip(source_names(config.dcgm.urls), config.dcgm.urls, strict=True)
-    )
-    files = (
-        made.get(
-            PromFileSource, path=path, max_age_seconds=config.dcgm.file_max_age_seconds, max_bytes=config.dcgm.max_bytes
-        )
-        for path in config.dcgm.files
-    )
-    return (*urls, *files)
-
-
-def _headers(instance: str) -> tuple[tuple[str, str], ...]:
-    return ("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {instance}")
-
-
-def _discovery(config: Config, http: HttpConfig, instance: str, made: Made) -> Discovery:
-    """What finds dcgm-exporter's pods; nobody without --dcgm.selector."""
-    # what knows of TLS is asked over it; in the clear, whoever has the address would be told the credentials
-    by_tls = http.tls != ClientTls()
-    return made.get(
-        _make_discovery,
-        selectors=config.dcgm.selectors,
-        namespaces=config.dcgm.namespaces,
-        node=config.node.name,
-        scheme="https" if by_tls else "http",
-        takes_all_families=bool(config.families.allow),
-        port=config.dcgm.port,
-        path=config.dcgm.path,
-        timeout_seconds=config.dcgm.timeout_seconds,
-        max_bytes=config.dcgm.max_bytes,
-        headers=_headers(instance),
-        http=http if by_tls else HttpConfig(),
-    )
-
-
-def _make_discovery(
-    *,
-    selectors: tuple[Selector, ...],
-    namespaces: tuple[str, ...],
-    node: str,
-    scheme: str,
-    takes_all_families: bool,
-    port: int,
-    path: str,
-    on_health: OnHealth,
-    **settings: Any,  # noqa: ANN401 - what every DcgmSource is given
-) -> Discovery:
-    def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
-        admit = None if takes_all_families else gpu_families_from(name)
-        return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **settings)
-
-    return Discovery(
-        selectors=selectors,
-        namespaces=namespaces,
-        node=node,
-        port=port,
-        path=path,
-        make=make,
-        scheme=scheme,
-        on_health=on_health,
     )
 
 

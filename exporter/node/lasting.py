@@ -1,9 +1,11 @@
 """What outlives a reload: one object, which the node of a configuration hands to the node of the next one."""
 
 import secrets
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
+from exporter.accounting.ledger import Ledger
 from exporter.accounting.sharing import CounterBook
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Knowledge, read_assignment
@@ -48,17 +50,34 @@ class Made:
         return tuple(self.made.values())
 
 
+class Clock:
+    """Nanoseconds since 1970 as the machine's clock had them at the start; from then on no step of it is followed.
+
+    So moments of two processes can be compared, and within one of them time never steps.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = time.time_ns() - time.monotonic_ns()
+
+    def __call__(self) -> int:
+        """Now."""
+        return time.monotonic_ns() + self._ahead
+
+
 class Lasting:
-    """The counters, the sources, the owners in force and what is known of the process' own state.
+    """The counters, the accounts, the sources, the owners in force and what is known of the process' own state.
 
     `instance` is what the process calls itself towards upstreams. `not_ready` is why no page could be made so far, and
-    "" from the first page on. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
+    "" from the first page on. `clock` dates the looks of the pulse. `wants_workloads` and `reads_slices` say what
+    somebody has needed: it stays open.
     """
 
     def __init__(self) -> None:
         self.telemetry = Telemetry()
         self.instance = f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
         self.not_ready = "no page has been asked for yet"
+        self.ledger = Ledger()
+        self.clock: Callable[[], int] = Clock()
         self.wants_workloads = False
         self.reads_slices = False
         self.made: Made | None = None

@@ -8,10 +8,11 @@ What a node is made of is put together in build.py.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from exporter.accounting.entries import MOST_ACCOUNTS
 from exporter.accounting.sharing import MOST_SERIES
 from exporter.attribution.bearers import Listing
 from exporter.attribution.current import CurrentOwners
@@ -21,45 +22,19 @@ from exporter.exposition.check import MOST_LINES
 from exporter.model.devices import Assignment, Inventory, Owners
 from exporter.model.pages import Page, Subject
 from exporter.model.snapshot import Facts, Health, Snapshot
-from exporter.node.lasting import Lasting, Made
-from exporter.node.pages import AttributionFor, JoinedPages, same
+from exporter.node.accounting import Accounting
+from exporter.node.facts import FactsOfNow
+from exporter.node.lasting import Lasting
+from exporter.node.pages import AttributionFor, JoinedPages
+from exporter.node.sources import Sources
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.any_inventory import InventorySource
-from exporter.sources.any_pods import Pods
-from exporter.sources.kubelet.assignments import KubeletSource
-from exporter.sources.kubernetes.slices import Slices
-from exporter.sources.kubernetes.workloads import Workloads
-from exporter.sources.late import Late
-from exporter.sources.pages.discovery import Discovery
-from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """The sources of a node, each an object, there or not.
-
-    `needs_pods` says that labels or the discovery are made of pods. `made` closes them.
-    """
-
-    kubelet: KubeletSource
-    pages: tuple[PageSource, ...]
-    discovery: Discovery
-    inventory: InventorySource
-    pods: Late[Pods]
-    needs_pods: bool
-    slices: Late[Slices]
-    workloads: Workloads
-    made: Made
-
-    def __iter__(self) -> Iterator[Source]:
-        """One by one."""
-        yield from self.pages
-        yield from (self.kubelet, self.discovery, self.inventory, self.pods, self.slices, self.workloads)
+# what is put into a snapshot that is made without it
+_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS})
 
 
 class Node:
@@ -76,20 +51,24 @@ class Node:
         settings: Facts,
         name: str,
         lasting: Lasting,
+        accounting: Accounting | None = None,
     ) -> None:
-        """`settings` are the facts that never move; `name` is the node's. `lasting` goes to the node that follows."""
+        """`settings` are the facts that never move; `name` is the node's. `lasting` goes to the node that follows.
+
+        Without `accounting` no accounts are kept.
+        """
         self.lasting = lasting
         self.telemetry, self.instance = lasting.telemetry, lasting.instance
         self.sources = sources
         self._owners = owners
         self._pages = pages
-        self._settings = settings
         self._name = name
         self._claims_seen_in: frozenset[Assignment] = frozenset()
-        self._facts: Facts | None = None
-        self._facts_from: tuple[object, ...] = ()
+        self._facts = FactsOfNow(settings, sources, owners)
         self._noted: Owners | None = None
+        self._accounting = accounting
         self._looking = 0
+        self._is_beating = False
         self._nobody_looks = asyncio.Event()
         self._show_bounds()
 
@@ -105,7 +84,7 @@ class Node:
 
     async def give_way(self, successor: "Node") -> None:
         """Let the scrapes in flight end, then close what the successor does not go on with."""
-        while self._looking:
+        while self._looking or self._is_beating:
             self._nobody_looks.clear()
             await self._nobody_looks.wait()
         await asyncio.gather(*(source.close() for source in self.sources.made.not_in(successor.sources.made)))
@@ -113,20 +92,40 @@ class Node:
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join.
 
-        Where workloads are needed, say what the pods belong to as well.
+        Where workloads are needed, say what the pods belong to as well; where accounts are, how they stand.
         """
         self._looking += 1
         try:
-            if Need.WORKLOADS not in needs:
+            if _ADDED.isdisjoint(needs):
                 return await self._look(wait_seconds)
             began = time.monotonic()
-            self.lasting.wants_workloads = True
+            self.lasting.wants_workloads |= Need.WORKLOADS in needs
             snapshot = await self._look(wait_seconds)
-            return replace(snapshot, workloads=await self._workloads_of(snapshot, wait_seconds, began))
+            if Need.WORKLOADS in needs:
+                snapshot = replace(snapshot, workloads=await self._workloads_of(snapshot, wait_seconds, began))
+            if Need.ACCOUNTS in needs and self._accounting is not None:
+                snapshot = replace(snapshot, accounts=self._accounting.show())
+            return snapshot
         finally:
             self._looking -= 1
             if not self._looking:
                 self._pages.nobody_looks()
+            self._nobody_looks.set()
+
+    @property
+    def pulse_seconds(self) -> float | None:
+        """How often it is to look by itself; None where no accounts are kept."""
+        return self._accounting.interval_seconds if self._accounting else None
+
+    async def pulse(self) -> None:
+        """Look, and note in the accounts what was seen."""
+        if self._accounting is None:
+            return
+        self._is_beating = True
+        try:
+            await self._accounting.beat(self.look)
+        finally:
+            self._is_beating = False
             self._nobody_looks.set()
 
     async def why_not_ready(self) -> str:
@@ -176,8 +175,9 @@ class Node:
             health=health,
             assignments_age_seconds=kubelet.age_seconds,
             page_sources=names,
-            facts=self._facts_now(),
+            facts=self._facts.now(),
             read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+            pod_labels=self._owners.pod_labels,
             inventory=in_force,
             attribute=self._owners.attribution,
         )
@@ -213,6 +213,7 @@ class Node:
         kubelet, slices, pods = self.sources.kubelet, self.sources.slices.now, self.sources.pods.now
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
+        offers = self.sources.offers.offers
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:
             return self._owners.update(
@@ -222,28 +223,12 @@ class Node:
                 slices=slices.devices_for(assignments),
                 bearers=pods.bearers,
                 listing=listing,
+                offers=offers,
                 pages=pages,
                 of=of,
             )
 
         return attribute
-
-    def _facts_now(self) -> Facts:
-        """They move with the kubelet's answers, not with the scrapes."""
-        kubelet, slices = self.sources.kubelet, self.sources.slices.now
-        slices_up = None if is_absent(slices.health) else slices.health.up is not False
-        moving = (kubelet.outside, kubelet.version, self._owners.label_problems, slices.devices, slices_up)
-        if self._facts is None or not same(moving, self._facts_from):
-            self._facts_from = moving
-            self._facts = replace(
-                self._settings,
-                outside=kubelet.outside,
-                kubelet_version=kubelet.version,
-                label_problems=self._owners.label_problems,
-                slice_devices=slices.devices,
-                slices_up=slices_up,
-            )
-        return self._facts
 
     async def _workloads_of(
         self, snapshot: Snapshot, wait_seconds: float | None, began: float
@@ -275,6 +260,7 @@ class Node:
         pages = len(self.sources.pages) + self.sources.discovery.most
         # of the pages of all, and of some for whoever got no more (joins.py)
         bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.series)
+        bound("accounts", MOST_ACCOUNTS, lambda: self.lasting.ledger.rows)
         bound("divided_counters", MOST_SERIES, lambda: self._owners.book.series)
         for source in self.sources:
             for of, (most, used) in source.bounds.items():

@@ -10,16 +10,24 @@ from exporter.node.build import make_node
 from exporter.node.node import Node
 
 
-def make_role(config: Config, before: object = None, *, divides_counters: bool = True) -> Node:
+def make_role(
+    config: Config, before: object = None, *, divides_counters: bool = True, keeps_accounts: bool = True
+) -> Node:
     """A node that goes on with what `before` hands over, where that was a node. All files are read first.
 
-    `divides_counters` is off where only one page will be made.
+    `divides_counters` is off where only one page will be made, and `keeps_accounts` where nobody has it beat.
 
     Raises:
         ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
     """
     lasting = before.lasting if isinstance(before, Node) else None
-    return make_node(config, read_node_files(config), divides_counters=divides_counters, lasting=lasting)
+    return make_node(
+        config,
+        read_node_files(config),
+        divides_counters=divides_counters,
+        keeps_accounts=keeps_accounts,
+        lasting=lasting,
+    )
 
 
 def say_what_is_read(config: Config) -> None:

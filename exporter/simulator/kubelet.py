@@ -52,6 +52,15 @@ def list_response(pods: Sequence[Pod], version: str = "v1", order: random.Random
     return body
 
 
+def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Random | None = None) -> bytes:
+    """Devices (resource, id) as a serialised AllocatableResourcesResponse, an entry for each as with NUMA topology."""
+    shuffled = order.sample(devices, len(devices)) if order else devices
+    body: bytes = v1.AllocatableResourcesResponse(
+        devices=[v1.ContainerDevices(resource_name=resource, device_ids=[one]) for resource, one in shuffled]
+    ).SerializeToString()
+    return body
+
+
 def _dynamic(container: Container) -> list[v1.DynamicResource]:
     return [
         v1.DynamicResource(
@@ -78,22 +87,31 @@ _PARTIAL_STARTS = 2 / 12
 
 
 class SimulatedKubelet:
-    """Answers List of v1 and v1alpha1. `calls` counts the calls.
+    """Answers List of v1 and v1alpha1, and GetAllocatableResources of v1. `calls` counts the calls of List.
 
+    `plugin_gone`: no device plugin is registered, so no device can be handed out, and those that were stay listed.
     `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile lists only static pods. `failure`
     (a code and a text) or `raw_answer` is the answer where it is set.
     """
 
     def __init__(
-        self, socket: Path, pods: Callable[[], Sequence[Pod]], *, versions: Sequence[str] = ("v1", "v1alpha1")
+        self,
+        socket: Path,
+        pods: Callable[[], Sequence[Pod]],
+        *,
+        versions: Sequence[str] = ("v1", "v1alpha1"),
+        offers: Callable[[], Sequence[tuple[str, str]]] = tuple,
     ) -> None:
-        self.calls = 0
+        """`offers` are the devices of its plugins, as (resource, id), handed out or not."""
+        self.calls = self.calls_of_allocatable = 0
         self.api_away = False
+        self.plugin_gone = False
         self.failure: tuple[grpc.StatusCode, str] | None = None
         self.raw_answer: bytes | None = None
         self.gone: frozenset[str] = frozenset()  # versions that are no longer served
         self._socket = socket
         self._pods = pods
+        self._offers = offers
         self._versions = tuple(versions)
         self._server: grpc.aio.Server | None = None
         self._answering = asyncio.Event()
@@ -112,18 +130,26 @@ class SimulatedKubelet:
         self._heard_of_pods = False
         self._empty_until = time.monotonic() + empty_seconds
         self._partial_until = self._empty_until + partial_seconds
+        self.plugin_gone = not plugin
         if not plugin:
             self._rejected |= {pod.uid for pod in self._pods() if _needs_plugin(pod)}
         # no SO_REUSEPORT: one server for one socket file, as the kubelet has it
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
-        handlers = {
-            version: grpc.method_handlers_generic_handler(
+        handlers = tuple(
+            grpc.method_handlers_generic_handler(
                 f"{version}.PodResourcesLister",
-                {"List": grpc.unary_unary_rpc_method_handler(self._handler(version))},
+                {
+                    "List": grpc.unary_unary_rpc_method_handler(self._handler(version)),
+                    **(
+                        {"GetAllocatableResources": grpc.unary_unary_rpc_method_handler(self._allocatable)}
+                        if version == "v1"
+                        else {}
+                    ),
+                },
             )
             for version in self._versions
-        }
-        self._server.add_generic_rpc_handlers(tuple(handlers.values()))
+        )
+        self._server.add_generic_rpc_handlers(handlers)
         beside = self._socket.with_name(f"{self._socket.name}.new")
         self._server.add_insecure_port(f"unix:{beside}")
         await self._server.start()
@@ -164,6 +190,15 @@ class SimulatedKubelet:
     def resume(self) -> None:
         """Answer again; calls that wait get their answers."""
         self._answering.set()
+
+    async def _allocatable(self, _: bytes, context: Context) -> bytes:
+        self.calls_of_allocatable += 1
+        await self._answering.wait()
+        if "v1" in self.gone:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
+        if self.failure:
+            await context.abort(*self.failure)
+        return allocatable_response(() if self.plugin_gone else tuple(self._offers()), self._random)
 
     def _handler(self, version: str) -> Callable[[bytes, Context], object]:
         async def answer(_: bytes, context: Context) -> bytes:

@@ -2,9 +2,9 @@
 
     python -m exporter.simulator.kubelet_process SOCKET CONTROL [--empty SECONDS] [--partial SECONDS]
 
-CONTROL is a JSON file that is read for every call: {"pods": …, "failure": [code, text], "raw_megabytes": 65, "gone":
-["v1"], "api_away": true}. The number of calls is written to the file `calls` beside it. SIGTERM ends the process in an
-orderly way.
+CONTROL is a JSON file that is read for every call: {"pods": …, "offers": [[resource, id]], "failure": [code, text],
+"raw_megabytes": 65, "gone": ["v1"], "api_away": true}. The number of calls is written to the file `calls` beside it.
+SIGTERM ends the process in an orderly way.
 """
 
 import argparse
@@ -64,7 +64,11 @@ async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seco
         kubelet.raw_answer = None if megabytes is None else bytes(megabytes * 1024 * 1024)
         return pods_from_json(told["pods"])
 
-    kubelet = SimulatedKubelet(socket, pods)
+    def offers() -> tuple[tuple[str, str], ...]:
+        told = json.loads(control.read_text())
+        return tuple((resource, device) for resource, device in told.get("offers", ()))
+
+    kubelet = SimulatedKubelet(socket, pods, offers=offers)
     await kubelet.start(empty_seconds=empty_seconds, partial_seconds=partial_seconds)
     print("serving", flush=True)  # noqa: T201 - whoever started it waits for this
     await stop.wait()

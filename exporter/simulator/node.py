@@ -25,7 +25,11 @@ class SimulatedNode:
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
         self.socket = Path(self._folder.name) / "kubelet.sock"
         self.pods_socket = Path(self._folder.name) / "pods-api.sock"
-        self.kubelet = SimulatedKubelet(self.socket, lambda: world.listed)
+        self.kubelet = SimulatedKubelet(
+            self.socket,
+            lambda: world.listed,
+            offers=lambda: [slot for gpu in world.gpus if not gpu.claimed for slot in gpu.slots],
+        )
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
         self.api_url = ""

@@ -303,3 +303,13 @@ def test_an_inventory_that_is_off_is_not_named_and_one_of_a_file_is() -> None:
     with pytest.raises(ConfigError, match=r"--inventory: file needs --inventory\.file"):
         config({"inventory": ["file"]})
     assert config({"inventory": ["file"], "inventory.file": ["/x"]}).devices.inventory_file == "/x"
+
+
+def test_accounting_is_on_and_its_numbers_are_checked() -> None:
+    found = config().accounting
+    assert (found.is_on, found.interval_seconds, found.idle_below, found.keep_seconds) == (True, 10.0, 0.05, 300.0)
+    given = config(file={"accounting": {"mode": False, "interval": "500ms", "idle-below": 1, "keep": "0s"}}).accounting
+    assert (given.is_on, given.interval_seconds, given.idle_below, given.keep_seconds) == (False, 0.5, 1.0, 0.0)
+    for name, text in (("idle-below", "1.01"), ("idle-below", "-0"), ("idle-below", "5%"), ("interval", "0s")):
+        with pytest.raises(ConfigError, match=rf"--accounting\.{name}: '{text}' is not allowed; it takes a"):
+            config({f"accounting.{name}": [text]})

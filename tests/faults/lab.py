@@ -83,7 +83,8 @@ class Lab:
     def tell(self, **more: object) -> None:
         """What the kubelet answers from now on."""
         beside = self.control.with_suffix(".new")
-        beside.write_text(json.dumps({"pods": pods_to_json(self.world.pods), **more}))
+        offers = [slot for gpu in self.world.gpus for slot in gpu.slots]
+        beside.write_text(json.dumps({"pods": pods_to_json(self.world.pods), "offers": offers, **more}))
         beside.replace(self.control)
 
     async def start_kubelet(self, *, empty_seconds: float = 0, partial_seconds: float = 0) -> None:

@@ -65,7 +65,7 @@ async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
     half = page.index(b"# HELP", len(page) // 2)
     quick = b"\n".join(line for line in page[:half].splitlines() if b"nvidia1" not in line) + b"\n"
     urls = [await upstream(quick, 0.0), await upstream(page[half:], 0.2)]
-    exporter = await start(dcgm_url=urls, kubelet_max_age="1h")
+    exporter = await start(dcgm_url=urls, kubelet_max_age="1h", accounting_mode="off")
     whole = await exporter.page()
     for path in ("/gpu/metrics", "/metrics"):
         await impatient(exporter, path)
@@ -90,7 +90,8 @@ async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
 async def test_an_impatient_scrape_without_any_page_costs_the_others_nothing(
     start: Start, simulated: SimulatedNode, upstream: Upstream, work: Counter[str]
 ) -> None:
-    exporter = await start(dcgm_url=await upstream(simulated.dcgm.page().encode(), 0.2), kubelet_max_age="1h")
+    url = await upstream(simulated.dcgm.page().encode(), 0.2)
+    exporter = await start(dcgm_url=url, kubelet_max_age="1h", accounting_mode="off")
     await exporter.page()
     await impatient(exporter)
     work.clear()

@@ -48,7 +48,7 @@ def node() -> SimulatedNode:
 async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: SimulatedNode) -> None:
     await node.start()
     try:
-        config = config_of(kubelet_socket=str(node.socket), dcgm_url=node.url, sharing="split", kubelet_max_age="0s")
+        config = config_for(node)
         async with running(config) as exporter:
             first = rows(await exporter.page())
             assert first == {"a": 0, "b": 0, "": 0}
@@ -70,7 +70,7 @@ async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: Simulat
 async def test_scrapes_that_share_a_page_advance_it_once(node: SimulatedNode) -> None:
     await node.start()
     try:
-        async with running(config_of(kubelet_socket=str(node.socket), dcgm_url=node.url, sharing="split")) as exporter:
+        async with running(config_for(node, kubelet_max_age="1s")) as exporter:
             await exporter.page()
             pages = await asyncio.gather(*(exporter.page() for _ in range(20)))
             last = rows(max(pages, key=lambda page: rows(page)["a"]))
@@ -80,9 +80,15 @@ async def test_scrapes_that_share_a_page_advance_it_once(node: SimulatedNode) ->
         await node.stop()
 
 
-def config_for(*nodes: SimulatedNode) -> Config:
-    urls = [node.url for node in nodes]
-    return config_of(kubelet_socket=str(nodes[0].socket), dcgm_url=urls, sharing="split", kubelet_max_age="0s")
+def config_for(*nodes: SimulatedNode, kubelet_max_age: str = "0s") -> Config:
+    """Every read of a page counts here, so nobody reads but the tests."""
+    return config_of(
+        kubelet_socket=str(nodes[0].socket),
+        dcgm_url=[node.url for node in nodes],
+        sharing="split",
+        kubelet_max_age=kubelet_max_age,
+        accounting_mode="off",
+    )
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from exporter.attribution.retention import (
 from exporter.config.node import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.log import debug, log
-from exporter.model.devices import Assignment, PodResources
+from exporter.model.devices import NO_OFFERS, Assignment, Offers, PodResources
 from exporter.model.snapshot import KUBELET, Health
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
 from exporter.sources.kubelet.socket import POD_RESOURCES, SLOW_KUBELET, open_channel, translate
@@ -58,7 +58,8 @@ class Kept:
     """What is in force, and what tells whether the next answer is of the same kubelet. It may outlive a source.
 
     `answered_on` is the socket file of the last answer: device, inode and change time. `asked_at_seconds` is when its
-    call began, by the source's clock. `read` says what an assignment refers to.
+    call began, by the source's clock. `read` says what an assignment refers to. `offers` is what the kubelet can hand
+    out (offers.py).
     """
 
     retained: Retained = field(default_factory=Retained)
@@ -66,6 +67,7 @@ class Kept:
     connection_lost: bool = False
     asked_at_seconds: float | None = None
     read: Read = read_by_built_in_rules
+    offers: Offers = field(default_factory=lambda: NO_OFFERS)
 
 
 class KubeletSource:

@@ -1,0 +1,40 @@
+"""The sources of a node, by what a look takes from each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exporter.node.lasting import Made
+from exporter.sources.any_inventory import InventorySource
+from exporter.sources.any_pods import Pods
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubelet.offers import KubeletOffers
+from exporter.sources.kubernetes.slices import Slices
+from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.late import Late
+from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.source import PageSource
+from exporter.sources.source import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The sources of a node, each an object, there or not.
+
+    `needs_pods` says that labels or the discovery are made of pods. `made` closes them.
+    """
+
+    kubelet: KubeletSource
+    offers: KubeletOffers
+    pages: tuple[PageSource, ...]
+    discovery: Discovery
+    inventory: InventorySource
+    pods: Late[Pods]
+    needs_pods: bool
+    slices: Late[Slices]
+    workloads: Workloads
+    made: Made
+
+    def __iter__(self) -> Iterator[Source]:
+        """One by one."""
+        yield from self.pages
+        yield from (self.kubelet, self.offers, self.discovery, self.inventory, self.pods, self.slices, self.workloads)

@@ -1,0 +1,80 @@
+"""A pulse: something that is done every so many seconds for as long as the process runs.
+
+Beats fall on multiples of the interval, counted from the first one, so they do not drift. A beat that is due while
+another one still runs follows it at once, and of several only one does.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from exporter.log import log
+
+
+def next_beat(last: float, seconds: float, now: float) -> float:
+    """When the beat after that of `last` is due: one interval later, or the newest of those that were missed."""
+    return last + seconds * max(1, math.floor((now - last) / seconds))
+
+
+class Pulse:
+    """Beats once `every` has said how often, and until it says never. A beat that fails does not end it."""
+
+    def __init__(self, beat: Callable[[], Awaitable[None]]) -> None:
+        self._beat = beat
+        self._seconds: float | None = None
+        self._told = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failed: type[BaseException] | None = None
+
+    def every(self, seconds: float | None) -> None:
+        """Beat so often from now on, the first time at once; None: no more. A beat that runs goes on to its end."""
+        if seconds == self._seconds:
+            return
+        self._seconds = seconds
+        self._told.set()
+        if seconds is not None and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End it, and the beat that runs."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        last: float | None = None
+        while self._seconds is not None:
+            self._told.clear()
+            due = loop.time() if last is None else next_beat(last, self._seconds, loop.time())
+            if due > loop.time() and await self._is_told_before(due):
+                continue
+            await self._once()
+            last = due
+
+    async def _is_told_before(self, due: float) -> bool:
+        """Whether there is another interval before `due`; waits until then."""
+        try:
+            async with asyncio.timeout_at(due):
+                return await self._told.wait()
+        except TimeoutError:
+            return False
+
+    async def _once(self) -> None:
+        try:
+            await self._beat()
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # the next beat may go well, and nobody else would begin it
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                raise  # it is this task that is to end
+            if type(error) is not self._failed:
+                self._failed = type(error)
+                log(logging.ERROR, "a look of its own failed by a fault of the exporter", error)
+        else:
+            self._failed = None

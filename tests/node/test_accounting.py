@@ -1,0 +1,260 @@
+"""The pulse through the whole node role: who scrapes, and how often, changes nothing of what is counted."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from exporter.config.node import Config
+from exporter.node.node import Node
+from exporter.node.role import make_role
+from exporter.outputs.families import accounts as accounts_families
+from exporter.service import Service
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import GPU_RESOURCE, SHARED_RESOURCE, Container, Pod, World
+from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.waiting import until
+
+FAMILIES = "|".join(family.name for family in accounts_families.FAMILIES)
+ACCOUNTS = re.compile(rf"(?:# (?:HELP|TYPE) )?(?:{FAMILIES})\b")
+SECOND = 1_000_000_000
+
+
+def accounts(metrics: str) -> str:
+    """The families of accounting alone."""
+    return "".join(line for line in metrics.splitlines(keepends=True) if ACCOUNTS.match(line))
+
+
+def node_of(service: Service) -> Node:
+    role = service._role
+    assert isinstance(role, Node)
+    return role
+
+
+def held(metrics: str, family: str = "pod_gpu_allocated_ratio") -> dict[tuple[str, str], float]:
+    """A family's values by UUID and pod."""
+    rows = re.findall(rf"^{family}\{{(.*)\}} (\S+)$", metrics, re.MULTILINE)
+    found = {}
+    for labels, value in rows:
+        row = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found[row["UUID"], row["pod"]] = float(value)
+    return found
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[SimulatedNode]:
+    """A whole GPU and one in four shares, of which one is held."""
+    simulated = SimulatedNode(World(gpus=2, shared=1, seed=1))
+    whole, shared = (gpu.uuid for gpu in simulated.world.gpus)
+    simulated.world.pods = (
+        a_pod("whole", (GPU_RESOURCE, whole)),
+        a_pod("share", (SHARED_RESOURCE, f"{shared}::2")),
+    )
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+def a_pod(name: str, *devices: tuple[str, str]) -> Pod:
+    return Pod(namespace="ml", name=name, uid=f"uid-{name}", containers=(Container(name="main", devices=devices),))
+
+
+def settings(node: SimulatedNode, **more: str) -> dict[str, str]:
+    return {"kubelet_socket": str(node.socket), "kubelet_max_age": "0s", "dcgm_url": node.url, **more}
+
+
+class History:
+    """What the node did, moment by moment: the same for every exporter that looks."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self.node = node
+        self.moment = 0
+        self.pods = node.world.pods
+        node.dcgm.failure = self.answer
+
+    def __call__(self) -> int:
+        """The clock of the pulse: 10 s from beat to beat."""
+        return 1_700_000_000 * SECOND + self.moment * 10 * SECOND
+
+    def go_on(self, moment: int) -> None:
+        self.moment = moment
+        self.node.world.pods = self.pods[: 1 + moment % 2]
+
+    def answer(self, _: web.Request) -> web.Response:
+        lines = []
+        for index, gpu in enumerate(self.node.world.gpus):
+            labels = f'{{gpu="{index}",UUID="{gpu.uuid}",modelName="H100"}}'
+            lines += [
+                f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{labels} {1_000_001 * self.moment}\n",
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{labels} 0.{self.moment % 10}\n",
+                f"DCGM_FI_DEV_XID_ERRORS{labels} {79 if self.moment >= 3 else 0}\n",
+            ]
+        return web.Response(text="".join(lines))
+
+
+class Beats:
+    """A clock of the pulse that counts how often it is looked at: once a beat."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        self.count += 1
+        return time.monotonic_ns()
+
+
+@asynccontextmanager
+async def timed_by(clock: Callable[[], int], config: Config) -> AsyncIterator[Exporter]:
+    """The exporter as it runs, with this clock for its pulse."""
+
+    def make(config: Config, before: object) -> Node:
+        role = make_role(config, before)
+        role.lasting.clock = clock
+        return role
+
+    service = Service(config, make=make)
+    try:
+        (address,) = await service.listen()
+        async with aiohttp.ClientSession() as session:
+            yield Exporter(service, f"http://{address}", session)
+    finally:
+        await service.close()
+
+
+@asynccontextmanager
+async def looked_at(node: SimulatedNode, scrape: Callable[[Exporter], Awaitable[object]]) -> AsyncIterator[list[str]]:
+    """The accounts after each of a history's moments, of an exporter that is scraped in this way between them."""
+    history, seen = History(node), list[str]()
+    history.go_on(0)
+    # the first beat comes by itself, and the next as good as never: the test says when
+    async with timed_by(history, config_of(**settings(node, accounting_interval="1000h"))) as exporter:
+        role = node_of(exporter.service)
+        await until(lambda: role.lasting.ledger.rows and not role._is_beating)
+        for moment in range(6):
+            history.go_on(moment)
+            await scrape(exporter)
+            if moment:
+                await role.pulse()
+            await scrape(exporter)
+            seen.append(accounts((await exporter.get("/metrics"))[1]))
+        yield seen
+
+
+# issue 9, "Must show" 2
+async def test_no_two_and_many_scrapers_see_the_same_accounts_for_the_same_moments(node: SimulatedNode) -> None:
+    async def nobody(_: Exporter) -> None:
+        pass
+
+    async def two(exporter: Exporter) -> None:
+        await exporter.page()
+        await exporter.get("/metrics")
+
+    async def many(exporter: Exporter) -> None:
+        paths = ("/gpu/metrics", "/metrics", "/container/metrics", "/debug/mapping") * 10
+        await asyncio.gather(*(exporter.get(path) for path in paths))
+
+    seen = []
+    for scrape in (nobody, two, many):
+        async with looked_at(node, scrape) as texts:
+            seen.append(texts)
+    assert seen[0] == seen[1] == seen[2]
+    assert len(set(seen[0])) == 6
+    whole, shared = (gpu.uuid for gpu in node.world.gpus)
+    seconds = held(seen[0][-1], "pod_gpu_allocated_seconds_total")
+    assert seconds == {(whole, "whole"): 50.0, (shared, "share"): 5.0}
+
+
+# issue 9, C: shares held of shares offered
+async def test_a_share_is_a_part_of_its_gpu_also_while_the_device_plugin_is_away(node: SimulatedNode) -> None:
+    whole, shared = (gpu.uuid for gpu in node.world.gpus)
+    expected = {(whole, "whole"): 1.0, (shared, "share"): 0.25}
+    async with running(config_of(**settings(node, accounting_interval="20ms"))) as exporter:
+        for is_gone in (False, True, False):
+            node.kubelet.plugin_gone = is_gone
+            calls = node.kubelet.calls_of_allocatable
+            await until(lambda calls=calls: node.kubelet.calls_of_allocatable > calls + 3)  # type: ignore[misc]
+            assert held((await exporter.get("/metrics"))[1]) == expected
+
+
+async def test_a_kubelet_that_does_not_say_what_it_offers_costs_nothing_else(tmp_path: object) -> None:
+    simulated = SimulatedNode(World(gpus=1, shared=1, seed=1))
+    (gpu,) = simulated.world.gpus
+    simulated.kubelet._versions = ("v1alpha1",)
+    simulated.world.pods = tuple(a_pod(name, (SHARED_RESOURCE, f"{gpu.uuid}::{name}")) for name in "ab")
+    await simulated.start()
+    try:
+        async with running(config_of(**settings(simulated))) as exporter:
+            await until(lambda: node_of(exporter.service).lasting.ledger.rows)
+            found = held((await exporter.get("/metrics"))[1])
+            assert found == {(gpu.uuid, "a"): 0.5, (gpu.uuid, "b"): 0.5}
+    finally:
+        await simulated.stop()
+
+
+async def test_the_pulse_and_scrapes_read_the_same_sources(node: SimulatedNode) -> None:
+    """Neither of them keeps the other from anything, and only the pulse asks what is on offer."""
+    beats = Beats()
+    async with timed_by(beats, config_of(**settings(node, accounting_interval="50ms"))) as exporter:
+        before = beats.count
+        await asyncio.gather(*(exporter.page() for _ in range(50)))
+        await until(lambda: beats.count > before + 3)
+        assert node.kubelet.calls_of_allocatable <= beats.count + 1
+        assert node.dcgm.fetches > beats.count
+    fetches = node.dcgm.fetches
+    await asyncio.sleep(0.2)
+    assert node.dcgm.fetches == fetches, "nobody looks any more"
+
+
+async def test_without_accounting_nobody_looks_and_nothing_is_shown(node: SimulatedNode) -> None:
+    async with running(config_of(**settings(node, accounting_mode="off", accounting_interval="10ms"))) as exporter:
+        await asyncio.sleep(0.1)
+        assert (node.dcgm.fetches, node.kubelet.calls, node.kubelet.calls_of_allocatable) == (0, 0, 0)
+        await exporter.page()
+        assert accounts((await exporter.get("/metrics"))[1]) == ""
+
+
+async def test_a_slow_kubelet_is_none_that_is_gone(node: SimulatedNode) -> None:
+    """A scrape waits half a second for it, a beat as long as it takes: what it saw is then whole."""
+    beats = Beats()
+    given = settings(node, accounting_interval="200ms", kubelet_max_age="200ms")
+    async with timed_by(beats, config_of(**given)) as exporter:
+        await until(lambda: beats.count > 1)
+        for _ in range(2):
+            node.kubelet.stall()
+            await asyncio.sleep(1.2)
+            before = beats.count
+            node.kubelet.resume()
+            await until(lambda before=before: beats.count > before)  # type: ignore[misc]
+        metrics = (await exporter.get("/metrics"))[1]
+        gaps = re.findall(r'gap_seconds_total\{.*reason="kubelet".*\} (\S+)$', metrics, re.MULTILINE)
+        assert [float(seconds) for seconds in gaps] == [0.0]
+
+
+async def test_labels_of_pods_and_workloads_come_with_the_accounts_where_they_are_asked_for(
+    start: Start, simulated: SimulatedNode
+) -> None:
+    pods = {"kubelet_pods_socket": str(simulated.pods_socket), "kubernetes_url": simulated.api_url}
+    plain = await start(**pods)
+    asking = await start(
+        **pods, labels_pod_uid="on", labels_pod_labels="team", workload_labels="app.kubernetes.io/name"
+    )
+    shown = []
+    for exporter in (plain, asking):
+        ledger = node_of(exporter.service).lasting.ledger
+        await until(lambda ledger=ledger: ledger.rows)  # type: ignore[misc]
+        await node_of(exporter.service).pulse()
+        rows = re.findall(r"^pod_gpu_allocated_ratio\{(.*)\} \S+$", (await exporter.get("/metrics"))[1], re.MULTILINE)
+        shown.append({name for row in rows for name, value in re.findall(r'(\w+)="([^"]+)"', row)})
+    assert shown[1] - shown[0] == {"pod_uid", "label_team", "workload_name", "workload_kind"}
+    # without a word about workloads the pulse asks nobody for them
+    assert not node_of(plain.service).lasting.wants_workloads
+    assert json.loads((await plain.get("/debug/mapping"))[1])["sources"].keys() == {
+        "kubelet",
+        *(source.name for source in node_of(plain.service).sources.pages),
+    }
