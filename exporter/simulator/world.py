@@ -144,7 +144,7 @@ class World:
         """A step of life: what has crashed goes or starts again; then a pod crashes, or comes, or goes."""
         self.pods = tuple(_running(pod) for pod in self.pods if not pod.has_ended)
         owners = [pod for pod in self.pods if pod.devices]
-        if owners and self._random.random() < CRASHES:
+        if owners and self.used_share >= LEAST_HELD and self._random.random() < CRASHES:
             self.crash(self._random.choice(owners), self._random.choice(_XIDS))
         else:
             self.step()
