@@ -35,6 +35,7 @@ class _Holder(NamedTuple):
     born: float  # seconds of life
     part: float  # of the device's memory
     is_linked: bool  # the pod has several GPUs, which talk over NVLink
+    pace: float  # no two devices of a pod are equally busy
 
 
 class Machine:
@@ -78,6 +79,9 @@ class Machine:
                 self.boards[gpu.uuid] = Board(energy_pj=before)
         self._hold(pods, is_first=is_first)
         self._load()
+        if is_first:
+            for board in self.boards.values():
+                board.warm_up()
 
     def advance(self) -> int:
         """Bring the boards to the last full step. Returns the nanoseconds since then."""
@@ -169,11 +173,12 @@ class Machine:
                     uuid, is_share, _ = device_id.partition("::")
                     self._holders.setdefault(uuid, []).append(
                         _Holder(
-                            seed=f"{self.seed}/{pod.uid}/{uuid}",
+                            seed=f"{self.seed}/{'/'.join(key)}",
                             workload=pod.owner[1],
                             born=self._born[key],
                             part=count / REPLICAS if is_share else 1.0,
                             is_linked=not is_share and len(shares) > 1,
+                            pace=0.96 + 0.04 * chance(self.seed, uuid),
                         )
                     )
         self._born = {key: born for key, born in self._born.items() if key in living}
@@ -190,4 +195,4 @@ def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
 
 def _of_holder(holder: _Holder, life: float) -> Use:
     found = use(holder.workload, holder.seed, life - holder.born, life)
-    return found if holder.is_linked else replace(found, nvlink=0.0)
+    return replace(found, activity=found.activity * holder.pace, nvlink=found.nvlink if holder.is_linked else 0.0)

@@ -76,11 +76,11 @@ class Board:
         self.energy_pj += self.power_mw * nanoseconds
         for name in self.violations_ns:
             self.violations_ns[name] = self.violation(name, nanoseconds)
-        seconds = nanoseconds / 1e9
-        target = self.air + self.power_mw / _MW_PER_DEGREE
-        self.celsius += (target - self.celsius) * -math.expm1(-seconds / _LAG_SECONDS)
-        memory_target = self.air + 4 + self.power_mw / _MEMORY_MW_PER_DEGREE
-        self.memory_celsius += (memory_target - self.memory_celsius) * -math.expm1(-seconds / _MEMORY_LAG_SECONDS)
+        self._warm(nanoseconds / 1e9)
+
+    def warm_up(self) -> None:
+        """The present load has lasted so long that the GPU is as warm as it gets."""
+        self._warm(math.inf)
 
     def energy_mj(self, later_ns: int = 0) -> int:
         """Energy since the driver was loaded, so many nanoseconds after the last `spend`, in whole millijoules."""
@@ -94,6 +94,12 @@ class Board:
         """The driver is loaded anew: what it counts begins at 0."""
         self.energy_pj = 0
         self.violations_ns = dict.fromkeys(VIOLATIONS, 0)
+
+    def _warm(self, seconds: float) -> None:
+        warmest = self.air + self.power_mw / _MW_PER_DEGREE
+        self.celsius -= (warmest - self.celsius) * math.expm1(-seconds / _LAG_SECONDS)
+        warmest = self.air + 4 + self.power_mw / _MEMORY_MW_PER_DEGREE
+        self.memory_celsius -= (warmest - self.memory_celsius) * math.expm1(-seconds / _MEMORY_LAG_SECONDS)
 
     def _thermal(self) -> int:
         was_hot = self.reasons & (SW_THERMAL | HW_THERMAL)
