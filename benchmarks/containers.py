@@ -1,5 +1,6 @@
 """/container/metrics: rows of JSON a second, against prometheus_client's parser; the CPU of a request."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from exporter.model.devices import DeviceKey, Owners
 from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import containers
 from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.machine import TICK_NS
 from exporter.simulator.world import World
 
 REQUESTS = 1000
@@ -46,7 +48,8 @@ def with_the_library(page: str, owners: Owners) -> str:
 
 
 def run(effort: float) -> list[Row]:
-    world = World(gpus=8, seed=1)
+    # a second passes whenever the time is asked for, so that no two pages are the same
+    world = World(gpus=8, seed=1, clock=itertools.count(step=TICK_NS).__next__)
     dcgm = SimulatedDcgm(world)
     pages = [dcgm.page().encode(), dcgm.page().encode()]
     policy, owners = LabelPolicy(), owners_of(world)

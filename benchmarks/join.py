@@ -1,6 +1,7 @@
 """The join alone: the default page of 8 GPUs and 25 families, values validated."""
 
 from collections.abc import Callable
+from itertools import count
 from time import perf_counter
 
 from prometheus_client.core import Metric
@@ -17,6 +18,7 @@ from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.pods import Owner
 from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.machine import TICK_NS
 from exporter.simulator.world import World
 from tests.support.reference_join import reference_join
 
@@ -183,7 +185,8 @@ def by_turns(joiner: Joiner, pages: list[bytes], states: list[Attribution]) -> C
 
 
 def usual_page(effort: float) -> list[Row]:
-    world = World(gpus=8, seed=1)
+    # a second passes whenever the time is asked for, so that no two pages are the same
+    world = World(gpus=8, seed=1, clock=count(step=TICK_NS).__next__)
     dcgm = SimulatedDcgm(world)
     # two pages with one shape and different values, as scrape follows scrape
     pages = [dcgm.page().encode(), dcgm.page().encode()]

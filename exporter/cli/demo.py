@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode
 
 STEP_SECONDS = 5.0
+LEAST_STEP_SECONDS = 2.0  # however fast life is, owners stay long enough to be read
 PORTS_TO_TRY = 20
 
 
@@ -42,9 +44,34 @@ PORTS_TO_TRY = 20
     show_default=True,
     help="Whose page: dcgm-exporter 1.x (shell), 2.x to 4.8.2, 4.8.3 and later, 4.9 with its new names.",
 )
+@click.option(
+    "--counters",
+    type=click.Choice(("default", "full")),
+    default="default",
+    show_default=True,
+    help="What dcgm-exporter measures: its default counters file, or the fuller one of daemonset.yaml.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 1000),
+    default=1.0,
+    show_default=True,
+    help="How much faster the pods live. Watts and joules stay those of real time.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
-def demo(gpus: int, shared: int, mig: int | None, claims: int, generation: str, seed: int, **given: Any) -> None:  # noqa: ANN401 - see serve
+def demo(
+    *,
+    gpus: int,
+    shared: int,
+    mig: int | None,
+    claims: int,
+    generation: str,
+    counters: str,
+    speed: float,
+    seed: int,
+    **given: Any,  # noqa: ANN401 - see serve
+) -> None:
     """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
@@ -54,13 +81,14 @@ def demo(gpus: int, shared: int, mig: int | None, claims: int, generation: str, 
         mig = 1 if shared + claims < gpus else 0
     if shared + mig + claims > gpus:
         raise click.UsageError(f"--shared {shared}, --mig {mig} and --claims {claims} are more than --gpus {gpus}")
-    world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, seed=seed)
-    asyncio.run(_demo(SimulatedNode(world, socket.gethostname(), generation), given))
+    world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, seed=seed, speed=speed)
+    step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
+    asyncio.run(_demo(SimulatedNode(world, socket.gethostname(), generation, counters=counters), step_seconds, given))
 
 
-async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
+async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any]) -> None:
     try:
-        await simulated.start(step_seconds=STEP_SECONDS)
+        await simulated.start(step_seconds=step_seconds)
         config = read_config(given, **_where_to_ask(simulated, given))
         start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
@@ -70,7 +98,7 @@ async def _demo(simulated: "SimulatedNode", given: dict[str, Any]) -> None:
         def reread() -> Config:
             return _listening_on(read_config(given, **_where_to_ask(simulated, given)), addresses)
 
-        await service.serve(config, on_listening=_say_what_to_open, reread=reread)
+        await service.serve(config, on_listening=partial(_say_what_to_open, step_seconds), reread=reread)
     finally:
         await simulated.stop()
 
@@ -104,11 +132,11 @@ def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
     return replace(config, web=replace(config.web, listen_addresses=addresses))
 
 
-def _say_what_to_open(addresses: Iterable[Address]) -> None:
+def _say_what_to_open(step_seconds: float, addresses: Iterable[Address]) -> None:
     port = next(iter(addresses)).port
     print(
         f"""
-A simulated GPU node is running; pods come and go every {STEP_SECONDS:g} s.
+A simulated GPU node is running; pods come and go every {step_seconds:g} s.
 
   curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    GPU metrics with their pods
   curl -s localhost:{port}/container/metrics                 the same by container, as JSON

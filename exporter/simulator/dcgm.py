@@ -1,14 +1,31 @@
-"""dcgm-exporter on a loopback port, of any generation, with values that move."""
+"""dcgm-exporter on a loopback port, of any generation, in front of a simulated node's GPUs."""
 
-import random
-import time
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from exporter.simulator.families import FAMILIES, Family
+from exporter.simulator.counters import NVLINK, families_of
+from exporter.simulator.families import Family
 from exporter.simulator.pages import Row, page
-from exporter.simulator.world import Gpu, World
+from exporter.simulator.parts import Gpu
+from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
+from exporter.simulator.world import World
+
+_SHELL = "1"
+XID_WINDOW_MS = 300_000
+# as dcgm-exporter words them in the label err_msg; other codes are "Unknown Error"
+_XID_TEXTS = {
+    0: "No Error",
+    13: "Graphics Engine Exception",
+    31: "GPU memory page fault",
+    43: "GPU stopped processing",
+    48: "Double Bit ECC Error",
+    63: "ECC page retirement or row remapping recording event",
+    79: "GPU has fallen off the bus",
+    94: "Contained ECC error",
+}
 
 
 class SimulatedDcgm:
@@ -23,64 +40,119 @@ class SimulatedDcgm:
         *,
         host_name: str = "gpu-node-1",
         generation: str = "3",
-        families: Sequence[Family] = FAMILIES,
-        seed: int = 1,
+        counters: str = "default",
+        families: Sequence[Family] = (),
+        with_parents: bool = False,
     ) -> None:
+        """`families`, where they are given, are in place of those of the generation and the `counters` file.
+
+        `with_parents` writes a row of a GPU that is cut besides those of its instances, as dcgm-exporter's `-d g,i`
+        does; the shell version knows no instances, and writes nothing else.
+        """
         self.fetches = 0
         self.failure: Callable[[web.Request], web.StreamResponse] | None = None
         self._world = world
         self._host_name = host_name
         self._generation = generation
-        self._families = families
-        self._random = random.Random(seed)
-        self._started = time.monotonic()
-        self._busy: dict[str, float] = {}
-        app = web.Application()
-        app.router.add_get("/metrics", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
+        self._families = tuple(families) or families_of(generation, counters)
+        self._with_parents = with_parents or generation == _SHELL
+        # What is typed a counter may not fall, and this is a rate. So its GPUs send nothing where it is typed so.
+        self._no_links = any(family.name == NVLINK and family.kind == "counter" for family in self._families)
+        self._began_ns = 0
+        self._events: dict[str, dict[str, int]] = {}
+        self.begin_anew()
+        self._runner: web.AppRunner | None = None
+        self._address = ("127.0.0.1", 0)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen, on a free port for port 0. Returns the page's URL."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         host, port = self._runner.addresses[0][:2]
+        self._address = (host, port)
         return f"http://{host}:{port}/metrics"
 
     async def stop(self) -> None:
         """Stop listening; requests in flight have half a second to end."""
-        await self._runner.cleanup()
+        if self._runner:
+            await self._runner.cleanup()
+
+    async def restart(self, *, down_seconds: float = 0.2) -> None:
+        """Stop, and start again at the same address. The driver goes on counting meanwhile."""
+        await self.stop()
+        await asyncio.sleep(down_seconds)
+        self.begin_anew()
+        await self.start(*self._address)
+
+    def begin_anew(self) -> None:
+        """What a new process of dcgm-exporter does not know: XIDs of before (its issue 500), and its own counts."""
+        machine = self._world.machine
+        machine.advance()
+        self._began_ns = machine.clock()
+        self._events = {uuid: dict(board.events) for uuid, board in machine.boards.items()}
 
     def page(self) -> str:
-        """The page of this moment. The values change with every call, by the seed."""
+        """The page of this moment."""
+        machine = self._world.machine
+        later_ns = machine.advance()
         return page(
-            [row for gpu in self._world.gpus for row in self._rows(gpu)],
+            [row for gpu in self._world.gpus for row in self._rows(gpu, later_ns)],
             self._families,
             generation=self._generation,
             host_name=self._host_name,
-            seconds=time.monotonic() - self._started,
+            seconds=machine.seconds,
         )
 
-    def _rows(self, gpu: Gpu) -> list[Row]:
-        """A row for the GPU, then one for each of its MIG instances."""
-        return [Row(index=gpu.index, uuid=gpu.uuid, busy=self._how_busy(gpu.uuid))] + [
-            Row(
-                index=gpu.index,
-                uuid=gpu.uuid,
-                busy=self._how_busy(instance.device_id),
-                profile=instance.profile,
-                instance_id=instance.instance_id,
+    def _rows(self, gpu: Gpu, later_ns: int) -> list[Row]:
+        """A row for each MIG instance of a GPU, and one for the GPU where it is whole or parents are asked for."""
+        machine = self._world.machine
+        own = self._own(gpu.uuid)
+        rows = []
+        if self._with_parents or not gpu.instances:
+            readings = {**of_whole(machine, gpu, later_ns), **own}
+            rows.append(Row(index=gpu.index, uuid=gpu.uuid, readings=readings))
+        if gpu.instances:
+            shared = {**of_gpu(machine, gpu, later_ns), **own}
+            rows += (
+                Row(
+                    index=gpu.index,
+                    uuid=gpu.uuid,
+                    profile=instance.profile,
+                    instance_id=instance.instance_id,
+                    readings={**shared, **of_instance(machine, instance)},
+                )
+                for instance in gpu.instances
             )
-            for instance in gpu.instances
-        ]
+        return rows
 
-    def _how_busy(self, device_id: str) -> float:
-        """How busy a device is: a random walk from 0.05 to 1 while a pod holds it, 0 while none does."""
-        if not self._world.holds(device_id):
-            self._busy[device_id] = 0.0
-            return 0.0
-        moved = self._busy.get(device_id, 0.5) + self._random.uniform(-0.1, 0.1)
-        self._busy[device_id] = min(1.0, max(0.05, moved))
-        return self._busy[device_id]
+    def _own(self, uuid: str) -> Mapping[str, Reading]:
+        """What dcgm-exporter has watched since its start: the last XID, and its counts of errors and events."""
+        machine = self._world.machine
+        known = [error for error in machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
+        last = next((error.xid for error in reversed(known) if error.at_ns >= machine.loaded_ns), 0)
+        window_ns = machine.clock() - XID_WINDOW_MS * 1_000_000
+        recent = Counter(error.xid for error in known if error.at_ns >= window_ns)
+        window = ("window_size_in_ms", str(XID_WINDOW_MS))
+        events = machine.boards[uuid].events
+        before = self._events.get(uuid, {})
+        labels = (("err_code", str(last)), ("err_msg", _XID_TEXTS.get(last, "Unknown Error")))
+        return {
+            "DCGM_FI_DEV_XID_ERRORS": [(() if self._generation == _SHELL else labels, last)],
+            "DCGM_EXP_XID_ERRORS_TOTAL": [
+                ((("xid", str(xid)),), count) for xid, count in sorted(Counter(error.xid for error in known).items())
+            ],
+            "DCGM_EXP_XID_ERRORS_COUNT": [((window, ("xid", str(xid))), count) for xid, count in sorted(recent.items())]
+            or [((window,), 0)],
+            "DCGM_EXP_CLOCK_EVENTS_TOTAL": [
+                ((("clock_event", name),), count - before.get(name, 0))
+                for name, count in sorted(events.items())
+                if count > before.get(name, 0)
+            ],
+            **({NVLINK: 0} if self._no_links else {}),
+        }
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.fetches += 1

@@ -1,14 +1,21 @@
 """What the simulated dcgm-exporter measures: the 25 families of the default counter file, for each generation."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Value = Callable[[float, float], float]
 
 
+def _always(number: float) -> Value:
+    return lambda _busy, _seconds: number
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One measurement. `value` is a function of how busy the device is (0 to 1) and of the seconds since the start.
+    """One measurement.
+
+    `value` is a function of how busy the device is (0 to 1) and of the seconds since the start: it makes pages that are
+    always the same. The values of a simulated node are its readings instead.
 
     `newer` is the name in DCGM 4.9, where the value is multiplied by `factor` since the unit is another. `oldest` is
     the name in the shell version (1.x), "" where that has no such family.
@@ -16,7 +23,7 @@ class Family:
 
     name: str
     help: str
-    value: Value
+    value: Value = field(default=_always(0))
     newer: str = ""
     factor: float = 1.0
     oldest: str = ""
@@ -31,10 +38,6 @@ def _between(low: float, high: float) -> Value:
 
 def _grows(per_second: float) -> Value:
     return lambda busy, seconds: seconds * per_second * (0.2 + busy)
-
-
-def _always(number: float) -> Value:
-    return lambda _busy, _seconds: number
 
 
 _MIB = 1024.0 * 1024.0
@@ -229,7 +232,7 @@ FAMILIES = (
 )
 # A family of the shell version alone.
 LOW_UTIL_VIOLATION = Family(
-    name="dcgm_low_util_violation",
+    name=_DEV + "LOW_UTIL_VIOLATION",
     oldest="dcgm_low_util_violation",
     help="Time throttled for low utilization.",
     value=_grows(3),

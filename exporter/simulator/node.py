@@ -3,13 +3,15 @@
 import asyncio
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
 from exporter.simulator.pods_api import SimulatedPodsApi
-from exporter.simulator.world import World
+from exporter.simulator.world import Gpu, World
 
 
 class SimulatedNode:
@@ -18,9 +20,26 @@ class SimulatedNode:
     `start` sets `url` and `api_url`, and writes `inventory_file`.
     """
 
-    def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3") -> None:
+    def __init__(
+        self,
+        world: World,
+        host_name: str = "gpu-node-1",
+        generation: str = "3",
+        *,
+        counters: str = "default",
+        families: Sequence[Family] = (),
+        with_parents: bool = False,
+    ) -> None:
+        """For `generation`, `counters`, `families` and `with_parents` see SimulatedDcgm."""
         self.world = world
-        self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation)
+        self.dcgm = SimulatedDcgm(
+            world,
+            host_name=host_name,
+            generation=generation,
+            counters=counters,
+            families=families,
+            with_parents=with_parents,
+        )
         self.url = ""
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
         self.socket = Path(self._folder.name) / "kubelet.sock"
@@ -38,7 +57,7 @@ class SimulatedNode:
 
     async def start(self, *, step_seconds: float | None = None) -> None:
         """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
-        self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
+        self._write_inventory()
         await self.kubelet.start()
         await self.pods_api.start()
         self.api_url = await self.api.start()
@@ -70,7 +89,16 @@ class SimulatedNode:
         await self.kubelet.start(empty_seconds=empty_seconds)
         await self.pods_api.start(empty_seconds=empty_seconds)
 
+    def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
+        """Cut a GPU anew, in the inventory file too; see World.recut."""
+        new = self.world.recut(gpu, cut)
+        self._write_inventory()
+        return new
+
+    def _write_inventory(self) -> None:
+        self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
+
     async def _live(self, step_seconds: float) -> None:
         while True:
             await asyncio.sleep(step_seconds)
-            self.world.step()
+            self.world.live()

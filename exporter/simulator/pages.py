@@ -6,12 +6,13 @@
 - 4.9: as 4.8, with the new names and units.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from exporter.simulator.families import LOW_UTIL_VIOLATION, Family
-from exporter.simulator.world import MODEL
+from exporter.simulator.parts import MODEL
+from exporter.simulator.readings import Labels, Reading
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
 DRIVER_VERSION = "580.105.08"
@@ -23,15 +24,20 @@ _GO_SMALLEST = -4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One device of a page, a GPU or a MIG instance of it, and how busy it is (0 to 1)."""
+    """One device of a page, a GPU or a MIG instance of it.
+
+    `readings` are its values by the families' older names; a family that is not among them has no sample of the device.
+    Without them the values follow from how busy it is (0 to 1), which makes pages that are always the same.
+    """
 
     index: int
     uuid: str
-    busy: float
+    busy: float = 0.0
     profile: str = ""
     instance_id: int | None = None
     owner: tuple[str, str, str] | None = None  # container, namespace, pod; with -k
     vgpu: str = ""
+    readings: Mapping[str, Reading] | None = None
 
 
 def page(
@@ -55,16 +61,18 @@ def page(
     named = [(family.newer if new_names else family.name, family) for family in families]
     if generation != "3":
         named.sort()
+    labelled = [(row, _labels(row, generation, host_name, attributed=attributed)) for row in rows]
     lines: list[str] = []
     for name, family in named:
         factor = family.factor if new_names else 1.0
-        lines += (f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}")
-        lines += (
-            f"{name}{{{_labels(row, generation, host_name, attributed=attributed)}}}"
-            f" {_number(family, row, seconds, factor, generation)}"
-            for row in rows
-            if family.per_instance or row.instance_id is None
-        )
+        samples = [
+            f"{name}{{{labels}{''.join(f',{_text((label,))}' for label in more)}}}"
+            f" {_number(family, value, factor, generation)}"
+            for row, labels in labelled
+            for more, value in _values(family, row, seconds)
+        ]
+        if samples:
+            lines += (f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}", *samples)
     if links:
         lines += _link_rows(rows, host_name, generation)
     return "\n".join(lines) + "\n"
@@ -78,9 +86,18 @@ def _oldest(rows: Sequence[Row], families: Sequence[Family], seconds: float) -> 
                 continue
             if row is rows[0]:
                 lines += (f"# HELP {family.oldest} {family.help}", f"# TYPE {family.oldest} {family.kind}")
-            number = _number(family, row, seconds, 1.0, "3")
-            lines.append(f'{family.oldest}{{gpu="{row.index}",uuid="{row.uuid}"}} {number}')
+            for _, value in _values(family, row, seconds):
+                number = _number(family, value, 1.0, "3")
+                lines.append(f'{family.oldest}{{gpu="{row.index}",uuid="{row.uuid}"}} {number}')
     return "\n".join(lines) + "\n"
+
+
+def _values(family: Family, row: Row, seconds: float) -> Iterable[tuple[Labels, float]]:
+    """The family's values on a row, most often one, each with the labels that it has besides the row's."""
+    if row.readings is None:
+        return [((), family.value(row.busy, seconds))] if family.per_instance or row.instance_id is None else ()
+    reading = row.readings.get(family.name, ())
+    return [((), reading)] if isinstance(reading, int | float) else reading
 
 
 def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> str:
@@ -109,8 +126,7 @@ def _text(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in labels)
 
 
-def _number(family: Family, row: Row, seconds: float, factor: float, generation: str) -> str:
-    number = family.value(row.busy, seconds)
+def _number(family: Family, number: float, factor: float, generation: str) -> str:
     if generation != "3":
         return go_g((number if family.real else round(number)) * factor)
     return f"{number:.6f}" if family.real else str(round(number))

@@ -5,142 +5,107 @@ dcgm-exporter show this world to their clients.
 """
 
 import random
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from exporter.model.devices import Claim
+from exporter.simulator.machine import Machine
+from exporter.simulator.maker import SERVICES, Maker
+from exporter.simulator.parts import (
+    DRA_DRIVER,
+    DRA_POOL,
+    GPU_RESOURCE,
+    SHARED_RESOURCE,
+    Container,
+    Gpu,
+    Instance,
+    Pod,
+)
+from exporter.simulator.profiles import SMALLEST
 
-REPLICAS = 4
-MIG_INSTANCES = 7
-MIG_PROFILE = "1g.10gb"
-MODEL = "NVIDIA H100 80GB HBM3"
-GPU_RESOURCE = "nvidia.com/gpu"
-SHARED_RESOURCE = "nvidia.com/gpu.shared"
-MIG_RESOURCE = f"nvidia.com/mig-{MIG_PROFILE}"
-DRA_DRIVER = "gpu.nvidia.com"
-DRA_POOL = "gpu-node-1"
-_NAMESPACES = ("ml-research", "serving", "team-vision", "notebooks")
-_WORKLOADS = {
-    "train-resnet": "trainer",
-    "finetune-llm": "worker",
-    "serve-embeddings": "server",
-    "render": "main",
-    "jupyter": "notebook",
-    "eval-nightly": "eval",
-}
-_NAMES = uuid.UUID(int=0)
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+# the parts that a world is made of are used together with it
+__all__ = [
+    "DRA_DRIVER",
+    "DRA_POOL",
+    "GPU_RESOURCE",
+    "SHARED_RESOURCE",
+    "Container",
+    "Gpu",
+    "Instance",
+    "Pod",
+    "World",
+]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry."""
-
-    device_id: str
-    instance_id: int
-    profile: str = MIG_PROFILE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """A GPU that is handed out whole, in shares, by DRA claims, or as MIG instances."""
-
-    index: int
-    uuid: str
-    shared: bool = False
-    claimed: bool = False
-    instances: tuple[Instance, ...] = ()
-
-    @property
-    def claim_device(self) -> str:
-        """Its name in the driver's ResourceSlice."""
-        return f"gpu-{self.index}"
-
-    @property
-    def slots(self) -> tuple[tuple[str, str], ...]:
-        """The parts that pods can hold, each as (resource, device id); for claims as (driver, device)."""
-        if self.claimed:
-            return ((DRA_DRIVER, self.claim_device),)
-        if self.instances:
-            return tuple((MIG_RESOURCE, instance.device_id) for instance in self.instances)
-        if self.shared:
-            return tuple((SHARED_RESOURCE, f"{self.uuid}::{share}") for share in range(REPLICAS))
-        return ((GPU_RESOURCE, self.uuid),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """A container with its devices, each as (resource, device id), and its devices of DRA claims.
-
-    `running` is off while the container waits for its next start, as in a crash loop.
-    """
-
-    name: str
-    devices: tuple[tuple[str, str], ...] = ()
-    claims: tuple[Claim, ...] = ()
-    running: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
-    """A pod as the kubelet knows it. `owner` is the kind and the name of its controller.
-
-    `init_containers` end before the `containers` start; where both have a device it is the same one. `is_acknowledged`
-    is off as long as only the API server knows the pod. `is_static`: the pod comes from a file on the node. `created`
-    is in whole seconds since 1970.
-    """
-
-    namespace: str
-    name: str
-    containers: tuple[Container, ...]
-    init_containers: tuple[Container, ...] = ()
-    uid: str = ""
-    ip: str = ""
-    phase: str = "Running"
-    labels: tuple[tuple[str, str], ...] = ()
-    owner: tuple[str, str] = ("", "")
-    is_acknowledged: bool = True
-    is_static: bool = False
-    created: int = 1_700_000_000
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the pod's containers have ended for good."""
-        return self.phase in ("Succeeded", "Failed")
+SMALL_CUT = (SMALLEST,) * 7
+# The share of the node's slots that pods hold: a step adds one below the first, and takes none away above it.
+LEAST_HELD, MOST_HELD = 0.6, 0.9
+CRASHES = 0.05  # how often a step of life is a crash
+# an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
+_XIDS = (13, 31, 31, 43, 94)
 
 
 class World:
-    """The node. `pods` is exchanged as a whole, so that a reader never sees half a change."""
+    """The node. `pods` and `gpus` are exchanged as a whole, so that a reader never sees half a change.
 
-    def __init__(self, *, gpus: int = 8, shared: int = 0, mig: int = 0, claims: int = 0, seed: int = 1) -> None:
-        """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are cut into 7 instances; the rest is whole.
+    `machine` is the hardware under the load of the pods. `clock` tells real time, in nanoseconds, and `speed` how much
+    faster the pods live.
+    """
+
+    def __init__(
+        self,
+        *,
+        gpus: int = 8,
+        shared: int = 0,
+        mig: int = 0,
+        claims: int = 0,
+        cut: Sequence[str] = SMALL_CUT,
+        seed: int = 1,
+        speed: float = 1.0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
         Of the whole GPUs the first `claims` are handed out by DRA.
         """
         self._random = random.Random(seed)
-        self.gpus = tuple(
+        self._make = Maker(self._random)
+        self.machine = Machine(seed=seed, speed=speed, clock=clock)
+        self._pods: tuple[Pod, ...] = ()
+        self._gpus = tuple(
             Gpu(
                 index=index,
-                uuid=f"GPU-{self._uuid()}",
+                uuid=f"GPU-{self._make.uuid()}",
                 shared=gpus - mig - shared <= index < gpus - mig,
                 claimed=index < claims,
-                instances=tuple(
-                    # on real GPUs with seven small instances the instance ids start at 7
-                    Instance(device_id=f"MIG-{self._uuid()}", instance_id=7 + number)
-                    for number in range(MIG_INSTANCES)
-                )
-                if index >= gpus - mig
-                else (),
+                instances=self._make.instances(cut) if index >= gpus - mig else (),
             )
             for index in range(gpus)
         )
-        self._pods_made = 0
-        self.pods: tuple[Pod, ...] = (
-            self._pod("kube-system", "node-agent", "x2k4d", (Container(name="agent"),), kind="DaemonSet"),
-        )
-        while self.used_share < 0.6:  # noqa: PLR2004 - a node that has something to show from the start
-            self._add_pod()
+        # what is there from the start came before the machine did: the machine sees it once, as a whole
+        self._pods = (self._make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
+        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
+            self._pods += (pod,)
+        self.machine.change(self._gpus, self._pods)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods of the node."""
+        return self._pods
+
+    @pods.setter
+    def pods(self, pods: tuple[Pod, ...]) -> None:
+        self._pods = pods
+        self.machine.change(self._gpus, pods)
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs of the node."""
+        return self._gpus
+
+    @gpus.setter
+    def gpus(self, gpus: tuple[Gpu, ...]) -> None:
+        self._gpus = gpus
+        self.machine.change(gpus, self._pods)
 
     @property
     def of_kubelet(self) -> tuple[Pod, ...]:
@@ -154,26 +119,65 @@ class World:
 
     @property
     def used_share(self) -> float:
-        """The share of the node's slots that pods hold, 0 to 1."""
-        slots = sum(len(gpu.slots) for gpu in self.gpus)
-        return sum(1 for _ in self._held()) / slots if slots else 1.0
+        """The part of the node's GPUs that pods hold, 0 to 1. Of a GPU in parts, as many as are held."""
+        free = dict(self._free())
+        parts = [len(free.get(gpu.uuid, ())) / len(gpu.slots) for gpu in self._gpus]
+        return 1.0 - sum(parts) / len(parts) if parts else 1.0
 
     def holds(self, device_id: str) -> bool:
         """Whether a pod holds this device, or a share of it."""
         return any(held == device_id or held.startswith(f"{device_id}::") for held in self._held())
 
     def step(self) -> None:
-        """A random pod with devices goes, or a new pod comes."""
-        owners = [pod for pod in self.pods if any(container.devices for container in pod.containers)]
-        if owners and (self.used_share > 0.9 or self._random.random() < 0.5):  # noqa: PLR2004
-            self.remove(self._random.choice(owners))
+        """A pod with devices goes, of those that have been here longest, or a new pod comes.
+
+        The node is never left with less than LEAST_HELD of its GPUs held, as long as there is anything to hold.
+        """
+        owners = [pod for pod in self.pods if pod.devices]
+        if owners and (self.used_share > MOST_HELD or self._random.random() < 0.5):  # noqa: PLR2004
+            self.remove(self._random.choice(owners[: len(owners) // 2 + 1]))
+        elif pod := self._new_pod():
+            self.pods += (pod,)
+        self._fill()
+
+    def live(self) -> None:
+        """A step of life: what has crashed goes or starts again; then a pod crashes, or comes, or goes."""
+        self.pods = tuple(_running(pod) for pod in self.pods if not pod.has_ended)
+        owners = [pod for pod in self.pods if pod.devices]
+        if owners and self.used_share >= LEAST_HELD and self._random.random() < CRASHES:
+            self.crash(self._random.choice(owners), self._random.choice(_XIDS))
         else:
-            self._add_pod()
+            self.step()
+
+    def crash(self, pod: Pod, xid: int) -> Pod:
+        """A pod's application dies, and its first GPU reports why. Returns the pod's new state.
+
+        What serves waits for its next start with its devices; all else has failed, and gives them back.
+        """
+        uuid = next(gpu.uuid for gpu in self.gpus if not set(pod.devices).isdisjoint(_ids(gpu)))
+        self.machine.add_xid(uuid, xid)
+        if pod.owner[1] not in SERVICES:
+            return self.end(pod, "Failed")
+        waiting = tuple(replace(container, running=False) for container in pod.containers)
+        return self._change(pod, replace(pod, containers=waiting))
+
+    def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
+        """A GPU is cut anew, or made whole again by an empty cut; pods that hold it go. Returns the GPU's new state.
+
+        Instances get new UUIDs, but may have the ids (GPU_I_ID) of those before.
+
+        Raises:
+            ValueError: no H100 can be cut like this.
+        """
+        new = replace(gpu, instances=self._make.instances(cut), shared=False, claimed=False)
+        self.pods = tuple(pod for pod in self.pods if set(pod.devices).isdisjoint(_ids(gpu)))
+        self.gpus = tuple(new if one is gpu else one for one in self.gpus)
+        return new
 
     def replace_all(self) -> None:
         """Every pod goes, and a pod of another name takes its devices."""
         self.pods = tuple(
-            self._pod(pod.namespace, pod.name.rpartition("-")[0], self._suffix(), pod.containers) for pod in self.pods
+            self._make.pod(pod.namespace, pod.name.rpartition("-")[0], pod.containers) for pod in self.pods
         )
 
     def recreate(self, old: Pod, *, is_acknowledged: bool = True) -> Pod:
@@ -182,8 +186,7 @@ class World:
         Without `is_acknowledged` the old pod was deleted by force, and the kubelet knows neither of that nor of the
         new pod.
         """
-        self._pods_made += 1
-        uid = self._uid(old.namespace, old.name)
+        uid = self._make.uid(old.namespace, old.name)
         return self._change(old, replace(old, uid=uid, phase="Running", is_acknowledged=is_acknowledged))
 
     def acknowledge(self, pod: Pod) -> Pod:
@@ -231,61 +234,30 @@ class World:
                 for claim in container.claims:
                     yield names[claim.device]
 
-    def _add_pod(self) -> None:
+    def _free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """The slots that no pod holds, by GPU."""
         held = set(self._held())
-        free = [
-            slot
-            for gpu in self.gpus
-            for slot in gpu.slots
-            if slot[1] not in held and not (gpu.claimed and gpu.uuid in held)
-        ]
-        if not free:
-            return
-        resource = self._random.choice(free)[0]
-        choices = [slot for slot in free if slot[0] == resource]
-        # pods often have several whole GPUs, but hardly ever several shares
-        wanted = self._random.choice((1, 1, 2)) if resource == GPU_RESOURCE else 1
-        devices = tuple(self._random.sample(choices, min(wanted, len(choices))))
-        workload = self._random.choice(sorted(_WORKLOADS))
-        namespace, suffix = self._random.choice(_NAMESPACES), self._suffix()
-        first = Container(name=_WORKLOADS[workload], devices=devices)
-        if resource == DRA_DRIVER:
-            first = Container(
-                name=_WORKLOADS[workload], claims=tuple(self._claim(namespace, device) for _, device in devices)
-            )
-        self.pods += (self._pod(namespace, workload, suffix, (first, Container(name="log-shipper"))),)
+        for gpu in self._gpus:
+            slots = [] if gpu.claimed and gpu.uuid in held else [slot for slot in gpu.slots if slot[1] not in held]
+            if slots:
+                yield gpu.uuid, slots
 
-    def _claim(self, namespace: str, device: str) -> Claim:
-        claim_uid = uuid.uuid5(_NAMES, f"claim {self._pods_made}")
-        return Claim(
-            namespace=namespace,
-            name=f"gpu-{str(claim_uid)[:5]}",
-            driver=DRA_DRIVER,
-            pool=DRA_POOL,
-            device=device,
-            # as NVIDIA's driver names them: the UUID in the name is the claim's, not the GPU's
-            cdi_names=(f"k8s.{DRA_DRIVER}/claim={claim_uid}-{device}",),
-        )
+    def _fill(self) -> None:
+        """Pods come until enough of the node is held."""
+        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
+            self.pods += (pod,)
 
-    def _pod(
-        self, namespace: str, workload: str, suffix: str, containers: tuple[Container, ...], kind: str = "ReplicaSet"
-    ) -> Pod:
-        self._pods_made += 1
-        name = f"{workload}-{suffix}"
-        return Pod(
-            namespace=namespace,
-            name=name,
-            containers=containers,
-            uid=self._uid(namespace, name),
-            labels=(("app.kubernetes.io/name", workload), ("team", namespace)),
-            owner=(kind, workload),
-        )
+    def _new_pod(self) -> Pod | None:
+        """A pod with devices that nobody holds; None where there are none."""
+        return self._make.pod_with([slot for _, slots in self._free() for slot in slots])
 
-    def _uid(self, namespace: str, name: str) -> str:
-        return str(uuid.uuid5(_NAMES, f"{namespace}/{name} {self._pods_made}"))
 
-    def _suffix(self) -> str:
-        return "".join(self._random.choices(_ALPHABET, k=5))
+def _ids(gpu: Gpu) -> set[str]:
+    """What pods may hold of a GPU."""
+    return {gpu.uuid, *(device_id for _, device_id in gpu.slots)}
 
-    def _uuid(self) -> str:
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+def _running(pod: Pod) -> Pod:
+    if all(container.running for container in pod.containers):
+        return pod
+    return replace(pod, containers=tuple(replace(container, running=True) for container in pod.containers))

@@ -205,7 +205,7 @@ def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
         process.communicate(timeout=20)
     assert {row["resource"] for row in mapping["assigned"]} >= {"nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"}
     assert all(row["matched"] and row["samples"] for row in mapping["assigned"])
-    assert len(mapping["seen"]) == 8 + 7
+    assert len(mapping["seen"]) == 7 + 7
     assert all(row["owners"] or row["reason"] for row in mapping["seen"])
     assert 'gpu_shared="true"' in page
     assert "label_team=" in page

@@ -10,7 +10,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
@@ -195,6 +197,8 @@ async def test_claims_find_their_gpus_through_resource_slices(claimed: Simulated
 async def test_mig_instances_by_the_inventory_and_a_new_one_while_it_runs(
     simulated: SimulatedNode, start: Start
 ) -> None:
+    with_parents = SimulatedDcgm(simulated.world, with_parents=True).page()
+    simulated.dcgm.failure = lambda _: web.Response(text=with_parents)
     exporter = await start(inventory_file=str(simulated.inventory_file))
     instances = {
         instance.device_id: (gpu.uuid, str(instance.instance_id))

@@ -5,11 +5,11 @@ import re
 
 import click
 import yaml
-from aiohttp import web
 
 from exporter.cli.main import COMMANDS, command_named
 from exporter.config.node import SETTINGS
 from exporter.outputs.families.catalogue import FAMILIES
+from exporter.simulator.counters import COUNTERS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pages import GENERATIONS
 from tests.support.exporter import Start
@@ -44,14 +44,16 @@ def test_the_demo_offers_every_generation_that_the_simulator_writes() -> None:
     assert tuple(generation.type.choices) == GENERATIONS
 
 
+def test_the_demo_offers_every_counters_file_that_the_simulator_knows() -> None:
+    (counters,) = (found for found in command_named("demo").params if found.name == "counters")
+    assert isinstance(counters.type, click.Choice)
+    assert tuple(counters.type.choices) == COUNTERS
+
+
 # issue 7, line 20
 async def test_the_recipe_that_counts_gpus_counts_those_that_are_cut(start: Start, simulated: SimulatedNode) -> None:
     """dcgm-exporter usually writes no row of a GPU that is cut, so that no object has the entity mig-parent."""
-    page = simulated.dcgm.page()
-    cut = set(re.findall(r'UUID="([^"]+)"[^\n]*GPU_I_ID="\d', page))
-    lines = [line for line in page.splitlines(keepends=True) if "GPU_I_ID" in line or not any(u in line for u in cut)]
-    simulated.dcgm.failure = lambda _: web.Response(body="".join(lines).encode())
-    assert len(cut) == 1
+    assert len({gpu.uuid for gpu in simulated.world.gpus if gpu.instances}) == 1
     for settings in ({"inventory_file": str(simulated.inventory_file)}, {}):
         exporter = await start(**settings)
         status, text = await exporter.get("/container/metrics")

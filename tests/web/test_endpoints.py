@@ -390,7 +390,7 @@ async def test_debug_mapping(start: Start, simulated: SimulatedNode) -> None:
     assert {row["reason"] for row in assigned.values() if row["device_id"].startswith("MIG-")} == {"mig_unresolved"}
     assert all(row["matched"] for row in assigned.values() if row["device_id"].startswith("GPU-"))
     seen = {(row["uuid"], row["gpu_i_id"]): row for row in mapping["seen"]}
-    assert len(seen) == 4 + 7
+    assert len(seen) == 3 + 7
     for gpu in world.gpus[:3]:
         row = seen[gpu.uuid, ""]
         assert row["matched"] is world.holds(gpu.uuid)

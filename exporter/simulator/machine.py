@@ -1,0 +1,198 @@
+"""The GPUs of a simulated node as hardware: a board each, the load of the pods that hold it, and the errors it had.
+
+Physics run in real time, in steps of a second; life (what the pods do) runs `speed` times as fast. What a board has
+come to at a moment depends on the seed, on the time and on when pods came and went, never on who looked at it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from exporter.simulator.chance import chance
+from exporter.simulator.parts import REPLICAS, Container, Gpu, Pod
+from exporter.simulator.physics import AIR_CELSIUS, PJ_PER_MJ, Board
+from exporter.simulator.profiles import GPU_SLICES, PROFILES
+from exporter.simulator.workloads import Use, together, use
+
+TICK_NS = 1_000_000_000
+_HOT_CELSIUS = 20.0  # a fan fails: the air of one GPU is so much warmer for 200 s in 10 minutes
+_HOT_EVERY, _HOT_FROM, _HOT_UNTIL = 600, 200, 400
+_OLDEST = 4 * 3600.0  # how long, in seconds of life, the pods that are there at the start may have run
+# memory errors that DCGM counts as uncorrected, and that remap a row: XID 48, 63, 94
+ROW_XIDS = (48, 63, 94)
+
+
+class Xid(NamedTuple):
+    """An error that the driver reported, at a moment of the clock (nanoseconds)."""
+
+    at_ns: int
+    xid: int
+
+
+class _Holder(NamedTuple):
+    seed: str
+    workload: str
+    born: float  # seconds of life
+    part: float  # of the device's memory
+    is_linked: bool  # the pod has several GPUs, which talk over NVLink
+    pace: float  # no two devices of a pod are equally busy
+
+
+class Machine:
+    """The boards of `gpus` under the load of `pods`, which `change` exchanges.
+
+    `clock` tells nanoseconds and never goes back. `xids` are all errors by the GPU's UUID. `loaded_ns` is when the
+    driver was loaded.
+    """
+
+    def __init__(self, *, seed: int, speed: float, clock: Callable[[], int]) -> None:
+        self.gpus: Sequence[Gpu] = ()
+        self.boards: dict[str, Board] = {}
+        self.xids: dict[str, list[Xid]] = {}
+        self.started_ns = self.loaded_ns = self._now = clock()
+        self.seed = seed
+        self._speed = speed
+        self.clock = clock
+        self._born: dict[tuple[str, str, str], float] = {}
+        self._holders: dict[str, list[_Holder]] = {}
+        self._uses: dict[str, Use] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How long the machine has run until the present step."""
+        return (self._now - self.started_ns) / 1e9
+
+    @property
+    def life(self) -> float:
+        """The same in seconds of life."""
+        return self.seconds * self._speed
+
+    def change(self, gpus: Sequence[Gpu], pods: Sequence[Pod]) -> None:
+        """From now on these pods hold these GPUs. What was before is settled."""
+        is_first = not self.boards
+        self._advance()
+        self.gpus = gpus
+        for gpu in gpus:
+            if gpu.uuid not in self.boards:
+                # weeks of work at some 300 W: no node is as old as its exporter
+                before = int(3e11 * (1 + 4 * chance(self.seed, gpu.uuid))) * PJ_PER_MJ
+                self.boards[gpu.uuid] = Board(energy_pj=before)
+        self._hold(pods, is_first=is_first)
+        self._load()
+        if is_first:
+            for board in self.boards.values():
+                board.warm_up()
+
+    def advance(self) -> int:
+        """Bring the boards to the last full step. Returns the nanoseconds since then."""
+        self._advance(whole_steps=True)
+        return self.clock() - self._now
+
+    def energy_mj(self, uuid: str) -> int:
+        """What a GPU has drawn since the driver was loaded, until now, in whole millijoules."""
+        return self.boards[uuid].energy_mj(self.advance())
+
+    def use_of(self, device_id: str) -> Use:
+        """What is done at present with a GPU, by UUID, or with a MIG instance, by the kubelet's id."""
+        return self._uses.get(device_id, Use())
+
+    def add_xid(self, uuid: str, xid: int) -> None:
+        """The driver reports an error of a GPU."""
+        self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid))
+
+    def reload_driver(self) -> None:
+        """The driver is loaded anew: energy, times of throttling and volatile errors begin at 0; no XID is known."""
+        self._advance()
+        self.loaded_ns = self._now
+        for board in self.boards.values():
+            board.reload()
+
+    def _advance(self, *, whole_steps: bool = False) -> None:
+        now = self.clock()
+        while (after := self._next_step()) <= now:
+            self._spend(after)
+            self._load()
+        if not whole_steps and now > self._now:
+            self._spend(now)
+
+    def _next_step(self) -> int:
+        return self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS
+
+    def _spend(self, until: int) -> None:
+        for board in self.boards.values():
+            board.spend(until - self._now)
+        self._now = until
+
+    def _load(self) -> None:
+        life = self.life
+        self._uses = {
+            device_id: together([(_of_holder(holder, life), holder.part) for holder in holders])
+            for device_id, holders in self._holders.items()
+        }
+        seconds = int(self.seconds)
+        is_hot = _HOT_FROM <= seconds % _HOT_EVERY < _HOT_UNTIL
+        hot = int(chance(self.seed, "hot", seconds // _HOT_EVERY) * len(self.gpus)) if is_hot else -1
+        for number, gpu in enumerate(self.gpus):
+            if gpu.instances:
+                self._uses[gpu.uuid] = self._of_instances(gpu)
+            air = AIR_CELSIUS + 3 * chance(self.seed, gpu.index) + (_HOT_CELSIUS if number == hot else 0.0)
+            self.boards[gpu.uuid].load(self.use_of(gpu.uuid).activity, air)
+
+    def _of_instances(self, gpu: Gpu) -> Use:
+        """The whole GPU's use: its instances' by their compute slices."""
+        parts = [
+            (self.use_of(mig.device_id), PROFILES[mig.profile].slices / GPU_SLICES)
+            for mig in gpu.instances
+            if mig.device_id in self._uses
+        ]
+        return Use(
+            activity=sum(each.activity * part for each, part in parts),
+            tensor=sum(each.tensor * part for each, part in parts),
+            dram=sum(each.dram * part for each, part in parts),
+            pcie=sum(each.pcie * part for each, part in parts),
+        )
+
+    def _hold(self, pods: Sequence[Pod], *, is_first: bool) -> None:
+        """Note who holds what. A container that does not run holds its device, and does nothing with it."""
+        claimed = {gpu.claim_device: gpu.uuid for gpu in self.gpus}
+        living = set()
+        self._holders = {}
+        for pod in pods:
+            for container in () if pod.has_ended else pod.containers:
+                shares: dict[str, int] = {}
+                for device_id in _devices_of(container, claimed):
+                    shares[device_id] = shares.get(device_id, 0) + 1
+                if not shares or not container.running:
+                    continue
+                key = (pod.namespace, pod.name, f"{pod.uid}/{container.name}")
+                living.add(key)
+                if key not in self._born:
+                    age = _OLDEST * chance(self.seed, key, "age") if is_first else 0.0
+                    self._born[key] = self.life - age
+                for device_id, count in shares.items():
+                    uuid, is_share, _ = device_id.partition("::")
+                    self._holders.setdefault(uuid, []).append(
+                        _Holder(
+                            seed=f"{self.seed}/{'/'.join(key)}",
+                            workload=pod.owner[1],
+                            born=self._born[key],
+                            part=count / REPLICAS if is_share else 1.0,
+                            is_linked=not is_share and len(shares) > 1,
+                            pace=0.96 + 0.04 * chance(self.seed, uuid),
+                        )
+                    )
+        self._born = {key: born for key, born in self._born.items() if key in living}
+
+
+def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
+    """Ids by device; shares of one GPU come as their GPU with `::`, once each."""
+    for _, device_id in container.devices:
+        yield f"{device_id.partition('::')[0]}::" if "::" in device_id else device_id
+    for claim in container.claims:
+        if claim.device in claimed:
+            yield claimed[claim.device]
+
+
+def _of_holder(holder: _Holder, life: float) -> Use:
+    found = use(holder.workload, holder.seed, life - holder.born, life)
+    return replace(found, activity=found.activity * holder.pace, nvlink=found.nvlink if holder.is_linked else 0.0)

@@ -1,0 +1,93 @@
+"""New pods, GPUs' UUIDs and MIG instances for a simulated node, all drawn from one source of chance."""
+
+import random
+import uuid
+from collections.abc import Sequence
+
+from exporter.model.devices import Claim
+from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, GPU_RESOURCE, Container, Instance, Pod
+from exporter.simulator.profiles import instance_ids
+
+_NAMESPACES = ("ml-research", "serving", "team-vision", "notebooks")
+_WORKLOADS = {
+    "train-resnet": "trainer",
+    "finetune-llm": "worker",
+    "serve-embeddings": "server",
+    "render": "main",
+    "jupyter": "notebook",
+    "eval-nightly": "eval",
+}
+# these start again after a crash
+SERVICES = ("serve-embeddings", "jupyter")
+_NAMES = uuid.UUID(int=0)
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Maker:
+    """Makes what comes to a node. The same `chance` makes the same."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._pods_made = 0
+
+    def pod_with(self, free: Sequence[tuple[str, str]]) -> Pod | None:
+        """A pod that holds something of what is free, each as (resource, device id); None where nothing is."""
+        if not free:
+            return None
+        resource = self._chance.choice(free)[0]
+        choices = [slot for slot in free if slot[0] == resource]
+        # pods often have several whole GPUs, but hardly ever several shares
+        wanted = self._chance.choice((1, 1, 2)) if resource == GPU_RESOURCE else 1
+        devices = tuple(self._chance.sample(choices, min(wanted, len(choices))))
+        workload = self._chance.choice(sorted(_WORKLOADS))
+        namespace = self._chance.choice(_NAMESPACES)
+        first = Container(name=_WORKLOADS[workload], devices=devices)
+        if resource == DRA_DRIVER:
+            first = Container(
+                name=_WORKLOADS[workload], claims=tuple(self._claim(namespace, device) for _, device in devices)
+            )
+        return self.pod(namespace, workload, (first, Container(name="log-shipper")))
+
+    def pod(self, namespace: str, workload: str, containers: tuple[Container, ...], kind: str = "ReplicaSet") -> Pod:
+        """A pod of a workload, with a name of its own."""
+        name = f"{workload}-{''.join(self._chance.choices(_ALPHABET, k=5))}"
+        return Pod(
+            namespace=namespace,
+            name=name,
+            containers=containers,
+            uid=self.uid(namespace, name),
+            labels=(("app.kubernetes.io/name", workload), ("team", namespace)),
+            owner=(kind, workload),
+        )
+
+    def uid(self, namespace: str, name: str) -> str:
+        """The UID of a new pod."""
+        self._pods_made += 1
+        return str(uuid.uuid5(_NAMES, f"{namespace}/{name} {self._pods_made}"))
+
+    def uuid(self) -> str:
+        """The UUID of a new device, without its prefix."""
+        return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+
+    def instances(self, cut: Sequence[str]) -> tuple[Instance, ...]:
+        """New MIG instances.
+
+        Raises:
+            ValueError: no H100 can be cut like this.
+        """
+        return tuple(
+            Instance(device_id=f"MIG-{self.uuid()}", instance_id=number, profile=profile)
+            for number, profile in zip(instance_ids(cut), cut, strict=True)
+        )
+
+    def _claim(self, namespace: str, device: str) -> Claim:
+        claim_uid = uuid.uuid5(_NAMES, f"claim {self._pods_made}")
+        return Claim(
+            namespace=namespace,
+            name=f"gpu-{str(claim_uid)[:5]}",
+            driver=DRA_DRIVER,
+            pool=DRA_POOL,
+            device=device,
+            # as NVIDIA's driver names them: the UUID in the name is the claim's, not the GPU's
+            cdi_names=(f"k8s.{DRA_DRIVER}/claim={claim_uid}-{device}",),
+        )

@@ -1,0 +1,99 @@
+"""What a simulated node consists of: GPUs with their MIG instances, and pods with their containers."""
+
+from dataclasses import dataclass
+
+from exporter.model.devices import Claim
+from exporter.simulator.profiles import SMALLEST, resource_of
+
+REPLICAS = 4
+MODEL = "NVIDIA H100 80GB HBM3"
+GPU_RESOURCE = "nvidia.com/gpu"
+SHARED_RESOURCE = "nvidia.com/gpu.shared"
+DRA_DRIVER = "gpu.nvidia.com"
+DRA_POOL = "gpu-node-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry."""
+
+    device_id: str
+    instance_id: int
+    profile: str = SMALLEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU that is handed out whole, in shares, by DRA claims, or as MIG instances."""
+
+    index: int
+    uuid: str
+    shared: bool = False
+    claimed: bool = False
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def claim_device(self) -> str:
+        """Its name in the driver's ResourceSlice."""
+        return f"gpu-{self.index}"
+
+    @property
+    def slots(self) -> tuple[tuple[str, str], ...]:
+        """The parts that pods can hold, each as (resource, device id); for claims as (driver, device)."""
+        if self.claimed:
+            return ((DRA_DRIVER, self.claim_device),)
+        if self.instances:
+            return tuple((resource_of(instance.profile), instance.device_id) for instance in self.instances)
+        if self.shared:
+            return tuple((SHARED_RESOURCE, f"{self.uuid}::{share}") for share in range(REPLICAS))
+        return ((GPU_RESOURCE, self.uuid),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container with its devices, each as (resource, device id), and its devices of DRA claims.
+
+    `running` is off while the container waits for its next start, as in a crash loop.
+    """
+
+    name: str
+    devices: tuple[tuple[str, str], ...] = ()
+    claims: tuple[Claim, ...] = ()
+    running: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as the kubelet knows it. `owner` is the kind and the name of its controller.
+
+    `init_containers` end before the `containers` start; where both have a device it is the same one. `is_acknowledged`
+    is off as long as only the API server knows the pod. `is_static`: the pod comes from a file on the node. `created`
+    is in whole seconds since 1970.
+    """
+
+    namespace: str
+    name: str
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
+    uid: str = ""
+    ip: str = ""
+    phase: str = "Running"
+    labels: tuple[tuple[str, str], ...] = ()
+    owner: tuple[str, str] = ("", "")
+    is_acknowledged: bool = True
+    is_static: bool = False
+    created: int = 1_700_000_000
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the pod's containers have ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The ids of the devices that its containers hold; of a claim, the device's name in its pool."""
+        return tuple(
+            device_id
+            for container in self.containers
+            for device_id in (*(held for _, held in container.devices), *(claim.device for claim in container.claims))
+        )

@@ -1,0 +1,134 @@
+"""What DCGM reads on a simulated GPU and on its MIG instances, by the older name of each family.
+
+On the row of a MIG instance dcgm-exporter repeats what belongs to the whole GPU (its issue 257; one temperature on all
+rows in issue 317). Memory and what the profiling counters measure inside the GPU are the instance's own. GPU_UTIL and
+MEM_COPY_UTIL are not measured on a GPU that is cut.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from exporter.simulator.chance import chance
+from exporter.simulator.machine import ROW_XIDS, Machine
+from exporter.simulator.parts import Gpu, Instance
+from exporter.simulator.physics import LIMIT_MW, VIOLATIONS
+from exporter.simulator.profiles import PROFILES
+from exporter.simulator.workloads import Use
+
+# A number, or several with the labels that tell them apart.
+Labels = tuple[tuple[str, str], ...]
+Reading = float | Sequence[tuple[Labels, float]]
+Readings = Mapping[str, Reading]
+
+_DEV, _PROF = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
+_MEMORY_MIB, _RESERVED_MIB = 81_559, 559  # as nvidia-smi says of an H100 with 80 GB
+_INSTANCE_RESERVED_MIB = 21
+_PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # a second, in one direction, at most
+_QUIET_BYTES = 200_000  # what the driver itself sends
+_MOST_MEMORY = 0.9  # of its device a container takes
+# what happens once in so many seconds, to each GPU on average
+_SINGLE_BIT_EVERY, _ROW_EVERY, _REPLAY_EVERY = 9_000, 400_000, 6_000
+
+
+def of_whole(machine: Machine, gpu: Gpu, later_ns: int) -> dict[str, Reading]:
+    """The GPU's own row, `later_ns` after the last step of the machine's boards."""
+    use = machine.use_of(gpu.uuid)
+    used = sum(_used(machine.use_of(mig.device_id), _of(mig)) for mig in gpu.instances) if gpu.instances else _used(use)
+    readings: dict[str, Reading] = {
+        **of_gpu(machine, gpu, later_ns),
+        **_memory(used, _MEMORY_MIB, _RESERVED_MIB),
+        **_profiled(use),
+    }
+    if not gpu.instances:
+        readings[_DEV + "GPU_UTIL"] = -(-use.activity * 100 // 1)
+        readings[_DEV + "MEM_COPY_UTIL"] = use.dram * 100
+    return readings
+
+
+def of_instance(machine: Machine, instance: Instance) -> dict[str, Reading]:
+    """What is a MIG instance's own; the rest of its row is `of_gpu`."""
+    use = machine.use_of(instance.device_id)
+    memory = _of(instance)
+    return {**_memory(_used(use, memory), memory, _INSTANCE_RESERVED_MIB), **_profiled(use)}
+
+
+def of_gpu(machine: Machine, gpu: Gpu, later_ns: int) -> dict[str, Reading]:
+    """What belongs to the whole GPU, whichever row it is on."""
+    board, use = machine.boards[gpu.uuid], machine.use_of(gpu.uuid)
+    sent, received = (_QUIET_BYTES + round(use.pcie * part * _PCIE_BYTES) for part in (1.0, 0.6))
+    over_links = round(use.nvlink * _NVLINK_BYTES)
+    readings: dict[str, Reading] = {
+        "SM_CLOCK": board.sm_clock,
+        "MEM_CLOCK": 2619,
+        "GPU_TEMP": board.celsius,
+        "MEMORY_TEMP": board.memory_celsius,
+        "POWER_USAGE": board.power_mw / 1000,
+        "ENFORCED_POWER_LIMIT": LIMIT_MW / 1000,
+        "TOTAL_ENERGY_CONSUMPTION": board.energy_mj(later_ns),
+        "ENC_UTIL": 0,
+        "DEC_UTIL": 0,
+        "CLOCKS_EVENT_REASONS": board.reasons,
+        **{name: board.violation(name, later_ns) for name in VIOLATIONS},
+        **dict.fromkeys(("SYNC_BOOST_VIOLATION", "BOARD_LIMIT_VIOLATION", "RELIABILITY_VIOLATION"), 0),
+        "PCIE_LINK_GEN": 5,
+        "PCIE_LINK_WIDTH": 16,
+        "NVLINK_BANDWIDTH_TOTAL": 2 * over_links / 1e6,
+        "VGPU_LICENSE_STATUS": 0,
+        **_errors(machine, gpu.uuid),
+    }
+    return {
+        **{_DEV + name: reading for name, reading in readings.items()},
+        _PROF + "PCIE_TX_BYTES": sent,
+        _PROF + "PCIE_RX_BYTES": received,
+        _PROF + "NVLINK_TX_BYTES": over_links,
+        _PROF + "NVLINK_RX_BYTES": over_links,
+    }
+
+
+def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:
+    """Errors are rare. The driver counts volatile ones since it was loaded; a remapped row stays remapped."""
+    since_start = machine.seconds
+    since_load = since_start - (machine.loaded_ns - machine.started_ns) / 1e9
+    rows = [error for error in machine.xids.get(uuid, ()) if error.xid in ROW_XIDS]
+    new_rows = sum(error.at_ns >= machine.loaded_ns for error in rows)
+    return {
+        "ECC_SBE_VOL_TOTAL": int(since_load / _SINGLE_BIT_EVERY + chance(uuid, "single bit")),
+        "ECC_DBE_VOL_TOTAL": new_rows,
+        "CORRECTABLE_REMAPPED_ROWS": int(since_start / _ROW_EVERY + chance(uuid, "row")),
+        "UNCORRECTABLE_REMAPPED_ROWS": len(rows),
+        "ROW_REMAP_PENDING": int(new_rows > 0),
+        "ROW_REMAP_FAILURE": 0,
+        "PCIE_REPLAY_COUNTER": int(since_load / _REPLAY_EVERY + chance(uuid, "replay")),
+    }
+
+
+def _of(instance: Instance) -> int:
+    return PROFILES[instance.profile].memory
+
+
+def _used(use: Use, memory: int = _MEMORY_MIB) -> int:
+    return round(use.memory * _MOST_MEMORY * memory)
+
+
+def _memory(used: int, total: int, reserved: int) -> dict[str, Reading]:
+    return {
+        _DEV + "FB_TOTAL": total,
+        _DEV + "FB_USED": used,
+        _DEV + "FB_FREE": total - reserved - used,
+        _DEV + "FB_RESERVED": reserved,
+    }
+
+
+def _profiled(use: Use) -> dict[str, Reading]:
+    """What the profiling counters measure inside a GPU or an instance, 0 to 1."""
+    ratios = {
+        "GR_ENGINE_ACTIVE": use.activity,
+        "SM_ACTIVE": use.activity * 0.9,
+        "SM_OCCUPANCY": use.activity * 0.45,
+        "PIPE_TENSOR_ACTIVE": use.tensor,
+        "DRAM_ACTIVE": use.dram,
+        "PIPE_INT_ACTIVE": use.activity * 0.12,
+        "PIPE_FP16_ACTIVE": use.activity * 0.06,
+        "PIPE_FP32_ACTIVE": use.activity * 0.2,
+        "PIPE_FP64_ACTIVE": 0.0,
+    }
+    return {_PROF + name: round(ratio, 6) for name, ratio in ratios.items()}

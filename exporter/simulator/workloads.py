@@ -1,0 +1,126 @@
+"""What the containers of a simulated node do with their GPUs, by phases. Pure.
+
+Whatever is asked, the answer follows from the seed and the time alone. Time is that of life, in seconds, which a demo
+may let run faster than the physics.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from exporter.simulator.chance import chance
+
+DAY = 86_400.0
+MORNING = 10 * 3600.0  # the hour of the day at which a simulated node begins
+_SLOT = 10.0  # activity wavers from slot to slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a container does with a device at a moment, each as a part of what the device can (0 to 1)."""
+
+    activity: float = 0.0
+    memory: float = 0.0
+    tensor: float = 0.0
+    dram: float = 0.0
+    pcie: float = 0.0
+    nvlink: float = 0.0
+
+
+def use(workload: str, seed: object, age: float, clock: float) -> Use:
+    """What a container of this workload does `age` seconds after its start, `clock` seconds after the node's.
+
+    An unknown workload trains.
+    """
+    return _PHASES.get(workload, _training)(seed, age, clock)
+
+
+def _training(seed: object, age: float, clock: float) -> Use:
+    """Data is loaded, then come steps; every 20 minutes or so a checkpoint is written, every 2 hours it is tested."""
+    loading = 60 + 120 * chance(seed, "loading")
+    if age < loading:
+        return Use(activity=0.04, memory=0.1 + 0.7 * age / loading, dram=0.03, pcie=0.6)
+    age -= loading
+    between = 900 + 600 * chance(seed, "checkpoints")
+    if age % between > between - 30 - 30 * chance(seed, "disk"):
+        return Use(activity=0.06, memory=0.85, dram=0.05, pcie=0.45)
+    if age % 7200 > 7000:  # noqa: PLR2004
+        return _at(0.55, seed, clock, memory=0.85, tensor=0.5, dram=0.5, nvlink=0.1)
+    most = 0.82 + 0.16 * chance(seed, "size")
+    return _at(most, seed, clock, memory=0.85, tensor=0.6, dram=0.55, pcie=0.12, nvlink=0.45)
+
+
+def _serving(seed: object, age: float, clock: float) -> Use:
+    """Requests come by day: many in the afternoon, few at night. Memory is taken at the start and kept."""
+    if age < 45:  # noqa: PLR2004 - the weights are read
+        return Use(activity=0.02, memory=0.8 * age / 45, pcie=0.7)
+    hour = (MORNING + clock) % DAY
+    by_day = 0.5 - 0.5 * math.cos(2 * math.pi * (hour - 3 * 3600) / DAY)
+    busy = 0.04 + (0.35 + 0.4 * chance(seed, "popular")) * by_day
+    return _at(busy, seed, clock, memory=0.8, tensor=0.3, dram=0.75, pcie=0.05, wavers=0.25)
+
+
+def _notebook(seed: object, age: float, clock: float) -> Use:
+    """Somebody thinks for hours, and now and then runs a cell for some minutes."""
+    memory = 0.05 + 0.25 * min(1.0, age / 3600)
+    part = int(age // 900)
+    begins = 900 * chance(seed, part, "begins") * 0.7
+    if chance(seed, part) < 0.12 and begins <= age % 900 < begins + 40 + 200 * chance(seed, part, "long"):  # noqa: PLR2004
+        return _at(0.5, seed, clock, memory=memory + 0.2, tensor=0.15, dram=0.4, pcie=0.2, wavers=0.4)
+    return Use(memory=memory)
+
+
+def _batch(seed: object, age: float, clock: float) -> Use:
+    """One piece of work after the other, with a pause in between for reading and writing."""
+    length = 120 + 240 * chance(seed, "length")
+    if age % length < 0.15 * length:
+        return Use(activity=0.03, memory=0.3, pcie=0.5)
+    return _at(0.65, seed, clock, memory=0.5, tensor=0.2, dram=0.45, pcie=0.1)
+
+
+def _at(
+    busy: float,
+    seed: object,
+    clock: float,
+    *,
+    memory: float,
+    tensor: float,
+    dram: float,
+    pcie: float = 0.0,
+    nvlink: float = 0.0,
+    wavers: float = 0.06,
+) -> Use:
+    """About `busy`, give or take the part `wavers` of it; what goes through the pipes follows."""
+    activity = min(1.0, busy * (1 + wavers * (2 * chance(seed, int(clock // _SLOT)) - 1)))
+    return Use(
+        activity=activity,
+        memory=memory,
+        tensor=tensor * activity,
+        dram=dram * activity,
+        pcie=pcie * activity,
+        nvlink=nvlink * activity,
+    )
+
+
+_PHASES: dict[str, Callable[[object, float, float], Use]] = {
+    "train-resnet": _training,
+    "finetune-llm": _training,
+    "serve-embeddings": _serving,
+    "render": _batch,
+    "eval-nightly": _batch,
+    "jupyter": _notebook,
+}
+
+
+def together(uses: list[tuple[Use, float]]) -> Use:
+    """What a device does for all its holders, each with the part of its memory (0 to 1) that it may take."""
+    if len(uses) == 1 and uses[0][1] == 1.0:
+        return uses[0][0]
+    return Use(
+        activity=min(1.0, sum(each.activity for each, _ in uses)),
+        memory=min(1.0, sum(each.memory * part for each, part in uses)),
+        tensor=min(1.0, sum(each.tensor for each, _ in uses)),
+        dram=min(1.0, sum(each.dram for each, _ in uses)),
+        pcie=min(1.0, sum(each.pcie for each, _ in uses)),
+        nvlink=min(1.0, sum(each.nvlink for each, _ in uses)),
+    )
