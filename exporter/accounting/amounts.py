@@ -2,7 +2,7 @@
 
 import re
 
-from exporter.accounting.sharing import is_amount
+from exporter.accounting.decimals import is_amount
 
 # sign, digits before and after the point, exponent; floats that a program prints have no more digits
 _NUMBER = re.compile(rb"([+-]?)([0-9]{0,20})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")

@@ -9,13 +9,12 @@ import json
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
-from math import isfinite
+from math import inf, isfinite
 from operator import itemgetter
 from typing import Any
 
+from exporter.accounting.decimals import is_amount, is_printable, read_amount
 from exporter.accounting.fields import FIELDS, Field
-from exporter.accounting.sharing import is_amount
 from exporter.model.devices import DeviceKey
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
@@ -83,11 +82,19 @@ def number(text: bytes, field: Field) -> int | float | None:
     if not -_USUAL < value < _USUAL and not is_amount(text):
         return None
     if not field.times == field.per == 1:
-        # in decimals: 0.57 times 100 is to be 57
-        value = float(Decimal(text.decode()) * field.times / field.per)
+        value = _converted(text, field) if is_printable(text) else value * field.times / field.per
         if not isfinite(value):
             return None
     return int(value) if value.is_integer() and -_EXACT < value < _EXACT else value
+
+
+def _converted(text: bytes, field: Field) -> float:
+    """The number in the field's unit, rounded once: 0.57 times 100 is 57."""
+    units, places = read_amount(text)
+    try:
+        return units * field.times / (field.per * int(10**places))
+    except OverflowError:
+        return inf
 
 
 @dataclass(slots=True)

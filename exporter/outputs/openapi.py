@@ -1,10 +1,10 @@
 """/openapi.json: what answers in JSON, and how. It is docs/openapi.yaml, which a test holds it to."""
 
-from importlib.resources import files
+from pkgutil import get_data
 
 from exporter.outputs.output import JSON_FORMAT, NOTHING, Answer, Look, Output, answer
 
-_DOCUMENT = (files("exporter.outputs") / "openapi.json").read_bytes()
+_DOCUMENT = get_data(__package__, "openapi.json") or b""
 
 
 def _make(_: Look) -> Answer:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.accounting.decimals import is_amount
 from exporter.accounting.fields import ADDITIVE, Additive
-from exporter.accounting.sharing import CounterBook, is_amount, split_gauge
+from exporter.accounting.sharing import CounterBook, split_gauge
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import build_owners
 from exporter.attribution.rows import Attribution
