@@ -3,7 +3,9 @@
 - `json`: the field of /container/metrics that holds the value. `times` and `per` turn the family's unit into the
   field's unit, since the names of DCGM 4.9 have other units than the older ones;
 - `additive`: whether the value adds up over the owners of a device. `--sharing split` divides these. The name decides,
-  never the TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, but it is a rate.
+  never the TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, but it is a rate;
+- `of_gpu`: whether an additive value is the whole GPU's, which dcgm-exporter repeats on the row of each MIG instance.
+  Memory is the instance's own.
 
 A family that is not in the table is copied to each owner, and has no JSON field. The names in lower case are those of
 the shell version (1.x), which dcgm-exporter still writes with its 1.x-compatibility-metrics.csv.
@@ -30,6 +32,7 @@ class Field:
     times: int = 1
     per: int = 1
     additive: Additive | None = None
+    of_gpu: bool = False
 
 
 _GAUGE, _COUNTER = Additive.GAUGE, Additive.COUNTER
@@ -47,10 +50,10 @@ _PROF = {
     "TENSOR_UTIL_RATIO": Field("tensor_active"),
     "DRAM_ACTIVE": Field("dram_active"),
     "DRAM_UTIL_RATIO": Field("dram_active"),
-    "PCIE_TX_BYTES": Field("pcie_tx_bytes", additive=_GAUGE),  # bytes/s
-    "PCIE_RX_BYTES": Field("pcie_rx_bytes", additive=_GAUGE),
-    "NVLINK_TX_BYTES": Field("nvlink_tx_bytes", additive=_GAUGE),  # bytes/s
-    "NVLINK_RX_BYTES": Field("nvlink_rx_bytes", additive=_GAUGE),
+    "PCIE_TX_BYTES": Field("pcie_tx_bytes", additive=_GAUGE, of_gpu=True),  # bytes/s
+    "PCIE_RX_BYTES": Field("pcie_rx_bytes", additive=_GAUGE, of_gpu=True),
+    "NVLINK_TX_BYTES": Field("nvlink_tx_bytes", additive=_GAUGE, of_gpu=True),  # bytes/s
+    "NVLINK_RX_BYTES": Field("nvlink_rx_bytes", additive=_GAUGE, of_gpu=True),
     "GR_ENGINE_ACTIVE": Field("graphics_engine_active"),
     "GR_ENGINE_UTIL_RATIO": Field("graphics_engine_active"),
     "PIPE_INT_ACTIVE": Field("int_pipe_active"),
@@ -77,8 +80,8 @@ _DEV = {
     "GPU_TEMP_CELSIUS": Field("temperature"),
     "MEMORY_TEMP": Field("memory_temperature"),  # °C
     "MEMORY_TEMP_CELSIUS": Field("memory_temperature"),
-    "POWER_USAGE": Field("power_usage", additive=_GAUGE),  # W
-    "BOARD_POWER_WATTS": Field("power_usage", additive=_GAUGE),
+    "POWER_USAGE": Field("power_usage", additive=_GAUGE, of_gpu=True),  # W
+    "BOARD_POWER_WATTS": Field("power_usage", additive=_GAUGE, of_gpu=True),
     "GPU_UTIL": Field("gpu_utilization"),  # percent
     "GPU_UTIL_RATIO": Field("gpu_utilization", times=_PERCENT),
     "CLOCKS_EVENT_REASONS": Field("clocks_event_reasons"),  # a bit mask
@@ -93,26 +96,26 @@ _DEV = {
     "SM_CLOCK_HERTZ": Field("sm_clock", per=_PER_MHZ),  # inferred
     "MEM_CLOCK": Field("mem_clock"),  # MHz
     "MEM_CLOCK_HERTZ": Field("mem_clock", per=_PER_MHZ),  # inferred
-    "NVLINK_BANDWIDTH_TOTAL": Field(additive=_GAUGE),  # MB/s
-    "NVLINK_THROUGHPUT_TOTAL": Field(additive=_GAUGE),
-    "NVLINK_THROUGHPUT_BYTES_PER_SECOND": Field(additive=_GAUGE),
-    "TOTAL_ENERGY_CONSUMPTION": Field(additive=_COUNTER),  # mJ
-    "GPU_ENERGY_JOULES_TOTAL": Field(additive=_COUNTER),
+    "NVLINK_BANDWIDTH_TOTAL": Field(additive=_GAUGE, of_gpu=True),  # MB/s
+    "NVLINK_THROUGHPUT_TOTAL": Field(additive=_GAUGE, of_gpu=True),
+    "NVLINK_THROUGHPUT_BYTES_PER_SECOND": Field(additive=_GAUGE, of_gpu=True),
+    "TOTAL_ENERGY_CONSUMPTION": Field(additive=_COUNTER, of_gpu=True),  # mJ
+    "GPU_ENERGY_JOULES_TOTAL": Field(additive=_COUNTER, of_gpu=True),
 }
 _SHELL = {
     "dcgm_sm_clock": Field("sm_clock"),
     "dcgm_memory_clock": Field("mem_clock"),
     "dcgm_gpu_temp": Field("temperature"),
     "dcgm_memory_temp": Field("memory_temperature"),
-    "dcgm_power_usage": Field("power_usage", additive=_GAUGE),
+    "dcgm_power_usage": Field("power_usage", additive=_GAUGE, of_gpu=True),
     "dcgm_gpu_utilization": Field("gpu_utilization"),
     "dcgm_xid_errors": Field("xid_errors"),
     "dcgm_fb_free": Field("framebuffer_free", additive=_GAUGE),
     "dcgm_fb_used": Field("framebuffer_used", additive=_GAUGE),
     "dcgm_power_violation": Field("power_violation"),
     "dcgm_thermal_violation": Field("thermal_violation"),
-    "dcgm_nvlink_bandwidth_total": Field(additive=_GAUGE),
-    "dcgm_total_energy_consumption": Field(additive=_COUNTER),
+    "dcgm_nvlink_bandwidth_total": Field(additive=_GAUGE, of_gpu=True),
+    "dcgm_total_energy_consumption": Field(additive=_COUNTER, of_gpu=True),
 }
 FIELDS: Mapping[str, Field] = MappingProxyType(
     {
@@ -126,3 +129,5 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
 ADDITIVE: Mapping[str, Additive] = MappingProxyType(
     {name: known.additive for name, known in FIELDS.items() if known.additive is not None}
 )
+OF_GPU = frozenset(name for name, known in FIELDS.items() if known.of_gpu)
+ACTIVITY = frozenset(name for name, known in FIELDS.items() if known.json == "graphics_engine_active")

@@ -1,6 +1,7 @@
 """Dividing a device's values among its owners (`--sharing split`), in exact amounts, so that the parts add up.
 
-A gauge is divided as it stands. A counter is divided by its increases, since owners come and go while it only grows:
+What a page repeats of a GPU on the rows of its MIG instances is divided among the instances before (repeated.py). A
+gauge is divided as it stands. A counter is divided by its increases, since owners come and go while it only grows:
 
 - every row starts at 0: an owner's when it first holds the device, and the row without owner, which is always there;
 - each takes its part of every increase after that, the row without owner what nobody held the device for;
@@ -26,7 +27,8 @@ from exporter.accounting.decimals import (
     read_amount,
     write_amount,
 )
-from exporter.model.pages import Page
+from exporter.accounting.repeated import CutGpu, GpuCounters, OfGpu
+from exporter.model.pages import Page, Reading
 from exporter.model.pods import Owner
 
 # Rows of owners that left are remembered up to this many a series: whoever comes back goes on where it was. One that is
@@ -49,7 +51,8 @@ def split_gauge(text: bytes, parts: int) -> list[bytes]:
 class _Rows:
     """One counter of one device: its value, the sources that reported the value, and its rows' values by owner.
 
-    The key None is the row without owner. `read` is the number of the read that last moved the rows.
+    The key None is the row without owner. `read` is the number of the read that last moved the rows. `has_part` says
+    that the value was a whole GPU's then, of which the device had a part.
     """
 
     device: Amount
@@ -57,6 +60,7 @@ class _Rows:
     rows: "OrderedDict[Owner | None, Amount]"
     present: frozenset[Owner] = frozenset()
     read: int = 0
+    has_part: bool = False
 
     def grow_to(self, now: Amount, sources: frozenset[str]) -> Amount:
         """How much the counter grew, now that `sources` report the value `now`; note the value."""
@@ -82,6 +86,8 @@ class CounterBook:
         self._sources: frozenset[str] = frozenset()
         self._read = 0
         self._is_older = False
+        self._gpus = GpuCounters()
+        self._grown: dict[bytes, Amount] = {}  # with this read, by series: parts of what whole GPUs grew by
 
     @property
     def series(self) -> int:
@@ -99,6 +105,12 @@ class CounterBook:
         _limit(self._read_at, _MOST_SOURCES)
         self._sources = frozenset(page.source for page in pages)
         self._read += 1
+        self._grown = {}
+
+    def share(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu) -> None:
+        """Divide a counter that the rows of a GPU's instances may repeat: before `advance`, for all rows of a page."""
+        if not self._is_older:
+            self._grown.update(self._gpus.grow(of, rows, gpu, self._read))
 
     def advance(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
         """The rows' values at a read: one for each of `owners`, in that order, then the one without owner.
@@ -108,16 +120,20 @@ class CounterBook:
         if self._is_older or not is_amount(value):
             return self.peek(series, owners, value)
         state = self._series.get(series)
-        now = read_amount(value)
+        now, of_gpu = read_amount(value), self._grown.get(series)
         if state is None:
             rows = OrderedDict[Owner | None, Amount]({None: NOTHING})
-            state = self._series[series] = _Rows(device=now, sources=self._sources, rows=rows, read=self._read)
+            state = _Rows(now, self._sources, rows, read=self._read, has_part=of_gpu is not None)
+            self._series[series] = state
             _limit(self._series, MOST_SERIES)
         self._series.move_to_end(series)
         # of several upstreams' rows of one series the first counts
         if state.read != self._read:
             state.read = self._read
             grown = state.grow_to(now, self._sources)
+            if of_gpu is not None or state.has_part:  # a GPU's value before and an instance's now do not compare
+                grown = of_gpu or NOTHING
+            state.has_part = of_gpu is not None
             if grown.units:  # not even 0.000 is added otherwise: the same page again has the same text again
                 stayed: list[Owner | None] = [owner for owner in owners if owner in state.present] or [None]
                 for owner, part in zip(stayed, in_parts(grown, len(stayed)), strict=True):

@@ -1,9 +1,10 @@
 """The rows that go out for a sample: whose each is, by the kubelet's word and the page's, and which labels it gains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from exporter.accounting.fields import Additive
+from exporter.accounting.fields import ACTIVITY, OF_GPU, Additive
+from exporter.accounting.repeated import share_page
 from exporter.accounting.sharing import CounterBook, split_gauge
 from exporter.attribution.labels import (
     DEVICE,
@@ -16,7 +17,7 @@ from exporter.attribution.labels import (
 from exporter.attribution.per_owner import PerOwner
 from exporter.attribution.pod_labels import NOTHING, OfPod
 from exporter.model.devices import AddedLabels, Holder, Owners
-from exporter.model.pages import Row, Rows, ShareValues, Subject
+from exporter.model.pages import Reading, Row, Rows, ShareValues, Subject
 from exporter.model.pods import Owner
 
 
@@ -42,11 +43,25 @@ class Attribution:
         self._additive = (
             {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
         )
+        self._of_gpu = {name: kind for name, kind in self._additive.items() if name.decode() in OF_GPU}
 
     @property
     def looks_at_families(self) -> bool:
         """Whether a sample's family makes a difference even where no sample came with an owner."""
         return bool(self._additive)
+
+    def read_first(self, subjects: Iterable[Subject]) -> frozenset[bytes]:
+        """The families that `share` must see of a page with these subjects; none where nothing is repeated."""
+        if not self._of_gpu or not any(subject.instance for subject in subjects):
+            return frozenset()
+        return frozenset((*self._of_gpu, *(name.encode() for name in ACTIVITY)))
+
+    def share(self, readings: Iterable[Reading]) -> Mapping[bytes, bytes]:
+        """What MIG instances have of a GPU's values, by series; a series that is not there keeps its value.
+
+        Of the GPUs' counters it is noted how much they grew.
+        """
+        return share_page(readings, self._of_gpu, self._book.share)
 
     def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[Rows]:
         """For each sample of a page (family name and subject) the rows that go out.
@@ -57,16 +72,20 @@ class Attribution:
         if not per_owner and not self._additive:
             return self._by_subject_alone(samples)
         some_are_per_owner = bool(per_owner)
-        worked_out: dict[tuple[int, bool, Additive | None], Rows] = {}
+        worked_out: dict[tuple[int, bool, Additive | None, bool], Rows] = {}
         rows = []
         for sample in samples:
             name, subject = sample
             is_per_owner = sample in per_owner if some_are_per_owner else bool(subject.vgpu)
             kind = self._additive.get(name)
-            memo = (id(subject), is_per_owner, kind)
+            is_part = bool(subject.instance) and not is_per_owner and self._of_gpu.get(name) is Additive.GAUGE
+            memo = (id(subject), is_per_owner, kind, is_part)
             its_rows = worked_out.get(memo)
             if its_rows is None:
-                its_rows = worked_out[memo] = self._rows(subject, kind, per_owner=is_per_owner)
+                its_rows = self._rows(subject, kind, per_owner=is_per_owner)
+                if is_part and its_rows.values is None:
+                    its_rows = Rows(its_rows.each, _as_it_is)
+                worked_out[memo] = its_rows
             rows.append(its_rows)
         return rows
 
@@ -156,6 +175,11 @@ class Attribution:
             uid=uid,
             pod_labels=pod_labels_among(subject.came_extra),
         )
+
+
+def _as_it_is(_: bytes, value: bytes) -> Sequence[bytes]:
+    """The one row of an instance has what the instance has of its GPU."""
+    return (value,)
 
 
 def _gauge_values(parts: int) -> ShareValues:

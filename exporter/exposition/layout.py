@@ -16,8 +16,11 @@ from exporter.model.pages import Cell, Reading, Rows, ShareValues, Subject
 
 # The series of a page that have been laid out, by their identity and that of what they gained.
 Seen = set[tuple[bytes, bytes]]
+# What stands for a sample's value before it is divided, by the series' identity.
+Parts = Mapping[bytes, bytes]
 # Rows that do not go out, each as the number of the sample and the number of the row.
 LeftOut = frozenset[tuple[int, int]]
+_OF_SHAPE = -1
 
 
 class LaidOutBlock:
@@ -74,9 +77,13 @@ def rows_of(shape: Shape) -> Iterator[ShapeRow]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Divided:
-    """A sample whose rows' values are worked out: which of them is at which place of the layout."""
+    """A sample whose rows' values are worked out: which of them is at which place of the layout.
 
-    slot: int
+    `slot` is the index of the sample's value among the block's; it is None where `value` is part of the shape.
+    """
+
+    slot: int | None
+    value: bytes
     series: bytes
     values: ShareValues
     places: Sequence[tuple[int, int]]  # number of the row, place
@@ -87,8 +94,8 @@ class Layout:
     """The block that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
     `order` says which of the shape's values comes at each place; None means all of them in order. `divided` are the
-    samples whose rows have other values than the sample. `left_out` are the rows whose series went out before, each
-    as the number of the sample and the number of the row.
+    samples whose rows have other values than the sample; where that is part of the shape, `order` has _OF_SHAPE.
+    `left_out` are the rows whose series went out before, each as the number of the sample and the number of the row.
     """
 
     pieces: Sequence[bytes]
@@ -105,21 +112,26 @@ class Layout:
         """The same without its texts, which are written anew each time: of large pages they would be too much."""
         return replace(self, pieces=(), order=(), divided=(), is_lean=True)
 
-    def fill(self, values: Sequence[bytes]) -> bytes:
-        """The block with its values."""
+    def fill(self, values: Sequence[bytes], parts: Parts) -> bytes:
+        """The block with its values. Those that are divided have their `parts` in place of the value, if there."""
         if self.is_lean:
-            return lay_out(self.shape, self.added, frozenset(), set(), self.left_out).fill(values)
+            return lay_out(self.shape, self.added, frozenset(), set(), self.left_out).fill(values, parts)
         filled: list[bytes] = [b""] * (2 * len(self.pieces) - 1)
         filled[0::2] = self.pieces
-        filled[1::2] = values if self.order is None else [values[slot] for slot in self.order]
+        if self.order is None:
+            filled[1::2] = values
+        else:
+            any_value = values or (b"",)  # _OF_SHAPE stands for any: `divided` has the right one
+            filled[1::2] = [any_value[slot] for slot in self.order]
         for sample in self.divided:
-            texts = sample.values(sample.series, values[sample.slot])
+            value = sample.value if sample.slot is None else values[sample.slot]
+            texts = sample.values(sample.series, parts.get(sample.series, value))
             for row, place in sample.places:
                 filled[2 * place + 1] = texts[row]
         return b"".join(filled)
 
-    def cells(self, body: bytes, families: frozenset[bytes]) -> Iterator[Cell]:
-        """A cell for each row of the given families, with its value in this body.
+    def cells(self, body: bytes, families: frozenset[bytes], parts: Parts) -> Iterator[Cell]:
+        """A cell for each row of the given families, with its value in this body, or as `fill` had it from `parts`.
 
         Where two samples are one series, both samples' rows come.
         """
@@ -133,7 +145,8 @@ class Layout:
                     yield Cell(series.name, series.subject, row, value)
             else:
                 share = rows.peek or rows.values
-                for row, text in zip(rows.each, share(series.identity, value), strict=True):
+                its_value = parts.get(series.identity, value)
+                for row, text in zip(rows.each, share(series.identity, its_value), strict=True):
                     yield Cell(series.name, series.subject, row, text)
 
     def readings(self, body: bytes, families: frozenset[bytes]) -> Sequence[Reading]:
@@ -186,16 +199,16 @@ def lay_out(
                 text += (opened, extra[0], b"}", entry.gap)
             else:
                 text += (entry.bare, entry.gap)
-            if entry.slot is None:
-                text += (_value_of_shape(entry, rows, number), entry.timestamp, b"\n")
-                continue
             if places is not None:
                 places.append((number, len(order)))
+            elif entry.slot is None:
+                text += (entry.value, entry.timestamp, b"\n")
+                continue
             pieces.append(b"".join(text))
-            order.append(entry.slot)
-            text = [b"\n"]
-        if places and rows.values is not None and entry.slot is not None:
-            divided.append(_Divided(entry.slot, series.identity, rows.values, places))
+            order.append(_OF_SHAPE if entry.slot is None else entry.slot)
+            text = [entry.timestamp, b"\n"]
+        if places and rows.values is not None:
+            divided.append(_Divided(entry.slot, entry.value, series.identity, rows.values, places))
     pieces.append(b"".join(text))
     return Layout(
         pieces=pieces,
@@ -207,13 +220,6 @@ def lay_out(
         sample_count=samples,
         left_out=frozenset(left_out),
     )
-
-
-def _value_of_shape(entry: ShapeRow, rows: Rows, number: int) -> bytes:
-    """The value of the row of this number where the sample's is part of the shape: not worked out with every page."""
-    if rows.values is None:
-        return entry.value
-    return rows.values(entry.series.identity, entry.value)[number]
 
 
 def _identity_of_added(labels: Labels) -> bytes:

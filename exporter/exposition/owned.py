@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, pairwise
+from types import MappingProxyType
 from typing import Protocol
 
 from exporter.exposition.blocks import Block, PageShape, Places
-from exporter.exposition.layout import Layout, Seen, lay_out
+from exporter.exposition.layout import Layout, Parts, Seen, lay_out
 from exporter.exposition.lines import Reason
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
@@ -18,6 +19,7 @@ _SUBJECTS_A_SLICE = 1000
 # Above it, what is laid out is written anew for each page, which takes 2 us a sample more. 16 GPUs, each in 7
 # instances, with 100 families are below.
 MOST_KEPT_SERIES = 15_000
+_NO_PARTS: Parts = MappingProxyType({})
 
 
 class Attribute(Protocol):
@@ -30,6 +32,12 @@ class Attribute(Protocol):
     def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
         """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
 
+    def read_first(self, subjects: Iterable[Subject], /) -> frozenset[bytes]:
+        """The families of a page with these subjects that `share` needs to see before values are divided."""
+
+    def share(self, readings: Iterable[Reading], /) -> Parts:
+        """What stands for a sample's value before it is divided, by series; for most it is the value that came."""
+
 
 class OwnedPage:
     """The pages of one shape, for one state of owners."""
@@ -39,6 +47,7 @@ class OwnedPage:
         self.shape: PageShape = shape
         self.attribute: Attribute = attribute
         self.blocks: Sequence[Owned | Layout] = blocks
+        self._read_first = attribute.read_first(shape.subjects)
         layouts = [block for block in blocks if isinstance(block, Layout)]
         samples = (block.sample_count if isinstance(block, Layout) else len(block.series) for block in blocks)
         self._sample_count = sum(samples)
@@ -58,7 +67,9 @@ class OwnedPage:
         owned = self.blocks[0]
         if len(self.blocks) == 1 and isinstance(owned, Owned):
             pieces = owned.cuts.fill(body, owned.closings)
-            return None if pieces is None else self._joined(body, pieces, len(body) + owned.added_size, ())
+            if pieces is None:
+                return None
+            return self._joined(body, pieces, len(body) + owned.added_size, (), self._share(body, ()))
         filled: list[bytes] = []
         # written last, since divided counters advance with it: only if all of the page is as it should be
         waiting: list[tuple[int, Layout, list[bytes]]] = []
@@ -80,25 +91,33 @@ class OwnedPage:
             yield
         if len(places) < len(self.blocks):
             return None
+        parts = self._share(body, places)
         for number, layout, values in waiting:
-            filled[number] = layout.fill(values)
+            filled[number] = layout.fill(values, parts)
             yield
-        return self._joined(body, filled, sum(map(len, filled)), places)
+        return self._joined(body, filled, sum(map(len, filled)), places, parts)
 
-    def _joined(self, body: bytes, pieces: Sequence[bytes], size: int, places: Places) -> JoinedPage:
+    def _share(self, body: bytes, places: Places) -> Parts:
+        """What rows of this page need to know of each other."""
+        if not self._read_first:
+            return _NO_PARTS
+        return self.attribute.share(self._readings(body, places, self._read_first))
+
+    def _joined(self, body: bytes, pieces: Sequence[bytes], size: int, places: Places, parts: Parts) -> JoinedPage:
         return JoinedPage(
             pieces=pieces,
             size=size,
             subjects=self.shape.subjects,
             sample_count=self._sample_count,
             rejected=self._rejected,
-            cells=partial(self._cells, body, places),
+            cells=partial(self._cells, body, places, parts),
             readings=partial(self._readings, body, places),
         )
 
-    def _cells(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterator[Cell]:
+    def _cells(self, body: bytes, places: Places, parts: Parts, families: frozenset[bytes]) -> Iterator[Cell]:
         for block, (start, end) in zip(self.blocks, places or ((0, len(body)),), strict=True):
-            yield from block.cells(body[start:end], families)
+            text = body[start:end]
+            yield from block.cells(text, families) if isinstance(block, Owned) else block.cells(text, families, parts)
 
     def _readings(self, body: bytes, places: Places, families: frozenset[bytes]) -> Iterable[Reading]:
         parts = zip(self.blocks, places or ((0, len(body)),), strict=True)

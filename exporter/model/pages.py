@@ -42,9 +42,14 @@ class Subject:
         return self.uuid.startswith(NVIDIA_UUIDS) or self.has_gpu_label
 
     @property
+    def gpu(self) -> str:
+        """The GPU's UUID. Without one it goes by its name, else by its number; "" where no label says it."""
+        return self.uuid or self.device or self.index
+
+    @property
     def key(self) -> DeviceKey:
-        """The device by which holders are looked up. Without a UUID it goes by its name, else by its number."""
-        return DeviceKey(uuid=self.uuid or self.device or self.index, instance=self.instance)
+        """The device by which holders are looked up."""
+        return DeviceKey(uuid=self.gpu, instance=self.instance)
 
 
 ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
@@ -74,8 +79,9 @@ class Rows:
     """The rows that go out for a sample, at least one.
 
     Without `values` every row has the sample's value. With `values` (`--sharing split`) the function gets the series'
-    identity and the sample's value, and returns one text for each row. Where calling it advances counters, `peek`
-    returns the same texts without advancing them, for readers of a page that was written before.
+    identity and the sample's value, or the part of it that a MIG instance has, and returns one text for each row. Where
+    calling it advances counters, `peek` returns the same texts without advancing them, for readers of a page that was
+    written before.
     """
 
     each: tuple[Row, ...]
@@ -128,6 +134,11 @@ class Sampled(Protocol):
     @property
     def subject(self) -> Subject:
         """What the samples are about."""
+        ...
+
+    @property
+    def identity(self) -> bytes:
+        """Equal for two series exactly if they are one, whatever owners they came with."""
         ...
 
 

@@ -312,6 +312,41 @@ def test_what_adds_up_is_divided_by_name_and_the_rest_is_copied() -> None:
     assert found["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "GPU-2", ""] == 0
 
 
+# issue 9, B: what pods used was counted once more when the row without owner came back
+def test_a_whole_gpus_rows_grow_by_what_it_drew_when_its_pods_come_and_go() -> None:
+    node = SplitNode()
+    seen: dict[str, list[Decimal]] = {}
+    for held, energy in (
+        ({}, 100),
+        ({}, 110),
+        ({"GPU-2": A}, 130),
+        ({"GPU-2": A}, 170),
+        ({}, 180),
+        ({"GPU-2": B}, 200),
+    ):
+        for (name, uuid, pod), value in node.rows(node.attribution(held), "1", str(energy)).items():
+            if "ENERGY" in name and uuid == "GPU-2":
+                seen.setdefault(pod, []).append(value)
+    assert all(values[0] == 0 and values == sorted(values) for values in seen.values())
+    assert sum(values[-1] for values in seen.values()) == 200 - 100
+    # who was not there at the last read shows nothing of what grew since
+    assert {pod: values[-1] for pod, values in seen.items()} == {"": 60, "a": 40, "b": 0}
+
+
+# issue 9, B
+def test_the_used_part_of_memory_is_the_same_for_each_owner() -> None:
+    policy = LabelPolicy(sharing="split")
+    owners = build_owners([Assignment(owner=of, resource="x", device_id=f"GPU-1::{of.pod}") for of in (A, B, C)])
+    subject = policy.read_subject({"UUID": "GPU-1"})
+    memory = {"FB_USED": 30_000, "FB_FREE": 50_000, "FB_RESERVED": 1_559}
+    for name in (*memory, *(f"{name}_BYTES" for name in memory)):
+        (rows,) = Attribution(owners, policy)([(f"DCGM_FI_DEV_{name}".encode(), subject)])
+        assert rows.values is not None
+        parts = [int(text) for text in rows.values(b"s", b"%d" % memory[name.removesuffix("_BYTES")])]
+        assert sum(parts) == memory[name.removesuffix("_BYTES")]
+        assert max(parts) - min(parts) <= 1
+
+
 def test_more_names_can_be_given() -> None:
     node = SplitNode(additive={**ADDITIVE, "DCGM_FI_DEV_UNHEARD_OF": Additive.GAUGE})
     found = node.rows(node.attribution({"GPU-1::0": A, "GPU-1::1": B}), "1", "1101")

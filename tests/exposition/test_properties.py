@@ -64,8 +64,8 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
 ) -> None:
     joiner = joiner_of(policy, all_families=all_families)
     moved = [with_other_values(body, seed) for body in bodies]
-    book = CounterBook()
-    first, second = (attribution_of(state, policy, book) for state in owners)
+    books = (CounterBook(), CounterBook())
+    (first, second), of_reference = ([attribution_of(state, policy, book) for state in owners] for book in books)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_reader, "BLOCK_BYTES", block_bytes)
         # the same joiner over its life: cold, unchanged, new values, new owners, a page gone, back again
@@ -79,11 +79,11 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
             # one that waited long
             (1, moved, second),
         ):
-            book.turn_to([Page(source="dcgm", body=b"", read_at_seconds=0.0, moment=moment)])
+            for book in books:
+                book.turn_to([Page(source="dcgm", body=b"", read_at_seconds=0.0, moment=moment)])
             joined = joiner.join(pages_now, attribution)
-            expected, rejected = reference_join(
-                pages_now, policy, attribution, everything if all_families else no_power
-            )
+            its_own = of_reference[0 if attribution is first else 1]
+            expected, rejected = reference_join(pages_now, policy, its_own, everything if all_families else no_power)
             assert joined.body == expected
             assert joined.size == len(expected)
             assert Counter(joined.rejected) == rejected

@@ -5,16 +5,22 @@ is cached, every label is written anew. Only attribution, which has tests of its
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import NamedTuple
 
+from exporter.accounting.decimals import is_amount
+from exporter.accounting.fields import Additive
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.rows import Attribution
-from exporter.model.pages import Subject
+from exporter.model.pages import Reading, Subject
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789"
 Labels = list[tuple[str, str]]
+WIDE = Context(prec=3_000)
 
 
 class Bad(Exception):
@@ -106,6 +112,8 @@ def reference_join(
             for rows in attribution([subject for subject, of in zip(subjects, pages, strict=True) if of == page])
         ]
     )
+    attribution.share([reading_of(sample, policy) for sample in samples])
+    parts = parts_of_instances(samples, policy)
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     out_lines: list[str] = []
     for entry in kept:
@@ -123,11 +131,65 @@ def reference_join(
                 continue
             seen.add(identity)
             if rows.values and not values:
-                series = repr((entry.name, sorted(label for label in own if label[1]))).encode()
-                values = [text.decode() for text in rows.values(series, entry.value.encode())]
+                value = parts.get(id(entry), entry.value)
+                series, _ = reading_of(entry, policy)
+                values = [text.decode() for text in rows.values(series.identity, value.encode())]
             rest = entry.rest.replace(entry.value, values[number], 1) if values else entry.rest
             out_lines.append(write_series(entry, own, labels) + rest)
     return "".join(f"{line}\n" for line in out_lines).encode(), rejected
+
+
+class SeriesOf(NamedTuple):
+    name: bytes
+    subject: Subject
+    identity: bytes
+
+
+def reading_of(sample: Sample, policy: LabelPolicy) -> Reading:
+    own = sorted(label for label in sample.labels if label[1] and not policy.is_owner_label(label[0]))
+    identity = repr((sample.name, own)).encode()
+    return SeriesOf(sample.name.encode(), subject_of(sample, policy), identity), sample.value.encode()
+
+
+def parts_of_instances(samples: Sequence[Sample], policy: LabelPolicy) -> dict[int, str]:
+    """What MIG instances have of the gauges that their rows repeat of a GPU, by the samples' own ids."""
+    rows: dict[tuple[str, str], list[tuple[Sample, Subject]]] = {}
+    active: dict[tuple[str, str], Decimal] = {}
+    for sample in samples if policy.sharing == "split" else ():
+        subject = subject_of(sample, policy)
+        gpu = subject.uuid or subject.device or subject.index
+        if not gpu or not subject.instance or not is_amount(sample.value.encode()):
+            continue
+        if sample.name in ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"):
+            active.setdefault((gpu, subject.instance), Decimal(sample.value))
+        is_gauge = policy.additive.get(sample.name) is Additive.GAUGE
+        if is_gauge and any(word in sample.name.upper() for word in ("POWER", "PCIE", "NVLINK")):
+            rows.setdefault((sample.name, gpu), []).append((sample, subject))
+    parts: dict[int, str] = {}
+    for (_, gpu), repeated in rows.items():
+        numbers = [float(sample.value) for sample, _ in repeated]
+        slices: dict[str, int] = {}
+        for _, subject in repeated:
+            said = re.match(r"(?:[0-9]+c\.)?([0-9]+)g\.", subject.profile)
+            slices.setdefault(subject.instance, max(1, int(said[1])) if said else 1)
+        largest = max(map(abs, numbers))
+        if len(slices) == 1 or largest - min(numbers) > largest * 0.01:
+            continue
+        millionths = {of: round(min(max(active.get((gpu, of), 0), 0), 1) * 10**6) for of in slices}
+        weights = {of: number * millionths[of] for of, number in slices.items()}
+        if not any(weights.values()):
+            weights = slices
+        first = Decimal(repeated[0][0].value)
+        unit = Decimal(1).scaleb(min(0, int(first.as_tuple().exponent)), WIDE)
+        steps = int(WIDE.divide(abs(first), unit))
+        shares = {of: steps * weight // sum(weights.values()) for of, weight in weights.items()}
+        left = steps - sum(shares.values())
+        for of in [of for of in shares if weights[of]][:left]:
+            shares[of] += 1
+        for sample, subject in repeated:
+            part = WIDE.multiply(Decimal(shares[subject.instance]), unit.copy_sign(first))
+            parts[id(sample)] = f"{part:f}" if part else f"{abs(part):f}"
+    return parts
 
 
 def lines_of(body: bytes) -> list[bytes]:

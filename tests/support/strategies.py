@@ -26,6 +26,7 @@ METRIC_NAMES = st.sampled_from(
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
         "DCGM_FI_DEV_GPU_UTIL",
         "DCGM_FI_DEV_XID_ERRORS",
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
         "dcgm_gpu_temp",
         "a",
         "_:x",
