@@ -80,6 +80,40 @@ async def test_scrapes_that_share_a_page_advance_it_once(node: SimulatedNode) ->
         await node.stop()
 
 
+# issue 9, "Must show" 3
+async def test_a_cut_gpus_energy_is_divided_once_whoever_scrapes(node: SimulatedNode) -> None:
+    uuid = node.world.gpus[0].uuid
+    node.world.pods = tuple(
+        Pod(
+            namespace="ml",
+            name=name,
+            containers=(Container(name="main", devices=(("nvidia.com/mig-1g.10gb", f"MIG-{uuid}/{instance}/0"),)),),
+        )
+        for name, instance in (("a", 7), ("b", 7), ("c", 8))
+    )
+
+    def answer(_: web.Request) -> web.Response:
+        energy = 1000 + 70 * node.dcgm.fetches
+        row = f'{ENERGY}{{gpu="0",UUID="{uuid}",GPU_I_PROFILE="1g.10gb",GPU_I_ID="%d"}} {energy}\n'
+        return web.Response(text="".join(row % instance for instance in range(7, 14)))
+
+    def grown(snapshot: Snapshot) -> int:
+        assert snapshot.joined is not None
+        text = snapshot.joined.body.decode()
+        return sum(map(int, re.findall(rf"^{ENERGY}{{.*}} (\S+)$", text, re.MULTILINE)))
+
+    node.dcgm.failure = answer
+    async with serving(node) as service:
+        assert grown(await service.collect(None)) == 0
+        for _ in range(3):
+            await asyncio.gather(*(service.collect(None) for _ in range(5)))
+            await service.reload()
+        last = await service.collect(None)
+        assert grown(last) == 70 * (node.dcgm.fetches - 1)
+        of_pods = shown(last)
+        assert of_pods["a"] == of_pods["b"] == of_pods["c"] / 2 == 5 * (node.dcgm.fetches - 1)
+
+
 def config_for(*nodes: SimulatedNode, kubelet_max_age: str = "0s") -> Config:
     """Every read of a page counts here, so nobody reads but the tests."""
     return config_of(
