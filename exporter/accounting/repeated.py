@@ -6,7 +6,7 @@ instances' own values, and stay as they are. What becomes of a part among the ow
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.accounting.decimals import NOTHING, Amount, growth, is_amount, read_amount, write_amount
@@ -16,6 +16,7 @@ from exporter.model.pages import Reading
 
 # A GPU's counter is forgotten after this many others. 16 GPUs with 10 such fields have 160.
 MOST_COUNTERS = 2_048
+_READINGS_A_SLICE = 4_000
 
 # The family, and the GPU by its UUID.
 OfGpu = tuple[bytes, str]
@@ -49,14 +50,16 @@ ShareCounter = Callable[[OfGpu, Sequence[Reading], CutGpu], None]
 
 def share_page(
     readings: Iterable[Reading], additive: Mapping[bytes, Additive], share_counter: ShareCounter
-) -> Mapping[bytes, bytes]:
+) -> Generator[None, None, Mapping[bytes, bytes]]:
     """The parts of gauges, by series; a series that is not there keeps its value. Counters go to `share_counter`.
 
-    `additive` has the families that a page may repeat; other readings are the instances' activity. Samples that are of
-    no instance are left alone: what `dcgm-exporter -d g,i` writes of the GPU itself stays the GPU's row.
+    It yields where other tasks may run, and returns the parts. `additive` has the families that a page may repeat;
+    other readings are the instances' activity. Samples that are of no instance are left alone: what `dcgm-exporter -d
+    g,i` writes of the GPU itself stays the GPU's row.
     """
     parts: dict[bytes, bytes] = {}
-    for uuid, gpu in _cut_gpus(readings, additive).items():
+    gpus = yield from _cut_gpus(readings, additive)
+    for uuid, gpu in gpus.items():
         for family, rows in gpu.rows.items():
             amounts = {text for text in {value for _, value in rows} if is_amount(text)}
             divisible = [row for row in rows if row[1] in amounts]
@@ -66,12 +69,17 @@ def share_page(
                 share_counter((family, uuid), divisible, gpu)
             elif are_repeated(divisible):
                 parts.update(_parts_of_gauge(divisible, gpu))
+        yield
     return parts
 
 
-def _cut_gpus(readings: Iterable[Reading], additive: Mapping[bytes, Additive]) -> Mapping[str, CutGpu]:
+def _cut_gpus(
+    readings: Iterable[Reading], additive: Mapping[bytes, Additive]
+) -> Generator[None, None, Mapping[str, CutGpu]]:
     gpus: dict[str, CutGpu] = {}
-    for reading in readings:
+    for number, reading in enumerate(readings, start=1):
+        if not number % _READINGS_A_SLICE:
+            yield
         series, value = reading
         family, subject = series.name, series.subject
         of, uuid = subject.instance, subject.gpu

@@ -91,7 +91,7 @@ class CounterBook:
 
     @property
     def series(self) -> int:
-        """How many divided counters are remembered; at most MOST_SERIES."""
+        """How many divided counters are remembered; at most MOST_SERIES, beside those of cut GPUs (repeated.py)."""
         return len(self._series)
 
     def turn_to(self, pages: Sequence[Page]) -> None:

@@ -1,6 +1,6 @@
 """The rows that go out for a sample: whose each is, by the kubelet's word and the page's, and which labels it gains."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from exporter.accounting.fields import ACTIVITY, OF_GPU, Additive
@@ -56,10 +56,10 @@ class Attribution:
             return frozenset()
         return frozenset((*self._of_gpu, *(name.encode() for name in ACTIVITY)))
 
-    def share(self, readings: Iterable[Reading]) -> Mapping[bytes, bytes]:
+    def share(self, readings: Iterable[Reading]) -> Generator[None, None, Mapping[bytes, bytes]]:
         """What MIG instances have of a GPU's values, by series; a series that is not there keeps its value.
 
-        Of the GPUs' counters it is noted how much they grew.
+        Of the GPUs' counters it is noted how much they grew. It yields where other tasks may run.
         """
         return share_page(readings, self._of_gpu, self._book.share)
 

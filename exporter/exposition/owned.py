@@ -35,7 +35,7 @@ class Attribute(Protocol):
     def read_first(self, subjects: Iterable[Subject], /) -> frozenset[bytes]:
         """The families of a page with these subjects that `share` needs to see before values are divided."""
 
-    def share(self, readings: Iterable[Reading], /) -> Parts:
+    def share(self, readings: Iterable[Reading], /) -> Work[Parts]:
         """What stands for a sample's value before it is divided, by series; for most it is the value that came."""
 
 
@@ -69,7 +69,8 @@ class OwnedPage:
             pieces = owned.cuts.fill(body, owned.closings)
             if pieces is None:
                 return None
-            return self._joined(body, pieces, len(body) + owned.added_size, (), self._share(body, ()))
+            parts = yield from self._share(body, ())
+            return self._joined(body, pieces, len(body) + owned.added_size, (), parts)
         filled: list[bytes] = []
         # written last, since divided counters advance with it: only if all of the page is as it should be
         waiting: list[tuple[int, Layout, list[bytes]]] = []
@@ -91,17 +92,17 @@ class OwnedPage:
             yield
         if len(places) < len(self.blocks):
             return None
-        parts = self._share(body, places)
+        parts = yield from self._share(body, places)
         for number, layout, values in waiting:
             filled[number] = layout.fill(values, parts)
             yield
         return self._joined(body, filled, sum(map(len, filled)), places, parts)
 
-    def _share(self, body: bytes, places: Places) -> Parts:
+    def _share(self, body: bytes, places: Places) -> Work[Parts]:
         """What rows of this page need to know of each other."""
         if not self._read_first:
             return _NO_PARTS
-        return self.attribute.share(self._readings(body, places, self._read_first))
+        return (yield from self.attribute.share(self._readings(body, places, self._read_first)))
 
     def _joined(self, body: bytes, pieces: Sequence[bytes], size: int, places: Places, parts: Parts) -> JoinedPage:
         return JoinedPage(

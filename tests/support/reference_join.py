@@ -112,7 +112,8 @@ def reference_join(
             for rows in attribution([subject for subject, of in zip(subjects, pages, strict=True) if of == page])
         ]
     )
-    attribution.share([reading_of(sample, policy) for sample in samples])
+    for _ in attribution.share([reading_of(sample, policy) for sample in samples]):
+        pass
     parts = parts_of_instances(samples, policy)
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     out_lines: list[str] = []
