@@ -62,7 +62,8 @@ def _give(turn: Turn, held: HeldGpu, amounts: _Amounts, *, stayed: bool) -> None
 
     With `stayed` holders that do not hold the device now are given nothing: it is nobody's.
     """
-    for device, amount in _divide(held, amounts, turn.state.seen):
+    # how active an instance was in a gap nobody saw
+    for device, amount in _divide(held, amounts, Seen() if stayed else turn.state.seen):
         if device is None or not device.holders:
             turn.nobody(held.key if device is None else device.key).add_energy(amount)
             continue

@@ -1,6 +1,8 @@
 """Who holds what, as entries of the ledger: brought up to date at each look, where mostly nothing has changed."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from exporter.accounting.entries import Entries, Entry
 from exporter.accounting.holdings import Gpus, gpus_of
@@ -9,16 +11,24 @@ from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
 
+# GPUs that are remembered. One that is not there any more is forgotten after this many others.
+MOST_GPUS = 1_024
 _UID = "pod_uid"
 _WORKLOAD = ("workload_name", "workload_kind")
 
 
 class Holders:
-    """The GPUs of the last look that counted, by UUID, and the entries of those who hold them."""
+    """The GPUs of the last look that counted, by UUID, and the entries of those who hold them.
+
+    `models` are those of GPUs, by UUID; by model, `capacity` counts GPUs and `allocated` is the part that is held.
+    """
 
     def __init__(self, entries: Entries) -> None:
-        self.gpus: Gpus = {}
         self.held: Mapping[str, HeldGpu] = {}
+        self.models: dict[str, str] = {}
+        self.capacity: Mapping[str, int] = {}
+        self.allocated: Mapping[str, float] = {}
+        self._gpus: Gpus = {}
         self._entries = entries
         self._live: set[Entry] = set()
         self._made_from: tuple[object, ...] = ()
@@ -34,11 +44,12 @@ class Holders:
         if is_known and named_by == self._named_by:
             return
         if not is_known:
-            self.gpus = gpus_of(snapshot.owners, subjects, snapshot.inventory)
+            self._gpus = gpus_of(snapshot.owners, subjects, snapshot.inventory, self.models)
+            self._sum_up()
         self._made_from, self._named_by = made_from, named_by
         live: set[Entry] = set()
         held: dict[str, HeldGpu] = {}
-        for uuid, gpu in self.gpus.items():
+        for uuid, gpu in self._gpus.items():
             of_gpu = DeviceKey(uuid=uuid)
             devices = []
             for device in gpu.devices:
@@ -56,9 +67,28 @@ class Holders:
         self.held, self._live = held, live
         self._entries.note_held(live, at_ns)
 
-    def resume(self, held: Iterable[HeldGpu]) -> None:
-        """Go on with what was held at the last look of another ledger, whose entries are taken in already."""
+    def resume(
+        self,
+        held: Iterable[HeldGpu],
+        models: Mapping[str, str],
+        capacity: Mapping[str, int],
+        allocated: Mapping[str, float],
+    ) -> None:
+        """Go on with what the last look of another ledger saw, whose entries are taken in already."""
         self.held = {of_gpu.key.uuid: of_gpu for of_gpu in held}
+        self.models, self.capacity, self.allocated = dict(models), capacity, allocated
+
+    def _sum_up(self) -> None:
+        gpus = [gpu for gpu in self._gpus.values() if gpu.is_physical]
+        self.models.update({gpu.uuid: gpu.model for gpu in gpus})
+        while len(self.models) > max(MOST_GPUS, len(gpus)):
+            del self.models[next(iter(self.models))]
+        capacity = Counter(gpu.model for gpu in gpus)
+        held = dict.fromkeys(capacity, 0.0)
+        for gpu in gpus:
+            held[gpu.model] += gpu.held / gpu.whole
+        self.capacity = MappingProxyType(dict(capacity))
+        self.allocated = MappingProxyType({model: min(1.0, held[model] / of) for model, of in capacity.items()})
 
     def nobody(self, device: DeviceKey, at_ns: int) -> Entry:
         """Nobody's entry of a device. Of one that is not there any more it is gone from the start."""

@@ -59,10 +59,11 @@ class Gpu:
 Gpus = Mapping[str, Gpu]
 
 
-def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory) -> Gpus:
+def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]) -> Gpus:
     """The GPUs of a look, by UUID and in stable order: those of samples, those that somebody holds, the inventory's.
 
-    A GPU that is cut is its instances: whoever holds all of it holds each that has no holder of its own.
+    `known_models` are those of GPUs that the page lacks for the moment. A GPU that is cut is its instances: whoever
+    holds all of it holds each that has no holder of its own.
     """
     models: dict[str, str] = {}
     profiles: dict[DeviceKey, str] = {}
@@ -90,7 +91,7 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory) -
         {
             uuid: _gpu(
                 uuid,
-                models.get(uuid, ""),
+                models.get(uuid) or known_models.get(uuid, ""),
                 instances.get(uuid) or [DeviceKey(uuid=uuid)],
                 profiles,
                 sampled,

@@ -5,7 +5,6 @@ and so does what a counter grew by. In a gap nobody saw who held what. Time and 
 device at both ends of the gap; what would be others' is nobody's.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,15 +13,12 @@ from types import MappingProxyType
 from exporter.accounting import energy, errors, throttling
 from exporter.accounting.entries import Entries, Entry
 from exporter.accounting.gaps import Gaps
-from exporter.accounting.holders import Holders
+from exporter.accounting.holders import MOST_GPUS, Holders
 from exporter.accounting.observation import PageReader, Seen
 from exporter.accounting.turn import WHOLE, GpuState, HeldGpu, Interval, Turn
 from exporter.model.accounts import Accounts
 from exporter.model.pages import JoinedPage
 from exporter.model.snapshot import Snapshot
-
-# GPUs whose counters are remembered. One that is not there any more is forgotten after this many others.
-MOST_GPUS = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,16 +118,11 @@ class Ledger:
 
     def publish(self) -> None:
         """Make the accounts of this moment."""
-        gpus = [gpu for gpu in self.holders.gpus.values() if gpu.is_physical]
-        capacity = Counter(gpu.model for gpu in gpus)
-        held = dict.fromkeys(capacity, 0.0)
-        for gpu in gpus:
-            held[gpu.model] += gpu.held / gpu.whole
         self.accounts = Accounts(
             rows=tuple([entry.account() for entry in self.entries]),
             gap_ns=MappingProxyType(dict(self.gaps.ns)),
-            capacity=MappingProxyType(dict(capacity)),
-            allocated=MappingProxyType({model: min(1.0, held[model] / count) for model, count in capacity.items()}),
+            capacity=self.holders.capacity,
+            allocated=self.holders.allocated,
         )
 
 

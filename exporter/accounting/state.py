@@ -70,6 +70,9 @@ class _Writer:
             "gap_ns": gaps.ns,
             "shown": ledger.entries.shown,
             "entries": [self._entry(entry) for entry in ledger.entries],
+            "models": ledger.holders.models,
+            "capacity": dict(ledger.holders.capacity),
+            "allocated": dict(ledger.holders.allocated),
             "now": [self._held_number(held) for held in ledger.holders.held.values()],
             "gpus": {uuid: self._state(state) for uuid, state in ledger.states.items()},
             "held": [self._held_gpu(held) for held in self._held],  # last: by now all are numbered
@@ -159,7 +162,12 @@ class _Reader:
         for entry in self._entries:
             ledger.entries.put(entry)
         self._held = [self._held_gpu(*each) for each in said["held"]]
-        ledger.holders.resume([self._held[number] for number in said["now"]])
+        ledger.holders.resume(
+            [self._held[number] for number in said["now"]],
+            {str(uuid): str(model) for uuid, model in said["models"].items()},
+            _amounts(said["capacity"]),
+            {str(model): float(part) for model, part in said["allocated"].items()},
+        )
         ledger.states = {uuid: self._state(each) for uuid, each in said["gpus"].items()}
         ledger.publish()
         return ledger

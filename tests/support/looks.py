@@ -20,6 +20,7 @@ from exporter.outputs.output import Look
 SECOND = 1_000_000_000
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
 UP, DOWN = Health(up=True), Health(up=False)
+OTHER = {False: UP, True: DOWN}
 # pod (its namespace and container are made of the name) → resource and device ids
 Held = Mapping[str, Sequence[tuple[str, str]]]
 
@@ -61,28 +62,38 @@ class Looks:
         held: Held | None = None,
         *,
         kubelet: bool = True,
+        one_page_fails: bool = False,
         uids: Mapping[str, str] | None = None,
-        lacking: bool = False,
+        labels: Mapping[str, str] | None = None,
+        workloads: Mapping[str, str] | None = None,
     ) -> Snapshot:
+        """`uids`, `labels` (of one name) and `workloads` (Deployments) are by pod."""
         assignments = [
             Assignment(owner=owner(pod), resource=resource, device_id=device)
             for pod, ids in (held or {}).items()
             for resource, device in ids
         ]
         knowledge = Knowledge(inventory=self.inventory())
-        owners = build_owners(assignments, knowledge=knowledge)
         joined = None
         if page is not None:
             joined = self.joiner.join([page.encode()], Attribution(Owners(), self.policy))
-            owners = build_owners(assignments, joined.subjects, knowledge)
+        owners = build_owners(assignments, joined.subjects if joined else {}, knowledge)
         return Snapshot(
             node="n",
             owners=Owners(holders=owners.holders, matches=owners.matches, offered=self.offered),
             joined=joined,
-            health={KUBELET: UP if kubelet else DOWN, "a": UP if page is not None else DOWN, "b": UP},
+            health={KUBELET: UP if kubelet else DOWN, "a": DOWN if page is None else UP, "b": OTHER[one_page_fails]},
             assignments_age_seconds=0.0,
-            page_sources=("a", "b") if not lacking else ("a", KUBELET + "-down"),
-            pod_labels={(f"ns-{pod}", pod): (("pod_uid", uid),) for pod, uid in (uids or {}).items()},
+            page_sources=("a", "b"),
+            inventory=self.inventory(),
+            workloads={(f"ns-{pod}", pod): (name, "Deployment") for pod, name in (workloads or {}).items()},
+            pod_labels={
+                (f"ns-{pod}", pod): (
+                    *((("pod_uid", uids[pod]),) if uids and pod in uids else ()),
+                    *((("label_team", labels[pod]),) if labels and pod in labels else ()),
+                )
+                for pod in {*(uids or {}), *(labels or {})}
+            },
         )
 
     def inventory(self) -> Inventory:
