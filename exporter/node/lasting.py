@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from exporter.accounting.ledger import Ledger
 from exporter.accounting.sharing import CounterBook
@@ -13,6 +13,9 @@ from exporter.model.devices import Assignment, DeviceRef
 from exporter.sources.kubelet.assignments import Kept
 from exporter.sources.source import OnHealth, Source
 from exporter.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from exporter.node.state_file import StateFile
 
 S = TypeVar("S", bound=Source)
 
@@ -68,7 +71,8 @@ class Lasting:
     """The counters, the accounts, the sources, the owners in force and what is known of the process' own state.
 
     `instance` is what the process calls itself towards upstreams. `not_ready` is why no page could be made so far, and
-    "" from the first page on. `clock` dates the looks of the pulse. `wants_workloads` and `reads_slices` say what
+    "" from the first page on. `clock` dates the looks of the pulse, `looked_at_ns` is the last one of this
+    process, and `state_file` is where the accounts are kept, if anywhere. `wants_workloads` and `reads_slices` say what
     somebody has needed: it stays open.
     """
 
@@ -78,6 +82,8 @@ class Lasting:
         self.not_ready = "no page has been asked for yet"
         self.ledger = Ledger()
         self.clock: Callable[[], int] = Clock()
+        self.looked_at_ns: int | None = None
+        self.state_file: StateFile | None = None
         self.wants_workloads = False
         self.reads_slices = False
         self.made: Made | None = None

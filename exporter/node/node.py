@@ -73,8 +73,10 @@ class Node:
         self._show_bounds()
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """End what is in flight, and keep the accounts."""
         await asyncio.gather(*(source.close() for source in self.sources.made.all()))
+        if self._accounting is not None:
+            await self._accounting.save()
 
     async def hear_watches(self, seconds: float) -> None:
         """Wait for the first word of every stream that is kept open, be it a failure, and no longer than `seconds`."""
@@ -254,6 +256,9 @@ class Node:
             state = source.health
             if not is_absent(state):
                 health[source.name] = state
+        file = self.lasting.state_file
+        if file is not None and self._accounting is not None:
+            health[file.name] = file.health
 
     def _show_bounds(self) -> None:
         bound = self.lasting.telemetry.bound
