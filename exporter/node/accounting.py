@@ -19,14 +19,15 @@ from exporter.node.state_file import StateFile
 from exporter.outputs.output import Need
 from exporter.sources.source import Source
 
+WRITE_SECONDS = 5.0
 LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
 
 
 def keep_in(path: str | None, lasting: Lasting) -> None:
     """Keep the accounts in this file from now on, or in none. One that was not in use yet is read.
 
-    It is then set aside if it cannot be used, so that nobody else's file is ever overwritten. What it holds goes on only
-    where nothing was counted so far: what this process has counted is newer.
+    It is then set aside if it cannot be used, so that nobody else's file is ever overwritten. What it holds goes on
+    only where nothing was counted so far: what this process has counted is newer.
     """
     if path is None:
         lasting.state_file = None
@@ -43,7 +44,7 @@ def keep_in(path: str | None, lasting: Lasting) -> None:
             file.set_aside(str(error))
         else:
             if lasting.looked_at_ns is None:
-                lasting.ledger = ledger
+                lasting.ledger, lasting.accounts = ledger, ledger.accounts
                 log(logging.INFO, "counters go on from their state", path=path, accounts=ledger.rows)
     lasting.state_file = file
 
@@ -63,12 +64,11 @@ class Accounting:
         self._rules = rules
         self._needs = needs
         self._asked_first = tuple(asked_first)
-        self._writing: asyncio.Future[None] | None = None
 
     def show(self) -> Accounts:
         """The accounts, which somebody is shown now."""
         self._lasting.ledger.note_shown()
-        return self._lasting.ledger.accounts
+        return self._lasting.accounts
 
     async def beat(self, look: LookFor) -> None:
         """Look once, and note it."""
@@ -79,20 +79,26 @@ class Accounting:
         lasting = self._lasting
         lasting.looked_at_ns = lasting.clock()
         lasting.ledger.note(snapshot, lasting.looked_at_ns, self._rules)
+        accounts = lasting.ledger.accounts
         await self.save()
+        # Not before: what was shown and not kept would fall if the process were killed here.
+        lasting.accounts = accounts
 
     async def save(self) -> None:
         """Write the file, if there is one: off the event loop, and once at a time. Whoever is cancelled leaves it be.
 
-        A process that has not looked has nothing to write: another one's file may be newer.
+        A process that has not looked has nothing to write: another one's file may be newer. A disk that hangs is not
+        waited for longer than WRITE_SECONDS; the looks go on without it.
         """
-        if self._writing is not None and not self._writing.done():
-            await asyncio.wait((self._writing,))
-        lasting = self._lasting
-        if lasting.state_file is not None and lasting.looked_at_ns is not None:
+        lasting, file = self._lasting, self._lasting.state_file
+        if file is None or lasting.looked_at_ns is None:
+            return
+        if lasting.writing is None or lasting.writing.done():
             body = dump(lasting.ledger, lasting.looked_at_ns)
-            self._writing = asyncio.ensure_future(_write(lasting.state_file, body))
-            await asyncio.shield(self._writing)
+            lasting.writing = asyncio.create_task(_write(file, body))
+        await asyncio.wait((lasting.writing,), timeout=WRITE_SECONDS)
+        if not lasting.writing.done():
+            file.note_slow(WRITE_SECONDS)
 
 
 async def _write(file: StateFile, body: bytes) -> None:

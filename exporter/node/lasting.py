@@ -15,6 +15,8 @@ from exporter.sources.source import OnHealth, Source
 from exporter.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    import asyncio
+
     from exporter.node.state_file import StateFile
 
 S = TypeVar("S", bound=Source)
@@ -71,9 +73,9 @@ class Lasting:
     """The counters, the accounts, the sources, the owners in force and what is known of the process' own state.
 
     `instance` is what the process calls itself towards upstreams. `not_ready` is why no page could be made so far, and
-    "" from the first page on. `clock` dates the looks of the pulse, `looked_at_ns` is the last one of this
-    process, and `state_file` is where the accounts are kept, if anywhere. `wants_workloads` and `reads_slices` say what
-    somebody has needed: it stays open.
+    "" from the first page on. `clock` dates the looks of the pulse, and `looked_at_ns` is the last one of this process.
+    `accounts` are those of the ledger that may be shown. They are kept in `state_file`, if anywhere; `writing` is the
+    last time that somebody did. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
     """
 
     def __init__(self) -> None:
@@ -82,8 +84,10 @@ class Lasting:
         self.not_ready = "no page has been asked for yet"
         self.ledger = Ledger()
         self.clock: Callable[[], int] = Clock()
+        self.accounts = self.ledger.accounts
         self.looked_at_ns: int | None = None
         self.state_file: StateFile | None = None
+        self.writing: asyncio.Task[None] | None = None
         self.wants_workloads = False
         self.reads_slices = False
         self.made: Made | None = None

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from exporter.config.regular import open_regular
-from exporter.errors import ConfigError, SourceError, Unavailable
+from exporter.errors import ConfigError, SourceError, TimedOut, Unavailable
 from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.sources.source import Attempts, OnHealth
@@ -106,3 +106,12 @@ class StateFile:
     def note(self, error: SourceError | None, took_seconds: float) -> None:
         """What came of `write`. It is logged when it begins to fail, and when it works again."""
         self._attempts.note(error, took_seconds=took_seconds, now_seconds=time.time())
+
+    def note_slow(self, seconds: float) -> None:
+        """It is still being written, after so long."""
+        slow = TimedOut(
+            "deadline",
+            f"{self.path} has been written for more than {seconds:g} s; counters are kept in memory alone",
+            remedy="is it on a file system that hangs, such as one of another machine? Name a file on a local disk",
+        )
+        self.note(slow, seconds)

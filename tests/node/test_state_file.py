@@ -1,9 +1,11 @@
 """--accounting.state: counters that outlive the process, and files that are foreign, damaged or cannot be written."""
 
+import asyncio
 import errno
 import os
 import re
 import stat
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -203,6 +205,46 @@ async def test_a_full_disk_is_told_where_failures_are_and_once_in_the_log(
         assert f"{up} 1\n" in (await exporter.get("/metrics"))[1]
     said = [record.message for record in caplog.records if getattr(record, "fields", {}).get("source") == name]
     assert said == ["source answers", "source failed", "source is back"]
+
+
+async def test_a_disk_that_hangs_stops_no_look(
+    simulated: SimulatedNode, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    goes_on = threading.Event()
+    async with running(config(simulated, state)) as exporter:
+        await begun(exporter)
+        monkeypatch.setattr("exporter.node.accounting.WRITE_SECONDS", 0.05)
+        monkeypatch.setattr(os, "fsync", lambda _: goes_on.wait(30))
+        known = state.read_bytes()
+        seen = [await beat(exporter, clock) for _ in range(3)]
+        assert len(set(seen)) == 3
+        metrics = (await exporter.get("/metrics"))[1]
+        goes_on.set()
+        assert f"# file:{state} failed (deadline)" in metrics
+        await until(lambda: state.read_bytes() != known)
+        assert [path.name for path in tmp_path.iterdir()] == ["state"]
+        await beat(exporter, clock)
+        assert f"# file:{state}" not in (await exporter.get("/metrics"))[1]
+
+
+# issue 9, "Must show" 5
+async def test_nothing_is_shown_that_is_not_kept_yet(
+    simulated: SimulatedNode, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, a counter that was shown would fall."""
+    state = tmp_path / "state"
+    is_written = threading.Event()
+    async with running(config(simulated, state)) as exporter:
+        await begun(exporter)
+        before = accounts((await exporter.get("/metrics"))[1])
+        monkeypatch.setattr(os, "fsync", lambda _: is_written.wait(30))
+        waiting = asyncio.create_task(beat(exporter, clock))
+        role = node_of(exporter.service)
+        await until(lambda: role.lasting.writing is not None and not role.lasting.writing.done())
+        assert accounts((await exporter.get("/metrics"))[1]) == before
+        is_written.set()
+        assert await waiting != before
 
 
 def test_what_a_killed_process_left_beside_it_is_removed(tmp_path: Path) -> None:
