@@ -15,11 +15,10 @@ from exporter.exposition.join import Joiner
 from exporter.model.snapshot import Facts
 from exporter.node.accounting import Accounting, keep_in
 from exporter.node.lasting import Lasting, Made
-from exporter.node.node import Node
+from exporter.node.node import Node, Sources
 from exporter.node.page_sources import discovery, page_sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
-from exporter.node.sources import Sources
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver

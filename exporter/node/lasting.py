@@ -10,6 +10,7 @@ from exporter.accounting.sharing import CounterBook
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Knowledge, read_assignment
 from exporter.model.devices import Assignment, DeviceRef
+from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.sources.kubelet.assignments import Kept
 from exporter.sources.source import OnHealth, Source
 from exporter.telemetry import Telemetry
@@ -109,6 +110,16 @@ class Lasting:
         made.settle()
         self.made, self.owners, self._sharing = made, owners, sharing
         self._kept, self._kept_of = kept, kept_of
+
+    def note_readiness(self, snapshot: Snapshot) -> None:
+        """Whether a page could be made with the kubelet's word, or why not."""
+        down = (
+            f"{name}: {snapshot.health[name].trouble}"
+            for name in (KUBELET, *snapshot.page_sources)
+            if not snapshot.health[name].up
+        )
+        is_ready = snapshot.joined is not None and snapshot.health[KUBELET].up
+        self.not_ready = "" if is_ready else "not ready: " + "; ".join(down)
 
     def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
         """What an assignment refers to, as the node of the moment knows its devices."""
