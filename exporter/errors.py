@@ -18,6 +18,7 @@ UnavailableReason = Literal[
     "http_status",
     "stale",
     "tls",
+    "unwritable",
 ]
 MalformedReason = Literal["garbage", "oversize", "truncated", "no_samples", "encoding"]
 # no_pods is said of a source that answers: a kubelet that lists no pod

@@ -229,6 +229,11 @@ class AccountingSettings:
         "How long the counters of a container that is gone are still shown; at least for two scrapes.",
         default="5m",
     )
+    state_file: str | None = optional(
+        "accounting.state",
+        FILE,
+        "Where the counters are kept over a restart of the exporter; its folder must be there.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

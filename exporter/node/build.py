@@ -13,13 +13,13 @@ from exporter.config.node import Config
 from exporter.config.parsers import LABEL_SETS
 from exporter.exposition.join import Joiner
 from exporter.model.snapshot import Facts
-from exporter.node.accounting import Accounting
+from exporter.node.accounting import Accounting, keep_in
 from exporter.node.lasting import Lasting, Made
-from exporter.node.node import Node
+from exporter.node.node import Node, Sources
 from exporter.node.page_sources import discovery, page_sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
-from exporter.node.sources import Sources
+from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver
 from exporter.sources.any_inventory import InventorySource, NoInventory
@@ -57,8 +57,12 @@ def make_node(
     where somebody has the node beat.
 
     Raises:
-        ConfigError: the rules for devices, or the inventory, cannot be used. `lasting` is then what it was.
+        ConfigError: the rules for devices, the inventory, or the place of the accounts' file cannot be used. `lasting`
+            is then what it was.
     """
+    keeps_accounts = keeps_accounts and config.accounting.is_on
+    if keeps_accounts and config.accounting.state_file:
+        check_place(config.accounting.state_file)
     rules = device_rules(config.devices, config.labels, files.rules)
     lasting = lasting or Lasting()
     claims = config.devices.follows_claims
@@ -94,11 +98,12 @@ def make_node(
         settings=_settings(config),
         name=config.node.name,
         lasting=lasting,
-        accounting=_accounting(config, lasting, sources) if keeps_accounts and config.accounting.is_on else None,
+        accounting=_accounting(config, lasting, sources) if keeps_accounts else None,
     )
 
 
 def _accounting(config: Config, lasting: Lasting, sources: Sources) -> Accounting:
+    keep_in(config.accounting.state_file, lasting)
     return Accounting(
         lasting=lasting,
         rules=Rules(

@@ -5,24 +5,27 @@ from dataclasses import replace
 from exporter.attribution.current import CurrentOwners
 from exporter.model.snapshot import Facts
 from exporter.node.pages import same
-from exporter.node.sources import Sources
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubernetes.slices import Slices
+from exporter.sources.late import Late
 from exporter.sources.source import is_absent
 
 
 class FactsOfNow:
     """The same object as long as nothing moved."""
 
-    def __init__(self, settings: Facts, sources: Sources, owners: CurrentOwners) -> None:
+    def __init__(self, settings: Facts, kubelet: KubeletSource, slices: Late[Slices], owners: CurrentOwners) -> None:
         """`settings` are the facts that never move."""
         self._settings = settings
-        self._sources = sources
+        self._kubelet = kubelet
+        self._slices = slices
         self._owners = owners
         self._facts: Facts | None = None
         self._made_from: tuple[object, ...] = ()
 
     def now(self) -> Facts:
         """All of them."""
-        kubelet, slices = self._sources.kubelet, self._sources.slices.now
+        kubelet, slices = self._kubelet, self._slices.now
         slices_up = None if is_absent(slices.health) else slices.health.up is not False
         moving = (kubelet.outside, kubelet.version, self._owners.label_problems, slices.devices, slices_up)
         if self._facts is None or not same(moving, self._made_from):

@@ -3,16 +3,22 @@
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from exporter.accounting.ledger import Ledger
 from exporter.accounting.sharing import CounterBook
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Knowledge, read_assignment
 from exporter.model.devices import Assignment, DeviceRef
+from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.sources.kubelet.assignments import Kept
 from exporter.sources.source import OnHealth, Source
 from exporter.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from exporter.node.state_file import StateFile
 
 S = TypeVar("S", bound=Source)
 
@@ -68,8 +74,9 @@ class Lasting:
     """The counters, the accounts, the sources, the owners in force and what is known of the process' own state.
 
     `instance` is what the process calls itself towards upstreams. `not_ready` is why no page could be made so far, and
-    "" from the first page on. `clock` dates the looks of the pulse. `wants_workloads` and `reads_slices` say what
-    somebody has needed: it stays open.
+    "" from the first page on. `clock` dates the looks of the pulse, and `looked_at_ns` is the last one of this process.
+    `accounts` are those of the ledger that may be shown. They are kept in `state_file`, if anywhere; `writing` is the
+    last time that somebody did. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
     """
 
     def __init__(self) -> None:
@@ -78,6 +85,10 @@ class Lasting:
         self.not_ready = "no page has been asked for yet"
         self.ledger = Ledger()
         self.clock: Callable[[], int] = Clock()
+        self.accounts = self.ledger.accounts
+        self.looked_at_ns: int | None = None
+        self.state_file: StateFile | None = None
+        self.writing: asyncio.Task[None] | None = None
         self.wants_workloads = False
         self.reads_slices = False
         self.made: Made | None = None
@@ -99,6 +110,16 @@ class Lasting:
         made.settle()
         self.made, self.owners, self._sharing = made, owners, sharing
         self._kept, self._kept_of = kept, kept_of
+
+    def note_readiness(self, snapshot: Snapshot) -> None:
+        """Whether a page could be made with the kubelet's word, or why not."""
+        down = (
+            f"{name}: {snapshot.health[name].trouble}"
+            for name in (KUBELET, *snapshot.page_sources)
+            if not snapshot.health[name].up
+        )
+        is_ready = snapshot.joined is not None and snapshot.health[KUBELET].up
+        self.not_ready = "" if is_ready else "not ready: " + "; ".join(down)
 
     def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
         """What an assignment refers to, as the node of the moment knows its devices."""

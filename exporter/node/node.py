@@ -8,9 +8,9 @@ What a node is made of is put together in build.py.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from exporter.accounting.entries import MOST_ACCOUNTS
 from exporter.accounting.sharing import MOST_SERIES
@@ -24,17 +24,50 @@ from exporter.model.pages import Page, Subject
 from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.accounting import Accounting
 from exporter.node.facts import FactsOfNow
-from exporter.node.lasting import Lasting
+from exporter.node.lasting import Lasting, Made
 from exporter.node.pages import AttributionFor, JoinedPages
-from exporter.node.sources import Sources
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
+from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.sources.any_inventory import InventorySource
+from exporter.sources.any_pods import Pods
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubelet.offers import KubeletOffers
+from exporter.sources.kubernetes.slices import Slices
+from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.late import Late
+from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
 _ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The sources of a node, each an object, there or not.
+
+    `needs_pods` says that labels or the discovery are made of pods. `made` closes them.
+    """
+
+    kubelet: KubeletSource
+    offers: KubeletOffers
+    pages: tuple[PageSource, ...]
+    discovery: Discovery
+    inventory: InventorySource
+    pods: Late[Pods]
+    needs_pods: bool
+    slices: Late[Slices]
+    workloads: Workloads
+    made: Made
+
+    def __iter__(self) -> Iterator[Source]:
+        """One by one."""
+        yield from self.pages
+        yield from (self.kubelet, self.offers, self.discovery, self.inventory, self.pods, self.slices, self.workloads)
 
 
 class Node:
@@ -64,7 +97,7 @@ class Node:
         self._pages = pages
         self._name = name
         self._claims_seen_in: frozenset[Assignment] = frozenset()
-        self._facts = FactsOfNow(settings, sources, owners)
+        self._facts = FactsOfNow(settings, sources.kubelet, sources.slices, owners)
         self._noted: Owners | None = None
         self._accounting = accounting
         self._looking = 0
@@ -73,8 +106,10 @@ class Node:
         self._show_bounds()
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """End what is in flight, and keep the accounts."""
         await asyncio.gather(*(source.close() for source in self.sources.made.all()))
+        if self._accounting is not None:
+            await self._accounting.save()
 
     async def hear_watches(self, seconds: float) -> None:
         """Wait for the first word of every stream that is kept open, be it a failure, and no longer than `seconds`."""
@@ -102,7 +137,9 @@ class Node:
             self.lasting.wants_workloads |= Need.WORKLOADS in needs
             snapshot = await self._look(wait_seconds)
             if Need.WORKLOADS in needs:
-                snapshot = replace(snapshot, workloads=await self._workloads_of(snapshot, wait_seconds, began))
+                pods, of_owners = self.sources.pods.now.pods, self._owners.pods_of_owners.pods
+                found = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
+                snapshot = replace(snapshot, workloads=await found)
             if Need.ACCOUNTS in needs and self._accounting is not None:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
             return snapshot
@@ -230,23 +267,6 @@ class Node:
 
         return attribute
 
-    async def _workloads_of(
-        self, snapshot: Snapshot, wait_seconds: float | None, began: float
-    ) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """Of the pods that the rows can name: those that hold devices, and those that a page came with."""
-        pods, of_owners = self.sources.pods.now.pods, self._owners.pods_of_owners.pods
-        holders = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
-        named = set[tuple[str, str]]()
-        for subject in snapshot.joined.subjects if snapshot.joined else ():
-            named |= {(owner.namespace, owner.pod) for owner in (subject.came_with, subject.exported) if owner}
-        known = [*of_owners.values(), *(pods[key] for key in named - holders if key in pods)]
-        workloads = self.sources.workloads
-        asked = workloads.begin(known)
-        if asked:
-            await asyncio.wait((asked,), timeout=left(workloads.patience_seconds, wait_seconds, began))
-        found = ((pod, workloads.of(pod)) for pod in known)
-        return {(pod.namespace, pod.name): (what.name, what.kind) for pod, what in found if what}
-
     def _add_others(self, health: dict[str, Health]) -> None:
         """The healths of the sources that are not asked on every scrape."""
         others: tuple[Source, ...] = (self.sources.inventory, self.sources.pods.now, self.sources.slices.now)
@@ -254,6 +274,8 @@ class Node:
             state = source.health
             if not is_absent(state):
                 health[source.name] = state
+        if self._accounting is not None and self.lasting.state_file is not None:
+            health[self.lasting.state_file.name] = self.lasting.state_file.health
 
     def _show_bounds(self) -> None:
         bound = self.lasting.telemetry.bound
@@ -273,11 +295,4 @@ class Node:
             lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
             self.lasting.telemetry.note_other_node(lost)
         if self.lasting.not_ready:
-            kubelet = self.sources.kubelet.name
-            down = (
-                f"{name}: {snapshot.health[name].trouble}"
-                for name in (kubelet, *snapshot.page_sources)
-                if not snapshot.health[name].up
-            )
-            ready = snapshot.joined is not None and snapshot.health[kubelet].up
-            self.lasting.not_ready = "" if ready else "not ready: " + "; ".join(down)
+            self.lasting.note_readiness(snapshot)
