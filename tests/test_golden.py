@@ -39,10 +39,23 @@ OWNERS = build_owners(
 WHOLE = [
     Row(index=index, uuid=uuid, busy=busy) for index, (uuid, busy) in enumerate(zip(UUIDS, (0.9, 0.5, 0), strict=True))
 ]
+# a GPU that is cut, as dcgm-exporter writes it with `-d g,i`: two of its 7 slices are active, to 60 and 20 %
+OF_THE_GPU = (*FAMILIES[4:7], FAMILIES[23])  # repeated on every row; GPU_UTIL is on none
+OF_THE_INSTANCE = (*FAMILIES[12:15], FAMILIES[20])  # FB_FREE, FB_USED, FB_RESERVED, GR_ENGINE_ACTIVE
+WHOLE_GPU = {family.name: family.value(0.8 / 7, 3600.0) for family in OF_THE_GPU}
 MIG = [
-    Row(index=2, uuid=UUIDS[2], busy=0.0),
-    Row(index=2, uuid=UUIDS[2], busy=0.6, profile="1g.10gb", instance_id=7),
-    Row(index=2, uuid=UUIDS[2], busy=0.0, profile="1g.10gb", instance_id=8),
+    Row(
+        index=2,
+        uuid=UUIDS[2],
+        profile="1g.10gb" if instance else "",
+        instance_id=instance,
+        readings={**WHOLE_GPU, **dict(zip((family.name for family in OF_THE_INSTANCE), own, strict=True))},
+    )
+    for instance, own in (
+        (None, (73_000, 8_000, 559, 0.8 / 7)),
+        (7, (3_963, 6_000, 21, 0.6)),
+        (8, (7_963, 2_000, 21, 0.2)),
+    )
 ]
 BY_DCGM = ("from-dcgm", "by-dcgm", "pod-of-dcgm")
 ATTRIBUTED = [
@@ -69,7 +82,7 @@ SIMULATED = {
     "3": make(WHOLE),
     "4.8": make(WHOLE, generation="4.8"),
     "4.9": make(WHOLE, generation="4.9"),
-    "mig": make(MIG, FEW),
+    "mig": make(MIG, (*OF_THE_GPU, *OF_THE_INSTANCE)),
     "links": make(WHOLE, FEW, links=True),
     "attributed": make(ATTRIBUTED, FEW, attributed=True),
     "virtual": make(VIRTUAL, FEW, attributed=True),

@@ -15,8 +15,8 @@ from exporter.simulator.profiles import GPU_SLICES, PROFILES
 from exporter.simulator.workloads import Use, together, use
 
 TICK_NS = 1_000_000_000
-_HOT_CELSIUS = 20.0  # a fan fails: the air of one GPU is so much warmer for 200 s in 10 minutes
-_HOT_EVERY, _HOT_FROM, _HOT_UNTIL = 600, 200, 400
+_HOT_CELSIUS = 20.0  # a fan fails: the air of one GPU is so much warmer for 2 of 5 minutes
+_HOT_EVERY, _HOT_FROM, _HOT_UNTIL = 300, 150, 270
 _OLDEST = 4 * 3600.0  # how long, in seconds of life, the pods that are there at the start may have run
 # memory errors that DCGM counts as uncorrected, and that remap a row: XID 48, 63, 94
 ROW_XIDS = (48, 63, 94)

@@ -39,7 +39,7 @@ __all__ = [
 SMALL_CUT = (SMALLEST,) * 7
 # The share of the node's slots that pods hold: a step adds one below the first, and takes none away above it.
 LEAST_HELD, MOST_HELD = 0.6, 0.9
-CRASHES = 0.05  # how often a step of life is a crash
+CRASHES = 0.03  # how often a step of life is a crash
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
 _XIDS = (13, 31, 31, 43, 94)
 

@@ -110,10 +110,10 @@ def test_what_is_typed_a_counter_never_falls(time: Time, speed: float) -> None:
     ]
     last = [counters(each.page()) for each in shown]
     first = last
-    for moment in range(120):
-        time.sleep(97.7)
+    for moment in range(90):
+        time.sleep(127.7)
         world.live()
-        if moment == 60:
+        if moment == 45:
             cut = next(gpu for gpu in world.gpus if gpu.instances)
             world.recut(cut, ("4g.40gb", "3g.40gb"))
             world.recut(world.gpus[-1], MIXED)
@@ -179,8 +179,8 @@ def test_memory_adds_up(time: Time, generation: str) -> None:
     if generation == "4.9":
         names = ("CAPACITY_BYTES", "USED_BYTES", "FREE_BYTES", "RESERVED_BYTES")
     seen = set()
-    for _ in range(100):
-        time.sleep(60)
+    for _ in range(40):
+        time.sleep(150)
         world.live()
         page = families(dcgm.page())
         for labels in page[f"DCGM_FI_DEV_FB_{names[0]}"]:
@@ -325,6 +325,20 @@ def test_the_node_is_never_empty_for_long(time: Time, shape: dict[str, int]) -> 
     assert min(held) >= 0.25
     assert all(max(two) >= 0.6 for two in pairwise(held))
     assert len(set(held)) > 2
+
+
+# issue 9, A: now and then a crash with an XID, and a thermal slowdown
+def test_a_node_has_its_bad_moments_and_they_are_few(time: Time) -> None:
+    world = World(gpus=8, shared=2, mig=1, seed=1, clock=time)
+    for _ in range(2 * 720):
+        time.sleep(5)
+        world.live()
+    events = [board.events for board in world.machine.boards.values()]
+    assert 5 < sum(map(len, world.machine.xids.values())) < 80
+    assert 1 <= sum(event["sw_thermal"] for event in events) < 60
+    assert sum(event["power_cap"] for event in events) > 10
+    hot = sum(board.violations_ns["THERMAL_VIOLATION"] for board in world.machine.boards.values())
+    assert 5 < hot / SECOND < 0.05 * 8 * 2 * 3600
 
 
 def test_shares_of_a_gpu_add_up_to_what_it_does(time: Time) -> None:
