@@ -5,35 +5,27 @@ One server for all tests: its first scrape comes about 5 s after its start.
 
 import asyncio
 import http.server
-import json
 import re
-import subprocess
 import threading
-import time
-import urllib.parse
 import urllib.request
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-import yaml
 from aiohttp import web
 
 from exporter.model.pages import JoinedPage
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.end_to_end.generated import joined_pages
-from tests.support.components import free_port, real
 from tests.support.exporter import config_of, running
-from tests.support.places import ROOT
+from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus, shipped_jobs
 
 pytestmark = pytest.mark.real
 
 T = TypeVar("T")
-OWN_LABELS = {"pod": "exporter-x", "namespace": "monitoring", "container": "exporter"}
 
 
 class Background:
@@ -57,15 +49,13 @@ class Background:
 class Scraped:
     """What there is to ask about."""
 
-    prometheus: str
+    prometheus: Prometheus
     node: SimulatedNode
     page: str
     generated: list[JoinedPage] = field(default_factory=list)
 
     def query(self, text: str) -> list[tuple[dict[str, str], str]]:
-        url = f"{self.prometheus}/api/v1/query?query={urllib.parse.quote(text)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return [(row["metric"], row["value"][1]) for row in json.load(answer)["data"]["result"]]
+        return self.prometheus.texts(text)
 
 
 def serve_pages(pages: list[JoinedPage]) -> http.server.ThreadingHTTPServer:
@@ -88,13 +78,11 @@ def serve_pages(pages: list[JoinedPage]) -> http.server.ThreadingHTTPServer:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    program = real("prometheus")
     background = Background()
     node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=11))
     stack = AsyncExitStack()
     generated = joined_pages(120)
     pages = serve_pages(generated)
-    port = free_port()
 
     async def start() -> tuple[str, str]:
         await node.start()
@@ -115,34 +103,17 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         job("omitting", "/gpu/metrics", omitting[7:], honor=True, labels=OWN_LABELS),
         job("own", "/metrics", usual[7:]),
         job("nodes", "/metrics/nodes", usual[7:]),
-        *shipped_jobs("shipped", usual[7:]),
-        *shipped_jobs("dishonored", usual[7:], honor_labels=False),
+        *shipped_jobs(usual[7:], prefix="shipped-"),
+        *shipped_jobs(usual[7:], prefix="dishonored-", honor_labels=False),
         *(job(f"generated-{i}", f"/{i}", f"127.0.0.1:{pages.server_port}") for i in range(len(generated))),
     ]
-    folder = tmp_path_factory.mktemp("prometheus")
-    (folder / "prometheus.yml").write_text(
-        json.dumps({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs})
-    )
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={folder}/prometheus.yml",
-                f"--storage.tsdb.path={folder}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
     with urllib.request.urlopen(f"{usual}/gpu/metrics", timeout=10) as answer:
         page = answer.read().decode()
-    found = Scraped(f"http://127.0.0.1:{port}", node, page, generated)
     try:
-        wait_for_scrapes(found, process, folder / "log", len(jobs))
-        yield found
+        with prometheus(tmp_path_factory.mktemp("prometheus"), jobs) as server:
+            server.wait_for_scrapes(len(jobs))
+            yield Scraped(server, node, page, generated)
     finally:
-        process.terminate()
-        process.wait(20)
         pages.shutdown()
         pages.server_close()
         background.run(stop())
@@ -158,34 +129,6 @@ def job(
         "honor_labels": honor,
         "static_configs": [{"targets": [target], "labels": labels or {}}],
     }
-
-
-def shipped_jobs(prefix: str, target: str, **changes: Any) -> list[dict[str, Any]]:
-    """deploy/prometheus/scrape-config.yaml with our target, as a pod's discovery would label it, and every second."""
-    shipped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
-    return [
-        {
-            **found,
-            **changes,
-            "scrape_interval": "1s",
-            "job_name": f"{prefix}-{found['job_name']}",
-            "static_configs": [{"targets": [target], "labels": OWN_LABELS}],
-        }
-        for found in shipped
-    ]
-
-
-def wait_for_scrapes(scraped: Scraped, process: subprocess.Popen[bytes], log: Path, jobs: int) -> None:
-    deadline = time.monotonic() + 45
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            # two rounds, so that a second scrape of everything has been seen as well
-            if len(scraped.query("count_over_time(up[1m]) >= 2")) == jobs:
-                return
-        except OSError:
-            pass
-        time.sleep(0.3)
-    pytest.fail(f"Prometheus did not scrape everything in time:\n{log.read_text()[-3000:]}")
 
 
 def test_every_target_is_up(scraped: Scraped) -> None:
@@ -211,7 +154,7 @@ def test_nothing_was_dropped(scraped: Scraped) -> None:
     samples = sum(1 for line in scraped.page.splitlines() if not line.startswith("#"))
     for metric in ("scrape_samples_scraped", "scrape_samples_post_metric_relabeling"):
         assert [int(value) for _, value in scraped.query(f'{metric}{{job="gpu"}}')] == [samples]
-    with urllib.request.urlopen(f"{scraped.prometheus}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{scraped.prometheus.base}/metrics", timeout=10) as answer:
         own = answer.read().decode()
     dropped = re.findall(
         r"^prometheus_target_scrapes_sample_(duplicate_timestamp|out_of_order)_total (\d+)$", own, re.MULTILINE

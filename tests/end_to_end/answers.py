@@ -1,0 +1,198 @@
+"""What the questions of docs/promql.md should answer of a run of the simulated node."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.accounted import Held, Truth
+from tests.support.prometheus import Answers
+
+NODE = "gpu-node-1"
+LOOK = 1.0  # seconds between looks, and between scrapes
+IDLE_BELOW = 0.05
+HOUR = 3600.0
+PRICE = 2.50
+XID = 48
+LIMITED = (700 - 70) / (740 - 70)  # by exporter/simulator/physics.py
+Key = tuple[str, ...]
+Check = Callable[[Answers, Truth], None]
+
+
+def by(answers: Answers, labels: str) -> dict[Key, float]:
+    """The values by these labels, of which no two are the same."""
+    found = {tuple(known.get(label, "") for label in labels.split()): value for known, value in answers}
+    assert len(found) == len(answers)
+    return found
+
+
+def amounts_by(answers: Answers, labels: str) -> dict[Key, float]:
+    """The same without those that were gone when the span began: their rows stay for a while, and grow no more."""
+    return {name: value for name, value in by(answers, labels).items() if value > 0}
+
+
+def key(held: Held, labels: str) -> Key:
+    """The same labels of who holds something."""
+    model = "NVIDIA H100 80GB HBM3"
+    known = {
+        "namespace": held.namespace, "pod": held.pod, "container": held.container, "UUID": held.uuid,
+        "GPU_I_ID": held.instance, "node": NODE, "modelName": model, "workload_name": held.workload,
+    }  # fmt: skip
+    return tuple(known[label] for label in labels.split())
+
+
+def gpu_seconds(
+    labels: str, answers: Answers, truth: Truth, *, unit: float = 1.0, of: Callable[[float], float] = lambda _: 1.0
+) -> None:
+    """By these labels, what was held, give or take a look."""
+    expected = {name: value for name, value in truth.gpu_seconds(lambda held: key(held, labels), of).items() if value}
+    found = amounts_by(answers, labels)
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(
+        {name: value / unit for name, value in expected.items()}, rel=0.06, abs=2 * LOOK / unit
+    )
+
+
+def most(labels: str, answers: Answers, truth: Truth) -> None:
+    """The ten of the most GPU-hours: where several have nearly the same it may be either."""
+    expected = truth.gpu_seconds(lambda held: key(held, labels))
+    found = amounts_by(answers, labels)
+    assert len(found) == min(10, len(expected))
+    least = min(found.values()) * HOUR
+    assert {name for name, seconds in expected.items() if seconds > least + 2 * LOOK} <= found.keys()
+    assert found == pytest.approx({name: expected[name] / HOUR for name in found}, rel=0.06, abs=2 * LOOK / HOUR)
+
+
+def energy(answers: Answers, truth: Truth) -> None:
+    found = amounts_by(answers, "namespace")
+    assert found.keys() == {("",), *truth.gpu_seconds(lambda held: (held.namespace,))}
+    assert sum(found.values()) == pytest.approx(truth.drawn_joules() / 3.6e6, rel=LOOK / truth.seconds)
+
+
+def power(answers: Answers, truth: Truth) -> None:
+    drawn = truth.drawn_joules() / truth.seconds
+    assert sum(by(answers, "namespace").values()) == pytest.approx(drawn, rel=LOOK / truth.seconds)
+
+
+def used(truth: Truth, labels: str) -> Mapping[Key, float]:
+    """How much (0 to 1) of what was held was used."""
+    active = truth.gpu_seconds(lambda held: key(held, labels), lambda activity: activity)
+    return {name: active[name] / of for name, of in truth.gpu_seconds(lambda held: key(held, labels)).items()}
+
+
+def utilisation(answers: Answers, truth: Truth) -> None:
+    expected = used(truth, "namespace")
+    assert max(expected.values()) > 0.3  # else it shows nothing
+    assert amounts_by(answers, "namespace") == pytest.approx(expected, abs=0.08)
+
+
+def held_idle(answers: Answers, truth: Truth) -> None:
+    labels = "namespace pod container UUID GPU_I_ID"
+    everybody = set(truth.moments[0].held).intersection(*(moment.held for moment in truth.moments))
+    idle = {held for held in everybody if all(moment.held[held] < IDLE_BELOW for moment in truth.moments)}
+    busy = {held for held in everybody if all(moment.held[held] >= IDLE_BELOW for moment in truth.moments)}
+    found = by(answers, labels)
+    assert idle
+    assert busy
+    assert {key(held, labels) for held in idle} <= found.keys() <= {key(held, labels) for held in everybody - busy}
+    assert all(found[key(held, labels)] == pytest.approx(float(held.ratio)) for held in idle)
+
+
+def without_use(answers: Answers, truth: Truth) -> None:
+    found, expected = by(answers, "namespace pod"), used(truth, "namespace pod")
+    assert found
+    assert {pod for pod, part in expected.items() if part == 0} <= found.keys()
+    assert not found.keys() & {pod for pod, part in expected.items() if part > IDLE_BELOW}
+
+
+def memory(answers: Answers, truth: Truth) -> None:
+    found = by(answers, "namespace pod")
+    # with --sharing device the rows of a shared GPU are nobody's
+    of_one = {key(held, "namespace pod") for held in truth.now if held.instance or held.ratio == 1}
+    assert of_one <= found.keys() <= {key(held, "namespace pod") for held in truth.now}
+    assert all(0 <= part <= 1 for part in found.values())
+    assert max(found.values()) > 0.5
+
+
+def held_now(truth: Truth) -> float:
+    return float(sum(held.ratio for held in truth.now))
+
+
+def full(answers: Answers, truth: Truth) -> None:
+    ((labels, value),) = answers
+    assert labels["model"].startswith("NVIDIA")
+    assert value == pytest.approx(held_now(truth) / len(truth.world.gpus))
+
+
+def free(answers: Answers, truth: Truth) -> None:
+    ((labels, value),) = answers
+    assert labels["node"] == NODE
+    assert value == pytest.approx(len(truth.world.gpus) - held_now(truth))
+
+
+def holders(answers: Answers, truth: Truth) -> None:
+    labels = "namespace pod container UUID GPU_I_ID"
+    expected = {key(held, labels): 1.0 for held in truth.now if held.uuid == truth.shared_gpu.uuid}
+    assert by(answers, labels) == expected
+    assert len(expected) > 1
+
+
+def parts(answers: Answers, truth: Truth) -> None:
+    labels = "namespace pod container UUID GPU_I_ID"
+    expected = {key(held, labels): float(held.ratio) for held in truth.now if held.ratio < 1}
+    assert by(answers, labels) == pytest.approx(expected)
+    assert expected
+
+
+def throttled(answers: Answers, truth: Truth) -> None:
+    """The simulated GPU would draw more than its limit from this activity on."""
+    expected = truth.gpu_seconds(
+        lambda held: (*key(held, "namespace pod"), "power"), lambda activity: activity > LIMITED
+    )
+    found = by(answers, "namespace pod reason")
+    assert found
+    assert {name for name, seconds in expected.items() if seconds > 2 * LOOK} <= found.keys()
+    for name, seconds in found.items():
+        assert seconds == pytest.approx(expected[name], abs=2 * LOOK)
+
+
+def xids(answers: Answers, truth: Truth) -> None:
+    assert by(answers, "namespace pod xid") == {(*truth.struck, str(XID)): 1.0}
+
+
+def gaps(answers: Answers, _: Truth) -> None:
+    assert len({labels["instance"] for labels, _ in answers}) == 1
+    found = by(answers, "reason")
+    assert found.keys() == {("page",)}
+    assert 1.0 <= found["page",] <= 5.0
+
+
+def hours(labels: str, **more: Any) -> Check:
+    return partial(gpu_seconds, labels, **{"unit": HOUR, **more})
+
+
+# By the number of the question. What happened before the span that was noted is asked for as the page has it.
+ANSWERS: Mapping[int, Check] = {
+    1: hours("namespace"),
+    2: hours("namespace workload_name"),
+    3: partial(most, "namespace pod"),
+    4: hours("node"),
+    5: hours("modelName"),
+    6: energy,
+    7: hours("namespace", unit=HOUR / PRICE),
+    8: power,
+    9: utilisation,
+    10: hours("namespace", of=lambda activity: float(activity < IDLE_BELOW)),
+    11: held_idle,
+    12: without_use,
+    13: memory,
+    14: full,
+    15: free,
+    16: holders,
+    17: parts,
+    18: xids,
+    19: throttled,
+    20: gaps,
+}
+OF_ALL_TIME = {18, 20}

@@ -1,0 +1,101 @@
+"""A real Prometheus with a folder and a port of its own, and what it answers."""
+
+import json
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.components import free_port, real
+from tests.support.places import ROOT
+
+# what a discovery would say of the exporter's own pod
+OWN_LABELS = {"pod": "exporter-x", "namespace": "monitoring", "container": "exporter"}
+Answers = list[tuple[dict[str, str], float]]
+
+
+class Prometheus:
+    """A server at an address. `at_seconds`, where it is set, is the moment that queries are about."""
+
+    def __init__(self, base: str, log: Path) -> None:
+        self.base = base
+        self.at_seconds: float | None = None
+        self._log = log
+
+    def query(self, text: str) -> Answers:
+        """What an instant query answers: labels and value of each series.
+
+        Raises:
+            urllib.error.HTTPError: it does not parse, or cannot be evaluated.
+        """
+        return [(labels, float(value)) for labels, value in self.texts(text)]
+
+    def texts(self, text: str) -> list[tuple[dict[str, str], str]]:
+        """The same with values as they are written."""
+        question = {"query": text} | ({} if self.at_seconds is None else {"time": f"{self.at_seconds:.3f}"})
+        url = f"{self.base}/api/v1/query?{urllib.parse.urlencode(question)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return [(row["metric"], row["value"][1]) for row in json.load(answer)["data"]["result"]]
+
+    def number(self, text: str) -> float:
+        """The only value that a query answers."""
+        ((_, value),) = self.query(text)
+        return value
+
+    def wait_for_scrapes(self, jobs: int, seconds: float = 45) -> None:
+        """Until every job was scraped twice, so that a second scrape of everything has been seen as well."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                if len(self.query("count_over_time(up[1m]) >= 2")) == jobs:
+                    return
+            except OSError:
+                pass  # it is still starting
+            time.sleep(0.3)
+        pytest.fail(f"Prometheus did not scrape everything in time:\n{self._log.read_text()[-3000:]}")
+
+
+@contextmanager
+def prometheus(folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s") -> Iterator[Prometheus]:
+    """A server that scrapes these jobs; it may still be starting."""
+    port = free_port()
+    settings = {"global": {"scrape_interval": scrapes_apart, "scrape_timeout": "1s"}, "scrape_configs": jobs}
+    (folder / "prometheus.yml").write_text(json.dumps(settings))
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                real("prometheus"),
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield Prometheus(f"http://127.0.0.1:{port}", folder / "log")
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def shipped_jobs(target: str, scrapes_apart: str = "1s", prefix: str = "", **changes: Any) -> list[dict[str, Any]]:
+    """deploy/prometheus/scrape-config.yaml with our target, as a pod's discovery would label it."""
+    shipped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
+    return [
+        {
+            **found,
+            **changes,
+            "scrape_interval": scrapes_apart,
+            "job_name": prefix + found["job_name"],
+            "static_configs": [{"targets": [target], "labels": OWN_LABELS}],
+        }
+        for found in shipped
+    ]
