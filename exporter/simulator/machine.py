@@ -74,7 +74,7 @@ class Machine:
         self.gpus = gpus
         for gpu in gpus:
             if gpu.uuid not in self.boards:
-                # weeks of work at some 300 W: no node is as old as its exporter
+                # weeks of work at some 300 W: a node is older than what watches it
                 before = int(3e11 * (1 + 4 * chance(self.seed, gpu.uuid))) * PJ_PER_MJ
                 self.boards[gpu.uuid] = Board(energy_pj=before)
         self._hold(pods, is_first=is_first)
@@ -85,8 +85,8 @@ class Machine:
 
     def advance(self) -> int:
         """Bring the boards to the last full step. Returns the nanoseconds since then."""
-        self._advance(whole_steps=True)
-        return self.clock() - self._now
+        # the time is asked for once: what is told of a moment may not run ahead into the next step
+        return self._advance(whole_steps=True) - self._now
 
     def energy_mj(self, uuid: str) -> int:
         """What a GPU has drawn since the driver was loaded, until now, in whole millijoules."""
@@ -107,13 +107,15 @@ class Machine:
         for board in self.boards.values():
             board.reload()
 
-    def _advance(self, *, whole_steps: bool = False) -> None:
+    def _advance(self, *, whole_steps: bool = False) -> int:
+        """Let time pass until now, which it returns; with `whole_steps` until the last full step."""
         now = self.clock()
         while (after := self._next_step()) <= now:
             self._spend(after)
             self._load()
         if not whole_steps and now > self._now:
             self._spend(now)
+        return now
 
     def _next_step(self) -> int:
         return self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS

@@ -191,7 +191,7 @@ def test_the_demo_shows_pods_and_ends_cleanly(demo: tuple[subprocess.Popen[str],
 
 def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
     command = [*PROGRAM, "demo", "--mig", "--shared", "3", "--claims", "1", "--labels.pod-labels=team",
-               "--web.listen-address=127.0.0.1:0"]  # fmt: skip
+               "--counters", "full", "--speed", "60", "--web.listen-address=127.0.0.1:0"]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr
@@ -209,6 +209,7 @@ def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
     assert all(row["owners"] or row["reason"] for row in mapping["seen"])
     assert 'gpu_shared="true"' in page
     assert "label_team=" in page
+    assert "DCGM_FI_DEV_CLOCKS_EVENT_REASONS{" in page
 
 
 def test_the_demo_moves_to_another_port_when_its_own_is_taken() -> None:
