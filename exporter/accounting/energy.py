@@ -27,12 +27,12 @@ def count(turn: Turn) -> None:
     if not rows:
         return
     state.rows_are_own = _are_own(rows, was=state.rows_are_own)
-    values = {"": _of_gpu(rows), **{instance: value for instance, value in rows.items() if instance}}
+    values = {**rows, "": _of_gpu(rows)}
     if known is not None:
-        grown = {of: known.grow_to(of, value) for of, value in values.items()}
-        of_gpu = grown.pop("")
-        _give(turn, known.held, grown if state.rows_are_own else {"": of_gpu}, stayed=turn.is_gap_since(known))
-        values = {of: known.values[of] for of in values}
+        count = [instance for instance in rows if instance] if state.rows_are_own else [""]
+        grown = {instance: known.grow_to(instance, values[instance]) for instance in count}
+        _give(turn, known.held, grown, stayed=turn.is_gap_since(known))
+        values.update((instance, known.values[instance]) for instance in count)
     state.energy = turn.read(values)
 
 

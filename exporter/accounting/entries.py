@@ -7,7 +7,7 @@ from exporter.model.accounts import Account
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
 
-# 16 GPUs of 7 instances with 16 shares each are 1,792, and nobody's as many as devices. One takes about 600 bytes.
+# 16 GPUs of 7 instances with 16 shares each are 1,792 and 112 of nobody. One takes about 1.4 kB, counters included.
 MOST_ACCOUNTS = 4_096
 _SHOWN_ENOUGH = 2
 

@@ -17,11 +17,15 @@ _COUNTED_LATER_NS = 60_000_000_000
 # Kinds of XIDs that a row counts by number. NVIDIA lists fewer than 200 in all.
 _MOST_KINDS = 64
 _OTHER = "other"
+_NOT_READ: frozenset[int] = frozenset()
 
 
 def count(turn: Turn) -> None:
     """Count the XIDs that are new since the GPU's last look. The first look at it counts none."""
-    last, now = turn.state.xids, _read(turn)
+    last, seen = turn.state.xids, turn.seen
+    if last is not None and not (last.has_counts or seen.has_xid_counts) and seen.xids in (last.values, _NOT_READ):
+        return  # nothing new, as mostly
+    now = _read(turn)
     turn.state.xids = now
     if last is None:
         return

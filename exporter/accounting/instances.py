@@ -54,7 +54,9 @@ def apportion(amount: int, by: Sequence[int]) -> list[int]:
     parts = [amount * weight // total for weight in by]
     left = amount - sum(parts)
     for number, weight in enumerate(by):
-        if weight and left:
+        if not left:
+            break
+        if weight:
             parts[number] += 1
             left -= 1
     return parts

@@ -107,7 +107,7 @@ class Ledger:
         for uuid, held in before.items():
             state = self.states.get(uuid)
             was_seen = not interval.is_gap and uuid in seen and state is not None and state.look == self.look - 1
-            for device, entry, ns in held.times(interval.ns)[0]:
+            for (device, entry), ns in zip(held.holders, held.times(interval.ns), strict=False):
                 if entry.is_dropped or (interval.is_gap and entry.gone_at_ns is not None):
                     continue
                 entry.allocated_ns = (entry.allocated_ns or 0) + ns

@@ -34,6 +34,11 @@ class Seen:
     violations: dict[str, int] = field(default_factory=dict)
     reasons: int | None = None
 
+    @property
+    def has_xid_counts(self) -> bool:
+        """Whether dcgm-exporter counts the GPU's XIDs."""
+        return self.xid_counts is not None or self.xid_totals is not None
+
     def activity_of(self, instance: str) -> int | None:
         """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None where the page has neither."""
         found = self.activity.get(instance)
@@ -197,4 +202,5 @@ def _put(seen: Seen, table: _Table, rows: dict[str, int]) -> None:
             seen.reasons = max(rows.values())
         case name:
             # two names of one measurement are two tables
-            setattr(seen, name, {**rows, **getattr(seen, name)})
+            other = getattr(seen, name)
+            setattr(seen, name, {**rows, **other} if other else rows)

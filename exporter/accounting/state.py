@@ -66,7 +66,6 @@ class _Writer:
             "noted": gaps.noted_at_ns is not None,
             "counted": self._ago(ledger.counted_at_ns),
             "failing": gaps.failing,
-            "is_gap": gaps.is_gap,
             "gap_ns": gaps.ns,
             "shown": ledger.entries.shown,
             "entries": [self._entry(entry) for entry in ledger.entries],
@@ -155,7 +154,7 @@ class _Reader:
         ledger.counted_at_ns = self._moment(said["counted"])
         gaps = ledger.gaps
         gaps.noted_at_ns = self._now if said["noted"] else None
-        gaps.failing, gaps.is_gap = said["failing"], bool(said["is_gap"])
+        gaps.failing = said["failing"]  # so the time up to the next look is a gap
         gaps.ns.update({reason: int(said["gap_ns"][reason]) for reason in gaps.ns})
         ledger.entries.shown = int(said["shown"])
         self._entries = [self._entry(each) for each in said["entries"]]

@@ -44,8 +44,8 @@ def _give(turn: Turn, held: HeldGpu, reason: str, ns: int, *, stayed: bool) -> N
     """Count a time to those who held the GPU, each for its part; with `stayed` only to those who hold it still."""
     if not ns:
         return
-    parts, nobodys = held.times(ns)
-    for _, entry, part in parts:
+    *parts, nobodys = held.times(ns)
+    for (_, entry), part in zip(held.holders, parts, strict=True):
         if entry.is_dropped or (stayed and entry.gone_at_ns is not None):
             nobodys += part
         else:

@@ -23,12 +23,12 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldGpu:
-    """A GPU at one look: its devices, and the number that is all of it."""
+    """A GPU at one look: its devices, the number that is all of it, and each device's holders."""
 
     key: DeviceKey
     whole: int
     devices: Sequence[HeldDevice]
-    _holders: Sequence[tuple[HeldDevice, Entry]] = field(init=False)
+    holders: Sequence[tuple[HeldDevice, Entry]] = field(init=False)
     _parts: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class HeldGpu:
         each = [part for device in self.devices for _, part in device.holders]
         object.__setattr__(self, "_parts", (*each, self.whole - sum(each)))
         object.__setattr__(
-            self, "_holders", tuple((device, entry) for device in self.devices for entry, _ in device.holders)
+            self, "holders", tuple((device, entry) for device in self.devices for entry, _ in device.holders)
         )
 
     @property
@@ -44,10 +44,9 @@ class HeldGpu:
         """Whether its devices are MIG instances."""
         return bool(self.devices[0].key.instance)
 
-    def times(self, ns: int) -> tuple[Sequence[tuple[HeldDevice, Entry, int]], int]:
-        """A time of the GPU as what each holder had of it, and what nobody had."""
-        *parts, rest = apportion(ns, self._parts)
-        return [(*holder, part) for holder, part in zip(self._holders, parts, strict=True)], rest
+    def times(self, ns: int) -> list[int]:
+        """A time of the GPU as what each of `holders` had of it, and at last what nobody had."""
+        return apportion(ns, self._parts)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +82,11 @@ class LastXids:
     totals: Mapping[int, int] | None = None
     counted: tuple[int, int] | None = None
 
+    @property
+    def has_counts(self) -> bool:
+        """Whether the page counted them."""
+        return self.counts is not None or self.totals is not None
+
 
 @dataclass(slots=True, eq=False)
 class GpuState:
@@ -110,7 +114,8 @@ class Interval:
     is_gap: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# not frozen: each look makes one for every GPU
+@dataclass(slots=True, eq=False)
 class Turn:
     """A GPU that a look sees. `before` is who held it at the last look that counted, `held` who holds it now.
 

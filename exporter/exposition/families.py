@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exporter.exposition.text import Number, render_family
+from exporter.exposition.text import Written, render_family, render_written
 
-Sample = tuple[tuple[str, ...], Number]
-Samples = Sequence[Sample]
+Samples = Sequence[tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +22,21 @@ class Family:
 class Filled:
     """A family with its samples: one tuple of label values (as many as the family has labels) and a number each.
 
-    In a histogram the suffix of the series' name comes first (`_bucket`, `_count`, `_sum`), then the label values.
+    In a histogram the suffix of the series' name comes first (`_bucket`, `_count`, `_sum`), then the label values. Of a
+    family whose samples are `written`, the labels are those of its text.
     """
 
     family: Family
-    samples: Samples
+    samples: Samples = ()
+    written: Sequence[Written] = ()
 
 
 def render(families: Iterable[Filled]) -> bytes:
     """The families one after the other; one without samples is left out: unknown yields no series."""
-    return b"".join(
-        [
-            render_family(found.family.name, found.family.kind, found.family.help, found.family.labels, found.samples)
-            for found in families
-        ]
-    )
+    return b"".join([_render(found.family, found) for found in families])
+
+
+def _render(family: Family, found: Filled) -> bytes:
+    if found.written:
+        return render_written(family.name, family.kind, family.help, found.written)
+    return render_family(family.name, family.kind, family.help, family.labels, found.samples)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 Labels = tuple[tuple[str, str], ...]
-# A sample's value, or the text of one that no float holds exactly (`render_units`).
-Number = float | bytes
+# A sample of which the text between the braces and that of the value are written already.
+Written = tuple[bytes, bytes]
 
 
 def escape(value: str) -> bytes:
@@ -41,7 +41,7 @@ def render_family(
     kind: str,
     help_text: str,
     label_names: tuple[str, ...],
-    samples: Iterable[tuple[tuple[str, ...], Number]],
+    samples: Iterable[tuple[tuple[str, ...], float]],
 ) -> bytes:
     """A whole family with HELP and TYPE; b"" where there are no samples.
 
@@ -55,6 +55,13 @@ def render_family(
         ]
         return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
     lines = [b"%b%b\n" % (_series_of(name, label_names, values), render_number(value)) for values, value in samples]
+    return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
+
+
+def render_written(name: str, kind: str, help_text: str, samples: Iterable[Written]) -> bytes:
+    """A whole family of samples that are written already; b"" where there are none."""
+    start = name.encode() + b"{"
+    lines = [b"%b%b} %b\n" % (start, labels, value) for labels, value in samples]
     return b"".join((_head(name, kind, help_text), *lines)) if lines else b""
 
 
@@ -79,10 +86,8 @@ def _series(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) ->
     return b"%b{%b} " % (name.encode(), render_labels(labels)) if labels else name.encode() + b" "
 
 
-def render_number(value: Number) -> bytes:
+def render_number(value: float) -> bytes:
     """A sample's value: whole numbers without a point, others as Python's repr ("nan" and "inf" included)."""
-    if isinstance(value, bytes):
-        return value
     return b"%d" % value if value.is_integer() else b"%a" % value
 
 

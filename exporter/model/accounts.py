@@ -36,9 +36,9 @@ class Account(NamedTuple):
     throttled_ns: Mapping[str, int] = _NO_COUNTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Accounts:
-    """The accounts at the moment of the last look that counted, in stable order.
+    """The accounts at the moment of the last look that counted, in stable order. Another moment's are another object.
 
     `gap_ns` is for how long nothing could be seen, by what was missing. `capacity` counts physical GPUs by model,
     `allocated` says which part of them is held (0 to 1).

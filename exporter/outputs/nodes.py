@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from exporter.exposition.families import Filled, Sample, render
+from exporter.exposition.families import Filled, render
 from exporter.outputs.families.mapping import MAP_INFO
 from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
 
 
 def node_families(looks: Iterable[Look]) -> tuple[Filled, ...]:
     """One family `<node>_info` for each node, shared by nodes whose names come out alike."""
-    rows: dict[str, dict[Sample, None]] = {}
+    rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
     for look in looks:
         rows.setdefault(family_name_of(look.snapshot.node), {}).update(dict.fromkeys(MAP_INFO.fill(look)))
     return tuple(

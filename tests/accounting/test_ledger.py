@@ -1,9 +1,13 @@
 """The ledger's rules, each by a table or a history small enough to be reckoned by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from exporter.accounting.entries import MOST_ACCOUNTS, Entries
 from exporter.accounting.ledger import Rules
+from exporter.attribution.labels import LabelPolicy
+from exporter.attribution.rows import Attribution
 from exporter.model.accounts import Account
 from exporter.model.devices import DeviceKey
 from tests.support.looks import GPU, SECOND, Held, Looks, energy, joules, owner, row, seconds, whole
@@ -298,3 +302,16 @@ def test_the_oldest_of_those_gone_make_room() -> None:
     assert len(entries) == MOST_ACCOUNTS
     # nobody else is gone: the third is counted for nobody to see
     assert [entry.is_dropped for entry in (*of[:3], *new)] == [True, True, False, False, False, True]
+
+
+@pytest.mark.parametrize("sharing", ["copy", "split", "device"])
+def test_accounts_are_the_same_in_every_sharing_mode(sharing: str) -> None:
+    looks = Looks(policy=LabelPolicy(sharing=sharing))
+    held: Held = {"a": shares(0), "b": shares(1)}
+    for number in range(3):
+        page = energy(str(1000 * number)) + row(ACTIVE, "0.5")
+        snapshot = looks.snapshot(page, held)
+        joined = looks.joiner.join([page.encode()], Attribution(snapshot.owners, looks.policy))
+        looks.ledger.note(replace(snapshot, joined=joined), 10 * number * SECOND, looks.rules)
+    assert [joules(looks.account(pod)) for pod in ("a", "b", None)] == [1, 1, 0]
+    assert seconds(looks.account("a").active_ns) == 5
