@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from benchmarks.join import new_joiner
 from benchmarks.table import Row, median_seconds, rounds
@@ -40,7 +41,8 @@ def page(look: int) -> bytes:
     ).encode()
 
 
-def run(effort: float) -> list[Row]:
+def held() -> tuple[Inventory, list[Assignment]]:
+    """Every instance, each in a pod of its own."""
     inventory = Inventory(
         gpus=tuple(
             InventoryGpu(
@@ -50,7 +52,7 @@ def run(effort: float) -> list[Row]:
             for gpu in GPUS
         )
     )
-    pods = [
+    return inventory, [
         Assignment(
             owner=Owner(namespace="team", pod=f"train-{gpu}-{number}", container="main"),
             resource="nvidia.com/mig-1g.10gb",
@@ -59,14 +61,17 @@ def run(effort: float) -> list[Row]:
         for gpu in GPUS
         for number in INSTANCES
     ]
+
+
+def snapshots() -> Callable[[], Snapshot]:
+    """Makes one with each call: of the next page, joined right then, as the pulse does."""
+    inventory, pods = held()
     policy = LabelPolicy()
     joiner = new_joiner(policy)
     subjects = joiner.join([page(0)], Attribution(Owners(), policy)).subjects
     owners = build_owners(pods, subjects, Knowledge(inventory=inventory))
     attribution = Attribution(owners, policy)
-    # each page is joined right before its look, as the pulse does: a joined page is valid until the next one
-    pages, ledger, rules = [page(look) for look in range(10)], Ledger(), Rules()
-    moment = 0
+    pages = [page(look) for look in range(10)]
 
     def join() -> Snapshot:
         pages.append(pages.pop(0))
@@ -79,19 +84,23 @@ def run(effort: float) -> list[Row]:
             inventory=inventory,
         )
 
-    def look(snapshot: Snapshot) -> None:
-        nonlocal moment
-        moment += rules.interval_ns
-        ledger.note(snapshot, moment, rules)
+    return join
 
-    look(join())
-    count = rounds(500, effort)
-    joined = median_seconds(join, rounds=count)
-    both = median_seconds(lambda: look(join()), rounds=count)
+
+def run(effort: float) -> list[Row]:
+    ledger, rules, join, moments = Ledger(), Rules(), snapshots(), count(step=Rules().interval_ns)
+
+    def look() -> None:
+        ledger.note(join(), next(moments), rules)
+
+    look()
+    times = rounds(500, effort)
+    joined = median_seconds(join, rounds=times)
+    both = median_seconds(look, rounds=times)
     snapshot = join()
     without, shown = Look(snapshot=snapshot), Look(snapshot=replace(snapshot, accounts=ledger.accounts))
-    plain = median_seconds(lambda: own_metrics.render(without), rounds=count)
-    with_accounts = median_seconds(lambda: own_metrics.render(shown), rounds=count)
+    plain = median_seconds(lambda: own_metrics.render(without), rounds=times)
+    with_accounts = median_seconds(lambda: own_metrics.render(shown), rounds=times)
     return [
         Row(
             f"a look of accounting, {len(GPUS) * len(INSTANCES)} MIG instances, {len(FAMILIES)} families",
