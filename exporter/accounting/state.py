@@ -12,11 +12,13 @@ from exporter.accounting.entries import Entry
 from exporter.accounting.ledger import Ledger
 from exporter.accounting.observation import Seen
 from exporter.accounting.turn import GpuState, HeldDevice, HeldGpu, LastXids, Reading
+from exporter.model.accounts import GAPS, Gap
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
 _MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 1
 _SEEN = ("power", "activity", "utilization")  # of the last look: what holds until the next
+_GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
 _Json = Any  # what json writes and reads
 
 
@@ -154,7 +156,7 @@ class _Reader:
         ledger.counted_at_ns = self._moment(said["counted"])
         gaps = ledger.gaps
         gaps.noted_at_ns = self._now if said["noted"] else None
-        gaps.failing = said["failing"]  # so the time up to the next look is a gap
+        gaps.failing = None if said["failing"] is None else _GAPS[said["failing"]]  # then up to the next look is a gap
         gaps.ns.update({reason: int(said["gap_ns"][reason]) for reason in gaps.ns})
         ledger.entries.shown = int(said["shown"])
         self._entries = [self._entry(each) for each in said["entries"]]
