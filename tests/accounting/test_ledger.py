@@ -33,6 +33,7 @@ def shares(*numbers: int) -> list[tuple[str, str]]:
 
 A: Held = {"a": whole(0)}
 B: Held = {"b": whole(0)}
+B1: Held = {"b": [("nvidia.com/gpu", "nvidia1")]}
 
 
 def test_energy_and_time_go_to_who_held_the_gpu_at_the_look_before() -> None:
@@ -315,3 +316,11 @@ def test_accounts_are_the_same_in_every_sharing_mode(sharing: str) -> None:
         looks.ledger.note(replace(snapshot, joined=joined), 10 * number * SECOND, looks.rules)
     assert [joules(looks.account(pod)) for pod in ("a", "b", None)] == [1, 1, 0]
     assert seconds(looks.account("a").active_ns) == 5
+
+
+def test_gpus_that_only_the_inventory_knows_are_capacity() -> None:
+    looks = Looks(mig={"MIG-1": (1, "3", "1g.10gb")}).at(0, energy("1"), A)
+    assert looks.ledger.accounts.capacity == {"NVIDIA H100 80GB HBM3": 1, "": 1}
+    # a GPU whose samples have no UUID is the inventory's of the same number
+    looks = Looks(mig={"MIG-1": (1, "3", "1g.10gb")}).at(0, 'dcgm_power_usage{gpu="1",modelName="T4"} 50\n', B1)
+    assert looks.ledger.accounts.capacity == {"T4": 1}
