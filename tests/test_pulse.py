@@ -50,8 +50,8 @@ async def test_a_slow_beat_is_followed_by_one_and_they_never_overlap() -> None:
     await pulse.close()
     assert most == 1
     slow_ended = began[1] + 0.55
-    assert began[2] == pytest.approx(slow_ended, abs=0.08)
-    assert began[7] - began[0] < 1.3
+    assert began[2] == pytest.approx(slow_ended, abs=0.15)
+    assert began[7] - began[0] < 1.6
 
 
 async def test_beats_that_take_their_time_do_not_drift() -> None:
@@ -70,7 +70,7 @@ async def test_beats_that_take_their_time_do_not_drift() -> None:
     await pulse.close()
     late = [(at - began[0]) % 0.05 for at in began[1:]]
     # the machine may be busy now and then; beats 0.05 s after the last one's end would be late by anything
-    assert statistics.median(min(seconds, 0.05 - seconds) for seconds in late) < 0.007
+    assert statistics.median(min(seconds, 0.05 - seconds) for seconds in late) < 0.009
 
 
 async def test_what_is_told_again_changes_nothing_and_a_beat_that_runs_is_not_cut() -> None:

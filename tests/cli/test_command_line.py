@@ -121,6 +121,11 @@ def test_a_fifo_in_place_of_samples_stops_neither_the_answers_nor_the_end(tmp_pa
 def test_help_and_version() -> None:
     assert "serve" in run("--help").stdout
     assert "--kubelet.socket" in run("serve", "--help").stdout
+    # nobody would see the accounts of a command that does not look by itself
+    assert [name for name in ("serve", "demo", "textfile") if "--accounting." in run(name, "--help").stdout] == [
+        "serve",
+        "demo",
+    ]
     assert re.search(r"\d+\.\d+\.\d+", run("--version").stdout)
 
 

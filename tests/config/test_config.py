@@ -313,3 +313,11 @@ def test_accounting_is_on_and_its_numbers_are_checked() -> None:
     for name, text in (("idle-below", "1.01"), ("idle-below", "-0"), ("idle-below", "5%"), ("interval", "0s")):
         with pytest.raises(ConfigError, match=rf"--accounting\.{name}: '{text}' is not allowed; it takes a"):
             config({f"accounting.{name}": [text]})
+
+
+def test_a_state_that_nobody_keeps_is_a_contradiction() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^--accounting\.state: nothing is kept with --accounting\.mode off; [^\n]+$"
+    ):
+        config({"accounting.mode": ["off"], "accounting.state": ["/var/lib/state"]})
+    assert config({"accounting.state": ["/var/lib/state"]}).accounting.state_file == "/var/lib/state"

@@ -45,9 +45,15 @@ async def test_every_bound_is_shown_with_its_limit_whether_its_source_is_there_o
             metrics = (await exporter.get("/metrics"))[1]
             shown.append({line for line in metrics.splitlines() if line.startswith("pod_gpu_exporter_bound_limit{")})
     assert shown[0] == shown[1]
-    assert {'of="pods"', 'of="pods_gone"', 'of="resourceslices"', 'of="assignments"', 'of="series"'} <= {
-        line.partition("{")[2].partition("}")[0] for line in shown[0]
-    }
+    assert {
+        'of="pods"',
+        'of="pods_gone"',
+        'of="resourceslices"',
+        'of="assignments"',
+        'of="series"',
+        'of="accounts"',
+        'of="offered_devices"',
+    } <= {line.partition("{")[2].partition("}")[0] for line in shown[0]}
 
 
 async def test_a_late_source_is_looked_for_until_it_is_there() -> None:

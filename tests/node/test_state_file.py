@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from exporter.config.node import Config
 from exporter.errors import ConfigError, ExporterError
+from exporter.node import lasting
 from exporter.node.node import Node
 from exporter.node.role import make_role
 from exporter.node.state_file import MOST_BYTES, StateFile, check_place
@@ -77,6 +79,16 @@ def never_fell(before: str, after: str) -> bool:
     """Whether every counter is still there, and none is lower."""
     now = counters(after)
     return all(now.get(series, -1.0) >= value for series, value in counters(before).items())
+
+
+def test_no_step_of_the_machines_clock_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = time.time_ns()
+    clock = lasting.Clock()
+    assert 0 <= clock() - moment < 60 * SECOND
+    for stepped in (moment - 3600 * SECOND, moment + 3600 * SECOND):
+        before = clock()
+        monkeypatch.setattr(time, "time_ns", lambda stepped=stepped: stepped)
+        assert 0 <= clock() - before < 60 * SECOND
 
 
 async def test_counters_go_on_after_a_restart_and_the_time_between_is_told(
