@@ -30,7 +30,7 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     try:
         connection.request("GET", "/-/healthy")
         status = connection.getresponse().status
-    except (ssl.SSLError, ConnectionResetError) as error:
+    except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
         # This command has no client certificate. An exporter that hangs up for want of one is there and works.
         if not tls or tls.client_certificate != "required":
             raise ExporterError(f"{address} does not answer: {error}") from error

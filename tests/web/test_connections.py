@@ -46,15 +46,11 @@ def descriptors() -> Iterator[None]:
 @asynccontextmanager
 async def process(node: SimulatedNode, log: Path) -> AsyncIterator[tuple[int, str]]:
     """An exporter of its own with 1,024 descriptors: its process id, and its address."""
-    command = (sys.executable, "-m", "exporter", "serve", f"--kubelet.socket={node.socket}", f"--dcgm.url={node.url}")
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-
+    # The shell sets the limit. Python code between fork and exec would let grpc's threads end the child now and then.
+    limited = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", sys.executable, "-m", "exporter", "serve")
+    settings = (f"--kubelet.socket={node.socket}", f"--dcgm.url={node.url}", "--web.listen-address=127.0.0.1:0")
     with log.open("wb") as stderr:
-        child = await asyncio.create_subprocess_exec(
-            *command, "--web.listen-address=127.0.0.1:0", stderr=stderr, preexec_fn=limit
-        )
+        child = await asyncio.create_subprocess_exec(*limited, *settings, stderr=stderr)
     try:
         async with asyncio.timeout(30):
             while not (found := re.search(r"msg=listening address=(\S+)", log.read_text())):

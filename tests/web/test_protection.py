@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from exporter import service
+from exporter.cli.main import run
 from exporter.config.named_files import read_web
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError
@@ -511,6 +512,21 @@ async def test_healthcheck_speaks_tls_too(secure: Secure, files: Files, client_a
     assert (run.returncode, run.stderr) == (0, "")
     without = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=20)
     assert without.returncode == 1
+
+
+# Which of them it is depends on how far the handshake came when the exporter hung up.
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, ssl.SSLError])
+@pytest.mark.parametrize(("client_auth", "code"), [("RequireAndVerifyClientCert", 0), ("NoClientCert", 1)])
+def test_healthcheck_knows_an_exporter_that_hangs_up_for_want_of_a_certificate(
+    files: Files, monkeypatch: pytest.MonkeyPatch, error: type[OSError], client_auth: str, code: int
+) -> None:
+    def hang_up(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(http.client.HTTPSConnection, "request", hang_up)
+    authority = {"client_ca_file": str(files.authority.ca)} if code == 0 else {}
+    files.write({**files.tls(client_auth_type=client_auth, **authority)})
+    assert run(["healthcheck", f"--web.config.file={files.path}"]) == code
 
 
 def test_paths_of_health_are_all_there_is_without_a_password() -> None:
