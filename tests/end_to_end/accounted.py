@@ -34,7 +34,7 @@ from tests.support.prometheus import Prometheus, prometheus, shipped_jobs
 MODES = (COPY, SPLIT, DEVICE)
 ENERGY, ALLOCATED = "pod_gpu_energy_joules_total", "pod_gpu_allocated_seconds_total"
 KINDS = ("whole", "time-sliced", "MIG")
-SCRAPES_APART_SECONDS = 5.0  # in a run of minutes
+SCRAPES_APART_SECONDS = 1.0  # in a run of minutes
 K = TypeVar("K")
 
 
@@ -245,8 +245,27 @@ async def lab(
         yield Lab(node, Truth(node.world), servers)
 
 
-def books(truth: Truth, servers: Mapping[str, Prometheus]) -> Iterable[tuple[str, str, str, float, float, float]]:
-    """By mode, family and kind of GPU: what `sum(increase())` says, what was so, and the part of one second."""
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """What Prometheus says of a family and a kind of GPU behind one mode, and what was so.
+
+    `increase` is sum(increase()), which guesses what lies between a series' ends and the samples beside them. `grown`
+    is by how much the rows grew from one end of the span to the other. `per_second` is what a second of all these GPUs
+    makes, or of their mean power.
+    """
+
+    mode: str
+    family: str
+    kind: str
+    increase: float
+    grown: float
+    real: float
+    per_second: float
+
+
+def books(truth: Truth, servers: Mapping[str, Prometheus]) -> Iterable[Sum]:
+    """All sums."""
+    window = truth.window
     for mode, server in servers.items():
         for kind in KINDS:
             uuids = {gpu.uuid for gpu in truth.world.gpus if kind_of(gpu) == kind}
@@ -256,8 +275,17 @@ def books(truth: Truth, servers: Mapping[str, Prometheus]) -> Iterable[tuple[str
                 (ENERGY, drawn, drawn / truth.seconds),
                 (ALLOCATED, held, float(len(uuids))),
             ):
-                said = server.number(f'sum(increase({family}{{UUID=~"{"|".join(uuids)}"}}[{truth.window}]))')
-                yield mode, family, kind, said, real, per_second
+                rows = f'{family}{{UUID=~"{"|".join(uuids)}"}}'
+                yield Sum(
+                    mode=mode,
+                    family=family,
+                    kind=kind,
+                    increase=server.number(f"sum(increase({rows}[{window}]))"),
+                    # a row that is new began at 0, and one that is gone stays what it was
+                    grown=server.number(f"sum(last_over_time({rows}[{window}])) - sum({rows} offset {window})"),
+                    real=real,
+                    per_second=per_second,
+                )
 
 
 async def _watch(minutes: float, folder: Path, interval: float) -> bool:
@@ -273,14 +301,17 @@ async def _watch(minutes: float, folder: Path, interval: float) -> bool:
             return _print(books(found.truth, servers), interval + SCRAPES_APART_SECONDS)
 
 
-def _print(found: Iterable[tuple[str, str, str, float, float, float]], most_seconds: float) -> bool:
-    """The last column says of how many seconds GPU time or mean power the difference is."""
-    print(f"{'--sharing':10}{'GPUs':12}{'sum(increase())':33}{'Prometheus':>12}{'real':>12}{'':>9}{'seconds':>9}")
+def _print(sums: Iterable[Sum], most_seconds: float) -> bool:
+    """Beside each number of Prometheus' stands of how many seconds' GPU time or mean power it is off."""
+    print(
+        f"{'--sharing':10}{'GPUs':12}{'':33}{'real':>10}{'rows grew':>11}{'off, s':>8}{'increase()':>12}{'off, s':>8}"
+    )
     all_right = True
-    for mode, family, kind, said, real, per_second in found:
-        seconds = (said - real) / per_second
-        all_right &= abs(seconds) <= most_seconds
-        print(f"{mode:10}{kind:12}{family:33}{said:12.1f}{real:12.1f}{said / real - 1:+9.2%}{seconds:+9.2f}")
+    for one in sums:
+        grown, increase = ((said - one.real) / one.per_second for said in (one.grown, one.increase))
+        all_right &= max(abs(grown), abs(increase)) <= most_seconds
+        print(f"{one.mode:10}{one.kind:12}{one.family:33}{one.real:10.0f}", end="")
+        print(f"{one.grown:11.0f}{grown:+8.2f}{one.increase:12.0f}{increase:+8.2f}")
     print("all within one look and one scrape" if all_right else "WRONG")
     return all_right
 

@@ -79,14 +79,16 @@ async def run(node: SimulatedNode, targets: Mapping[str, str], servers: Mapping[
 # issue 9, "Must show" 1
 @pytest.mark.parametrize("mode", MODES)
 def test_the_books_agree_with_what_happened_within_one_look(watched: Watched, mode: str) -> None:
-    found = list(books(watched.truth, {mode: watched.servers[mode]}))
-    assert {(family, kind) for _, family, kind, *_ in found} == {
+    sums = list(books(watched.truth, {mode: watched.servers[mode]}))
+    assert {(one.family, one.kind) for one in sums} == {
         (family, kind) for family in (ENERGY, ALLOCATED) for kind in KINDS
     }
-    for _, family, kind, said, real, per_second in found:
-        assert real > 0
+    for one in sums:
+        assert one.real > 0
         # Prometheus knows of a look when it scrapes next
-        assert said == pytest.approx(real, abs=(LOOK + LOOK) * per_second), (family, kind)
+        within = (LOOK + LOOK) * one.per_second
+        assert one.increase == pytest.approx(one.real, abs=within), one
+        assert one.grown == pytest.approx(one.real, abs=within), one
 
 
 # issue 9, "Must show" 4
