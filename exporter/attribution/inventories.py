@@ -180,4 +180,9 @@ def _doubts(known: _Known) -> Iterator[InventoryDoubt]:
         left_out = frozenset(uuid for uuid in uuids if uuid not in known.instances)
         if left_out:
             says = f"which GPU {device or 'their GPU'} is, is not known for sure: {len(left_out)} MIG instances of it"
-            yield InventoryDoubt(says=f"{says} are left out", remedy=_NO_PARENT, leaves_out=left_out)
+            yield InventoryDoubt(
+                says=f"{says} are left out",
+                remedy=_NO_PARENT,
+                leaves_out=left_out,
+                is_contradiction=device in known.uuids,
+            )

@@ -126,7 +126,7 @@ class InventoryGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryDoubt:
-    """What an inventory cannot say, since its sources contradict each other or one of them is missing.
+    """What an inventory cannot say: its sources contradict each other, or, without `is_contradiction`, one is missing.
 
     `leaves_out` are the UUIDs of the MIG instances that it leaves out for this: no owner is better than a wrong one.
     """
@@ -134,6 +134,7 @@ class InventoryDoubt:
     says: str
     remedy: str
     leaves_out: frozenset[str] = frozenset()
+    is_contradiction: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,12 @@ def _inventory(inventory: Inventory) -> dict[str, Any]:
             for gpu in inventory.gpus
         ],
         "doubts": [
-            {"says": doubt.says, "remedy": doubt.remedy, "leaves_out": sorted(doubt.leaves_out)}
+            {
+                "says": doubt.says,
+                "remedy": doubt.remedy,
+                "leaves_out": sorted(doubt.leaves_out),
+                "contradiction": doubt.is_contradiction,
+            }
             for doubt in inventory.doubts
         ],
     }

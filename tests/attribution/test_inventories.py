@@ -123,6 +123,8 @@ def test_parts(parts: list[Part], expected: dict[str, tuple[str, str]], doubts: 
     for doubt, says in zip(inventory.doubts, doubts, strict=True):
         assert doubt.says.startswith(says)
     assert left_out(inventory) == set(out)
+    missing = [doubt.says for doubt in inventory.doubts if not doubt.is_contradiction]
+    assert bool(missing) == (parts[0] is not DRIVER and "driver" not in [part.name for part in parts])
 
 
 def test_numbers_and_profiles_come_from_the_best_part_that_has_them() -> None:
