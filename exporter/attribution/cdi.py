@@ -13,7 +13,6 @@ capabilities, those of the GPU instance and of the compute instance: /dev/nvidia
 import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from exporter.model.devices import Inventory, InventoryDoubt, InventoryGpu, MigInstance
@@ -29,8 +28,7 @@ _CAP_LINE = re.compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci[0-9]{1,6})?/acces
 _WRITE_ANEW = "have the CDI specs written anew (nvidia-ctk cdi generate), and remove those that nobody writes any more"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiDevice:
+class CdiDevice(NamedTuple):
     """A GPU or a MIG instance of a spec: the numbers of its nodes /dev/nvidia<N> and /dev/nvidia-caps/nvidia-cap<N>."""
 
     uuid: str

@@ -6,7 +6,6 @@ left out: no owner is better than a wrong one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from exporter.model.devices import Inventory, InventoryDoubt, InventoryGpu, MigInstance
@@ -21,8 +20,7 @@ _NO_PARENT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """What one source knows. `wins` is on for the user's own word."""
 
     name: str
@@ -38,12 +36,12 @@ class _Place(NamedTuple):
         return f"GPU instance {self.instance} of {self.parent}"
 
 
-@dataclass(slots=True)
 class _Said(Generic[T]):
-    """What parts say of one thing: each answer, and who gives it."""
+    """What parts say of one thing: each answer, and who gives it; the winner's, if there is one."""
 
-    answers: dict[T, list[str]] = field(default_factory=dict)
-    winner: T | None = None
+    def __init__(self) -> None:
+        self.answers: dict[T, list[str]] = {}
+        self.winner: T | None = None
 
     def add(self, answer: T, part: Part) -> None:
         by = self.answers.setdefault(answer, [])

@@ -21,10 +21,10 @@ from exporter.node.pages import JoinedPages
 from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
-from exporter.sources import cdi, driver
+from exporter.sources import driver
 from exporter.sources.any_inventory import InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
-from exporter.sources.cdi import CdiInventory
+from exporter.sources.cdi import source as cdi
 from exporter.sources.driver import DriverInventory
 from exporter.sources.inventories import Inventories
 from exporter.sources.inventory_file import InventoryFile
@@ -182,7 +182,7 @@ def _inventory(config: Config, made: Made) -> Inventories:
         parts += (
             made.get(DriverInventory, folder=_at(config, driver.FOLDER)),
             made.get(
-                CdiInventory,
+                cdi.CdiInventory,
                 folders=tuple(_at(config, folder) for folder in cdi.FOLDERS),
                 minors=_at(config, cdi.MINORS),
             ),

@@ -16,8 +16,7 @@ from exporter.config.named_files import NodeFiles
 from exporter.node.build import make_node
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import Container, Pod
-from exporter.sources import cdi
-from exporter.sources.cdi import look
+from exporter.sources.cdi.source import CdiInventory
 from tests.support.exporter import Exporter, Start, config_of
 from tests.support.waiting import until
 
@@ -108,17 +107,16 @@ async def test_a_gpu_that_is_cut_anew_is_followed_within_two_seconds(start: Star
 async def test_no_scrape_waits_for_a_spec_that_has_changed(
     start: Start, simulated: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cdi.CdiInventory, "patience_seconds", 30.0)
+    monkeypatch.setattr(CdiInventory, "patience_seconds", 30.0)
     exporter = await start(root=str(simulated.root))
     before = await mig_rows(exporter)
     looking, ends = threading.Event(), threading.Event()
 
-    def hang(folders: tuple[str, ...], specs: cdi.Specs) -> cdi.Specs:
+    def hang(source: CdiInventory) -> None:
         looking.set()
         ends.wait(30)
-        return look(folders, specs)
 
-    monkeypatch.setattr(cdi, "look", hang)
+    monkeypatch.setattr(CdiInventory, "_read", hang)
     try:
         await until(looking.is_set)
         assert await mig_rows(exporter) == before

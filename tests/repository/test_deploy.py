@@ -18,7 +18,7 @@ from exporter.cli.main import command_named
 from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.outputs.containers import METRICS
-from exporter.sources import cdi
+from exporter.sources.cdi import source as cdi
 from tests.support.exporter import OPEN_PATHS, config_from
 from tests.support.places import ROOT
 

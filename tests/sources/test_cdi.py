@@ -14,13 +14,15 @@ import pytest
 from exporter.model.snapshot import Health
 from exporter.simulator import driver_files
 from exporter.simulator.world import World
-from exporter.sources import cdi
-from exporter.sources.cdi import MOST_BYTES, CdiInventory, Specs, look
+from exporter.sources.cdi import source as cdi
+from exporter.sources.cdi import specs as cdi_specs
+from exporter.sources.cdi.source import CdiInventory
+from exporter.sources.cdi.specs import MOST_BYTES, Reading, read
 from exporter.sources.source import is_absent
 from tests.support.places import ROOT
 from tests.support.waiting import until
 
-NONE = Specs(files={})
+NONE = Reading(files={})
 GPU = "GPU-{:08d}-3897-f599-d088-ccd04ae45ec1".format
 MIG = "MIG-{:08d}-a75d-5afc-978f-d2f1294409fd".format
 
@@ -35,11 +37,15 @@ def in_yaml(*uuids: str) -> str:
     return "kind: nvidia.com/gpu\ndevices:\n" + "".join(f"    - name: {uuid}\n{node}" for uuid in uuids)
 
 
-def uuids(specs: Specs) -> dict[str, list[str]]:
+def look(folders: tuple[str, ...], before: Reading, most: int = 100) -> Reading:
+    return read(folders, "/nonexistent", before, most)
+
+
+def uuids(specs: Reading) -> dict[str, list[str]]:
     return {Path(path).name: [device.uuid for device in of.devices] for path, of in specs.files.items()}
 
 
-def refused(specs: Specs) -> dict[str, str]:
+def refused(specs: Reading) -> dict[str, str]:
     return {Path(path).name: of.refused for path, of in specs.files.items() if of.refused}
 
 
@@ -70,18 +76,18 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(spec(GPU(0)))
     first = look((str(tmp_path),), NONE)
-    read: list[str] = []
+    opened: list[str] = []
 
     def text(path: str) -> str:
-        read.append(Path(path).name)
+        opened.append(Path(path).name)
         return Path(path).read_text()
 
-    monkeypatch.setattr(cdi, "_text", text)
+    monkeypatch.setattr(cdi_specs, "_text", text)
     assert look((str(tmp_path),), first) is first
-    assert read == []
+    assert opened == []
     (tmp_path / "b.json").write_text(spec(GPU(1), GPU(2)))
     second = look((str(tmp_path),), first)
-    assert (read, uuids(second)) == (["b.json"], {"a.json": [GPU(0)], "b.json": [GPU(1), GPU(2)]})
+    assert (opened, uuids(second)) == (["b.json"], {"a.json": [GPU(0)], "b.json": [GPU(1), GPU(2)]})
     (tmp_path / "a.json").unlink()
     assert uuids(look((str(tmp_path),), second)) == {"b.json": [GPU(1), GPU(2)]}
 
@@ -150,11 +156,10 @@ def test_a_link_is_followed_inside_its_folder_alone(tmp_path: Path) -> None:
 
 
 def test_no_more_files_and_devices_than_the_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cdi, "MOST_FILES", 3)
-    monkeypatch.setattr(cdi, "MOST_DEVICES", 4)
+    monkeypatch.setattr(cdi_specs, "MOST_FILES", 3)
     for number in range(3):
         (tmp_path / f"{number}.json").write_text(spec(GPU(number), GPU(10 + number)))
-    specs = look((str(tmp_path),), NONE)
+    specs = look((str(tmp_path),), NONE, 4)
     assert [len(of) for of in uuids(specs).values()] == [2, 2, 0]
     assert "too many" in refused(specs)["2.json"]
     assert specs.devices == 4
@@ -179,8 +184,8 @@ def test_json_alone_needs_no_yaml(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(spec(GPU(0)))
     code = f"""
 import sys
-from exporter.sources.cdi import Specs, look
-assert look(({str(tmp_path)!r},), Specs(files={{}})).devices == 1
+from exporter.sources.cdi.specs import read
+assert read(({str(tmp_path)!r},), "/nonexistent", None, 9).devices == 1
 assert "yaml" not in sys.modules
 """
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
