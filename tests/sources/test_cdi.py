@@ -163,6 +163,15 @@ def test_no_more_files_and_devices_than_the_bounds(tmp_path: Path, monkeypatch: 
     assert [len(of) for of in uuids(specs).values()] == [2, 2, 0]
     assert "too many" in refused(specs)["2.json"]
     assert specs.devices == 4
+    monkeypatch.setattr(cdi_specs, "MOST_BYTES_TOGETHER", 2 * (tmp_path / "0.json").stat().st_size)
+    specs = look((str(tmp_path),), NONE)
+    assert [len(of) for of in uuids(specs).values()] == [2, 2, 0]
+    assert "all specs together have more than" in refused(specs)["2.json"]
+    (tmp_path / "0.json").write_text(spec())
+    specs = look((str(tmp_path),), specs)
+    assert [len(of) for of in uuids(specs).values()] == [0, 2, 0]
+    (tmp_path / "1.json").write_text(spec())
+    assert [len(of) for of in uuids(look((str(tmp_path),), specs)).values()] == [0, 0, 2]
     for number in range(3, 9):
         (tmp_path / f"{number}.json").write_text(spec())
     specs = look((str(tmp_path),), NONE)

@@ -21,6 +21,7 @@ from exporter.model.devices import Inventory
 MOST_ENTRIES = 4096  # of a folder
 MOST_FILES = 512  # of these that are specs: the DRA driver writes one for each claim
 MOST_BYTES = 1024 * 1024  # of a file; 8 GPUs in 7 instances each have a spec of some 150 KiB, all capabilities 107 KiB
+MOST_BYTES_TOGETHER = 8 * 1024 * 1024  # of all files: to read 1 MiB takes at most 0.7 s
 _SUFFIXES = (".json", ".yaml")  # all others are no specs, by CDI's own rule
 _NO_MINORS = Trouble(
     "missing",
@@ -85,7 +86,7 @@ def read(folders: tuple[str, ...], minors: str, before: Reading | None, most_dev
     known = before.files if before else {}
     files: dict[str, Spec] = {}
     wrong: list[str] = []
-    left = most_devices
+    left, room = most_devices, MOST_BYTES_TOGETHER
     for folder in folders:
         try:
             paths = _specs_in(folder, wrong)
@@ -94,9 +95,14 @@ def read(folders: tuple[str, ...], minors: str, before: Reading | None, most_dev
             paths = [path for path in known if str(Path(path).parent) == folder]
         for path in paths:
             last, identity = known.get(path), identity_of(path)
-            if identity is not None:  # else it was removed since the folder was listed
+            if identity is None:
+                continue  # it was removed since the folder was listed
+            room -= identity[2]
+            if room < 0:
+                files[path] = _refused(_NEVER, last, f"all specs together have more than {MOST_BYTES_TOGETHER} bytes")
+            else:
                 files[path] = last if last and last.identity == identity else _read(path, identity, last, left)
-                left = max(0, left - len(files[path].devices))
+            left = max(0, left - len(files[path].devices))
     if before and not before.lacks_minors and (files, tuple(wrong)) == (before.files, before.wrong):
         return before
     places, lacks_minors = _places(files, minors)
@@ -140,7 +146,12 @@ def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec
         refused = str(why)
     else:
         return Spec(identity=identity, devices=devices)
-    return Spec(identity=identity, devices=before.devices if before else (), refused=refused)
+    return _refused(identity, before, refused)
+
+
+def _refused(identity: Identity, before: Spec | None, why: str) -> Spec:
+    """What it said last counts."""
+    return Spec(identity=identity, devices=before.devices if before else (), refused=why)
 
 
 def _text(path: str) -> str:
