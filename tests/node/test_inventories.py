@@ -127,12 +127,12 @@ async def test_no_scrape_waits_for_a_spec_that_has_changed(
 
 # issue 10, "Must show" 1
 async def test_contradictions_are_told_and_leave_a_device_without_an_owner(
-    start: Start, simulated: SimulatedNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start: Start, simulated: SimulatedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold_all(simulated)
     owned = held(simulated)
     gpu = simulated.world.gpus[3]
-    first, second, *_ = gpu.instances
+    first = gpu.instances[0]
     # the first instance is somewhere else by a second spec: gpu0/gi7
     put(simulated.root, "old.json", **{first.device_id.replace("-", "_"): (0, 66)})
     caplog.set_level(logging.WARNING)
@@ -154,16 +154,37 @@ async def test_contradictions_are_told_and_leave_a_device_without_an_owner(
     findings = [(one["level"], one["about"]) for one in shown["doctor"]["findings"] if doubt["says"] in one["says"]]
     assert findings[0] == ("warning", "inventory")
     assert [level for level, _ in findings[1:]] == ["problem"]
-    # what the user says wins, and what the user does not speak of stays as it is known
+    # it is logged once, whatever else comes
+    put(simulated.root, "more.json", MIG_00000000_a75d_5afc_978f_d2f1294409fd=(0, 75))
+    async with asyncio.timeout(10):
+        while len((await mapping(exporter))["inventory"]["gpus"][0]["mig"]) == 0:
+            await asyncio.sleep(0.05)
+    assert [record.message for record in caplog.records].count("the inventory is in doubt") == 1
+
+
+# issue 10, "Must show" 1
+async def test_the_users_file_wins_where_it_speaks(start: Start, simulated: SimulatedNode, tmp_path: Path) -> None:
+    hold_all(simulated)
+    owned = held(simulated)
+    gpu = simulated.world.gpus[3]
+    first, second, *_ = gpu.instances
+    # it says that the two are each other
+    mig = [
+        {"uuid": one.device_id, "instance_id": other.instance_id} for one, other in ((first, second), (second, first))
+    ]
     file = tmp_path / "inventory.json"
-    mig = [{"uuid": first.device_id, "instance_id": first.instance_id, "profile": first.profile}]
     file.write_text(json.dumps({"gpus": [{"uuid": gpu.uuid, "mig": mig}]}))
-    told = await start(root=str(simulated.root), inventory_file=str(file))
-    assert await mig_rows(told) == held(simulated)
-    known = {one["uuid"]: one["known_by"] for one in (await mapping(told))["inventory"]["gpus"][0]["mig"]}
-    assert (known[first.device_id], known[second.device_id]) == ([f"file:{file}"], ["cdi"])
+    places = [(gpu.uuid, str(one.instance_id)) for one in (first, second)]
+    exporter = await start(root=str(simulated.root), inventory_file=str(file))
+    swapped = owned | {places[0]: owned[places[1]], places[1]: owned[places[0]]}
+    assert await mig_rows(exporter) == swapped
+    shown = (await mapping(exporter))["inventory"]
+    known = {one["uuid"]: one["known_by"] for one in shown["gpus"][0]["mig"]}
+    assert {*map(tuple, known.values())} == {(f"file:{file}",), ("cdi",)}
+    assert (known[first.device_id], known[second.device_id]) == ([f"file:{file}"], [f"file:{file}"])
+    assert [doubt["leaves_out"] for doubt in shown["doubts"]] == [[], []], "it is told all the same"
     alone = await start(root=str(simulated.root), inventory_file=str(file), inventory="file")
-    assert [pod for pod in (await mig_rows(alone)).values() if pod] == [held(simulated)[gpu.uuid, "7"]]
+    assert await mig_rows(alone) == {place: swapped[place] if place in places else "" for place in owned}
     assert {"cdi", "driver"}.isdisjoint((await mapping(alone))["sources"])
 
 

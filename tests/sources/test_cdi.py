@@ -241,7 +241,9 @@ async def test_a_node_from_nothing_to_a_new_cut_and_back(tmp_path: Path) -> None
     assert (health.up, health.reason) == (True, "missing"), "no list of capabilities yet"
     assert "mig-minors does not list" in health.message
     assert seen.places() == {}
-    driver_files.write(tmp_path, world.gpus)
+    minors = Path(f"{tmp_path}{cdi.MINORS}")
+    minors.parent.mkdir(parents=True)
+    minors.write_text(driver_files.mig_minors())
     await until(seen.places)
     assert seen.places() == expected(world)
     assert (source.health.up, source.health.trouble) == (True, None)
