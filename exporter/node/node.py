@@ -30,8 +30,8 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.any_inventory import InventorySource
 from exporter.sources.any_pods import Pods
+from exporter.sources.inventories import Inventories
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubelet.offers import KubeletOffers
 from exporter.sources.kubernetes.slices import Slices
@@ -57,7 +57,7 @@ class Sources:
     offers: KubeletOffers
     pages: tuple[PageSource, ...]
     discovery: Discovery
-    inventory: InventorySource
+    inventory: Inventories
     pods: Late[Pods]
     needs_pods: bool
     slices: Late[Slices]
@@ -67,7 +67,8 @@ class Sources:
     def __iter__(self) -> Iterator[Source]:
         """One by one."""
         yield from self.pages
-        yield from (self.kubelet, self.offers, self.discovery, self.inventory, self.pods, self.slices, self.workloads)
+        yield from self.inventory.parts
+        yield from (self.kubelet, self.offers, self.discovery, self.pods, self.slices, self.workloads)
 
 
 class Node:
@@ -187,7 +188,8 @@ class Node:
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
         if call is not None:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
-        begin(inventory, streams)
+        for part in inventory.parts:
+            begin(part, streams)
         streams += self._begin_slices()
         if streams:
             # The first page had better say all: what comes later is another series.
@@ -269,7 +271,7 @@ class Node:
 
     def _add_others(self, health: dict[str, Health]) -> None:
         """The healths of the sources that are not asked on every scrape."""
-        others: tuple[Source, ...] = (self.sources.inventory, self.sources.pods.now, self.sources.slices.now)
+        others: tuple[Source, ...] = (*self.sources.inventory.parts, self.sources.pods.now, self.sources.slices.now)
         for source in others:
             state = source.health
             if not is_absent(state):
