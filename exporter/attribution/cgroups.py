@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from exporter.model.measured import Place
 
 _HEX = "[0-9a-f]"
-_ID = f"{_HEX}{{64}}"
-_UID = f"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
+CONTAINER_ID = f"{_HEX}{{64}}"
+POD_UID = f"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
 # the slices of a kubelet with a cgroup root of its own: kubelet-kubepods.slice
 _PREFIX = "(?:[a-z0-9_.-]+-)?"
 _QOS = "(?:burstable|besteffort)"
@@ -32,21 +32,23 @@ _POD = re.compile(
     rf"""
     (?:(?P<all>kubepods|{_PREFIX}kubepods\.slice)/)?
     (?:(?:{_QOS}|{_PREFIX}kubepods-{_QOS}\.slice)/)?
-    (?:pod(?P<uid>{_UID})|{_PREFIX}kubepods-(?:{_QOS}-)?pod(?P<slice_uid>{_UID})\.slice)
+    (?:pod(?P<uid>{POD_UID})|{_PREFIX}kubepods-(?:{_QOS}-)?pod(?P<slice_uid>{POD_UID})\.slice)
     (?:(?P<colon>:[a-z-]+:)|/|$)
     (?P<container>[^/]*)
     """,
     re.VERBOSE,
 )
-_CONTAINER = re.compile(rf"(?:(?:cri-containerd|crio|docker)-)?(?P<id>{_ID})(?:\.scope)?")
+_CONTAINER = re.compile(rf"(?:(?:cri-containerd|crio|docker)-)?(?P<id>{CONTAINER_ID})(?:\.scope)?")
 _COLONS = frozenset({None, ":cri-containerd:", ":crio:", ":docker:"})
 # What may stand above the kubelet's part: the machine's slices, the kubelet's root, and the container of a node that
 # runs in one (kind, k3d, LXD).
 _ABOVE = re.compile(
     rf"kubelet|kubelet\.slice|system\.slice|containerd\.service|machine\.slice"
-    rf"|docker|{_ID}|(?:docker|libpod)-{_ID}\.scope|libpod_parent|libpod-{_ID}|lxc|lxc\.payload\.[A-Za-z0-9-]+"
+    rf"|docker|{CONTAINER_ID}|(?:docker|libpod)-{CONTAINER_ID}\.scope|libpod_parent|libpod-{CONTAINER_ID}|lxc|lxc\.payload\.[A-Za-z0-9-]+"
 )
-_ELSEWHERE = re.compile(rf"/(?:(?P<folder>docker)/|(?P<engine>docker|libpod|nerdctl)-)(?P<id>{_ID})(?:\.scope)?(?:/|$)")
+_ELSEWHERE = re.compile(
+    rf"/(?:(?P<folder>docker)/|(?P<engine>docker|libpod|nerdctl)-)(?P<id>{CONTAINER_ID})(?:\.scope)?(?:/|$)"
+)
 _ENGINES = {"libpod": "podman"}
 
 Root = tuple[str, ...]
