@@ -14,9 +14,9 @@ def run(effort: float) -> list[Row]:
     """The files are this process' own in /proc, so that the kernel has to make them; each counts as another process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for pid, cgroup in (("self", OWN), ("1", "0::/init.scope\n")):
-            (folder / pid).mkdir()
-            (folder / pid / "cgroup").write_text(cgroup)
+        for one, cgroup in (("self", OWN), ("1", "0::/init.scope\n")):
+            (folder / one).mkdir()
+            (folder / one / "cgroup").write_text(cgroup)
         pids = range(100, 100 + 2 * MOST_PROCESSES)
         for pid in pids:
             (folder / str(pid)).symlink_to(Path("/proc/self").resolve())

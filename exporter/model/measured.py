@@ -58,12 +58,15 @@ class NamedContainer:
 # other_container - its container is not the kubelet's, but made by docker, for example
 # unknown_container - it is in a pod, and nobody says in which container
 # not_assigned - its container did not get the GPU from the kubelet
-WithoutOwner = Literal["gone", "no_container", "other_container", "unknown_container", "not_assigned"]
+# unknown_instance - its container got several instances of the GPU, and the driver does not say which one it is on
+WithoutOwner = Literal[
+    "gone", "no_container", "other_container", "unknown_container", "not_assigned", "unknown_instance"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unowned:
-    """A process on a GPU that counts for no owner of the GPU, and why. `owner` is known if it is `not_assigned`."""
+    """A process on a GPU that counts for no owner of the GPU, and why. `owner` is that of its container, if known."""
 
     process: GpuProcess
     reason: WithoutOwner
@@ -90,7 +93,11 @@ class Total:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What each owner used of each device, and the processes that count for nobody."""
+    """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
+
+    Each process counts for one device at most, under the key by which `Owners` knows it. The memory of a device's
+    owners is at most the device's.
+    """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
     unowned: tuple[Unowned, ...] = ()
