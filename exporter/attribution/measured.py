@@ -6,9 +6,9 @@ nobody can say in whose, it may be any holder's that has no other process: then 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
 from types import MappingProxyType
 
+from exporter.accounting.measured import scale_down
 from exporter.attribution.containers import Containers, owner_of
 from exporter.model.devices import DeviceKey, Inventory, Owners
 from exporter.model.driver import DriverReading, GpuProcess
@@ -204,7 +204,7 @@ def _sum(processes: Sequence[GpuProcess]) -> Use:
 def _within(uses: Sequence[Use], others: Sequence[GpuProcess], total: Total) -> Iterable[Use]:
     """The uses of a device, scaled down where they and the processes of nobody exceed the total."""
     memory, sm = sum(process.memory_bytes or 0 for process in others), sum(each.sm_ratio or 0.0 for each in others)
-    parts = scale_memory([*(use.memory_bytes or 0 for use in uses), memory], total.memory_bytes)
+    parts = scale_down([*(use.memory_bytes or 0 for use in uses), memory], total.memory_bytes)
     sm += sum(use.sm_ratio or 0.0 for use in uses)
     factor = total.sm_ratio / sm if sm > total.sm_ratio else 1.0
     for use, part in zip(uses, parts, strict=False):
@@ -213,12 +213,3 @@ def _within(uses: Sequence[Use], others: Sequence[GpuProcess], total: Total) -> 
             sm_ratio=None if use.sm_ratio is None else use.sm_ratio * factor,
             processes=use.processes,
         )
-
-
-def scale_memory(parts: Sequence[int], total: int | None) -> list[int]:
-    """Parts that add up to no more than the total, in proportion; what exceeded it adds up to it exactly."""
-    together = sum(parts)
-    if total is None or together <= total:
-        return list(parts)
-    borders = (before * total // together for before in accumulate(parts, initial=0))
-    return [end - begin for begin, end in pairwise(borders)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution.containers import Containers, containers_of_pods
-from exporter.attribution.measured import each_once, measure, scale_memory
+from exporter.attribution.measured import each_once, measure
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.driver import DriverReading, GpuProcess, Kind
 from exporter.model.measured import Measured, Place, Process, Total, Use
@@ -216,16 +216,6 @@ def test_parts_that_exceed_the_device_are_scaled_down() -> None:
     assert result.uses == {(WHOLE, A): use(4 * GIB, 0.375, 1), (WHOLE, B): use(2 * GIB, 0.375, 1)}
     assert result.unowned[0].process.memory_bytes == 3 * GIB
     assert measured(listed).uses[WHOLE, A].memory_bytes == 6 * GIB
-
-
-@given(st.lists(st.integers(0, 2**45), max_size=20), st.none() | st.integers(0, 2**45))
-def test_memory_that_exceeds_the_total_adds_up_to_it(parts: list[int], total: int | None) -> None:
-    scaled = scale_memory(parts, total)
-    assert all(0 <= after <= before for before, after in zip(parts, scaled, strict=True))
-    if total is None or sum(parts) <= total:
-        assert scaled == parts
-    else:
-        assert sum(scaled) == total
 
 
 _DEVICES = (WHOLE, PARENT, ONE, TWO)
