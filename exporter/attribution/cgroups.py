@@ -40,11 +40,13 @@ _POD = re.compile(
 )
 _CONTAINER = re.compile(rf"(?:(?:cri-containerd|crio|docker)-)?(?P<id>{CONTAINER_ID})(?:\.scope)?")
 _COLONS = frozenset({None, ":cri-containerd:", ":crio:", ":docker:"})
-# What may stand above the kubelet's part: the machine's slices, the kubelet's root, and the container of a node that
-# runs in one (kind, k3d, LXD).
-_ABOVE = re.compile(
-    rf"kubelet|kubelet\.slice|system\.slice|containerd\.service|machine\.slice"
-    rf"|docker|{CONTAINER_ID}|(?:docker|libpod)-{CONTAINER_ID}\.scope|libpod_parent|libpod-{CONTAINER_ID}|lxc|lxc\.payload\.[A-Za-z0-9-]+"
+# What may stand above the kubelet's part: the machine's levels and the kubelet's root. A node that runs in a container
+# itself (kind, k3d, LXD) has that container's levels there, too, for whoever looks from outside the node. From within a
+# pod of the node they are /.. at most.
+_ABOVE = re.compile(r"kubelet|kubelet\.slice|system\.slice|containerd\.service")
+_ABOVE_NODES = re.compile(
+    rf"{_ABOVE.pattern}|machine\.slice|docker|{CONTAINER_ID}|(?:docker|libpod)-{CONTAINER_ID}\.scope"
+    rf"|libpod_parent|libpod-{CONTAINER_ID}|lxc|lxc\.payload\.[A-Za-z0-9-]+"
 )
 _ELSEWHERE = re.compile(
     rf"/(?:(?P<folder>docker)/|(?P<engine>docker|libpod|nerdctl)-)(?P<id>{CONTAINER_ID})(?:\.scope)?(?:/|$)"
@@ -105,7 +107,8 @@ def _read_pod(levels: list[str], ups: int, root: Root | None) -> Place | None:
             return None
         below = len(root)
     else:
-        while below < len(levels) and _ABOVE.fullmatch(levels[below]):
+        above = _ABOVE if ups else _ABOVE_NODES
+        while below < len(levels) and above.fullmatch(levels[below]):
             below += 1
     pod = _POD.match("/".join(levels[below:]))
     # from within a pod, other pods' paths begin at the level that both have in common

@@ -170,6 +170,7 @@ def test_a_processs_cgroups(text: str, place: Place | None) -> None:
         ),
         pytest.param(f"/user.slice/user-1000.slice/user@1000.service{OF_OTHER}", None, id="a user's cgroup"),
         pytest.param(f"/../../../../user.slice/user-1000.slice{OF_OTHER}", None, id="a user's, from a container"),
+        pytest.param(f"/../../../../docker/{NODE_ID}{OF_OTHER}", "docker", id="docker's container, from a pod"),
         pytest.param(f"/user.slice/docker/{NODE_ID}{OF_OTHER}", "docker", id="a user's that plays docker"),
         pytest.param(f"/system.slice/job.service{OF_OTHER}", None, id="a service that may make cgroups"),
         pytest.param(f"/pod{OTHER_UID}/{OTHER_ID}", None, id="below the reader's own container"),
