@@ -8,7 +8,7 @@ from exporter.attribution.containers import containers_of_pods
 from exporter.attribution.measured import measure
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.model.measured import Place, Process, Total
+from exporter.model.measured import HostProcesses, Place, Process, Total
 from exporter.model.pods import Owner, PodInfo
 from exporter.sources.processes import MOST_PROCESSES, ProcFolder
 
@@ -31,8 +31,8 @@ def _reading(effort: float) -> list[Row]:
         for pid in pids:
             (folder / str(pid)).symlink_to(Path("/proc/self").resolve())
         proc = ProcFolder(folder)
-        few = median_seconds(lambda: proc.read(pids[:PROCESSES]), rounds=rounds(200, effort)) * 1e3
-        most = median_seconds(lambda: proc.read(pids), rounds=rounds(20, effort)) * 1e3
+        few = median_seconds(lambda: proc.read(pids[:PROCESSES], 0.0), rounds=rounds(200, effort)) * 1e3
+        most = median_seconds(lambda: proc.read(pids, 0.0), rounds=rounds(20, effort)) * 1e3
     return [
         Row(f"{PROCESSES} processes on GPUs: which containers", f"{few:.2f} ms, on a thread", "at most 1 ms", few),
         Row(
@@ -77,7 +77,8 @@ def _measuring(effort: float) -> Row:
         ),
         read_at=2.0,
     )
-    processes = {pid: Process(pid=pid, started_at=1.0, place=places[owner]) for pid, _, owner in on_gpus}
+    by_pid = {pid: Process(pid=pid, started_at=1.0, place=places[owner]) for pid, _, owner in on_gpus}
+    processes = HostProcesses(by_pid=by_pid, asked_for=frozenset(by_pid), read_at=2.0)
     owners = Owners(
         holders={
             DeviceKey(uuid=uuid): tuple(Holder(owner=owner, resource="nvidia.com/gpu", shared=True) for owner in of_gpu)

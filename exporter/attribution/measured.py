@@ -12,7 +12,7 @@ from exporter.accounting.measured import scale_down
 from exporter.attribution.containers import Containers, owner_of
 from exporter.model.devices import DeviceKey, Inventory, Owners
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.model.measured import Measured, Process, Total, Unowned, Use, WithoutOwner
+from exporter.model.measured import HostProcesses, Measured, Total, Unowned, Use, WithoutOwner
 from exporter.model.pods import Owner
 
 NO_TOTALS: Mapping[DeviceKey, Total] = MappingProxyType({})
@@ -23,28 +23,29 @@ _UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=0)
 
 def measure(
     reading: DriverReading,
-    processes: Mapping[int, Process] | None,
+    processes: HostProcesses | None,
     tables: Sequence[Containers],
     owners: Owners,
     totals: Mapping[DeviceKey, Total] = NO_TOTALS,
 ) -> Measured | None:
-    """What each owner used; None where processes are not known.
+    """What each owner used; None where processes are not known, or were read before the driver was asked.
 
     Args:
         reading: the driver's word. Holders of devices that it does not know are left out.
-        processes: those of the host, by pid; None where they cannot be seen.
+        processes: those of the host; None where they cannot be seen.
         tables: who is in which container.
         owners: who holds which device.
         totals: what all together use of a device, by the driver's key. Parts that exceed it are scaled down.
     """
-    if reading.processes is None or processes is None:
+    # a pid may since have gone to another process: only what was read later can tell
+    if reading.processes is None or processes is None or processes.read_at < reading.read_at:
         return None
     listed = each_once(reading.processes)
     keys = _Keys(owners, reading.inventory, (process.device for process in listed))
     owned: dict[_Share, list[GpuProcess]] = {}
     unowned = []
     for process in listed:
-        judged = _judge(process, processes.get(process.pid), reading.read_at, tables, keys)
+        judged = _judge(process, processes, reading.read_at, tables, keys)
         if isinstance(judged, Unowned):
             unowned.append(judged)
         else:
@@ -59,7 +60,7 @@ def measure(
         if not device.instance or keys.of(device) != keys.of(DeviceKey(uuid=device.uuid))
     }
     uses: dict[_Share, Use] = {}
-    for key, of_key in _uses(owned, unowned, keys).items():
+    for key, of_key in _uses(owned, unowned, keys, reading.unknown).items():
         scaled = _within(tuple(of_key.values()), others.get(key, ()), of_all.get(key, _NOTHING))
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
     return Measured(uses=MappingProxyType(uses), unowned=tuple(unowned))
@@ -121,6 +122,10 @@ class _Keys:
         """The key of a device of the driver; the device's own where nobody holds it."""
         return self._names.get(device, device)
 
+    def of_gpu(self, uuid: str) -> set[DeviceKey]:
+        """The keys of a GPU and of its instances."""
+        return {key for device, key in self._names.items() if device.uuid == uuid}
+
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
         """The keys of the GPU's instances that the owner holds."""
         of_gpu = (key for device, key in self._names.items() if device.uuid == uuid and device.instance)
@@ -138,17 +143,20 @@ class _Keys:
 
 def _judge(
     gpu_process: GpuProcess,
-    process: Process | None,
+    processes: HostProcesses,
     read_at: float,
     tables: Sequence[Containers],
     keys: _Keys,
 ) -> tuple[DeviceKey, Owner] | Unowned:
     """The device and the owner that a process counts for, or why it counts for none."""
+    process = processes.by_pid.get(gpu_process.pid)
 
     def without(reason: WithoutOwner, owner: Owner | None = None) -> Unowned:
         place = process.place if process and reason != "gone" else None
         return Unowned(process=gpu_process, reason=reason, place=place, owner=owner)
 
+    if gpu_process.pid not in processes.asked_for:
+        return without("unread")
     # one that was started after the driver had been asked has the pid of the one that the driver meant
     if process is None or process.started_at > read_at:
         return without("gone")
@@ -170,14 +178,17 @@ def _judge(
 
 
 def _uses(
-    owned: Mapping[_Share, Sequence[GpuProcess]], unowned: Iterable[Unowned], keys: _Keys
+    owned: Mapping[_Share, Sequence[GpuProcess]], unowned: Iterable[Unowned], keys: _Keys, unread: Iterable[str]
 ) -> dict[DeviceKey, dict[Owner, Use]]:
-    """What each holder of each device uses, in stable order, as the driver says it."""
-    nameless: set[DeviceKey] = set()
+    """What each holder of each device uses, in stable order, as the driver says it.
+
+    `unread` are the UUIDs of GPUs of which the driver did not tell the processes.
+    """
+    nameless = {key for uuid in unread for key in keys.of_gpu(uuid)}
     spread: set[_Share] = set()
     for each in unowned:
         device = each.process.device
-        if each.reason == "unknown_container":
+        if each.reason in ("unknown_container", "unread"):
             nameless.add(keys.of(device))
         elif each.reason == "unknown_instance" and each.owner:
             spread.update((key, each.owner) for key in keys.instances(device.uuid, each.owner))

@@ -41,6 +41,18 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostProcesses:
+    """Processes of the host by pid, read from `read_at` on (seconds of the monotonic clock).
+
+    `asked_for` are the pids that were looked for. One of these that is not in `by_pid` has ended.
+    """
+
+    by_pid: Mapping[int, Process]
+    asked_for: frozenset[int]
+    read_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedContainer:
     """A container id, whose it is, and the UID of its pod.
 
@@ -54,13 +66,14 @@ class NamedContainer:
 
 # Why a process on a GPU counts for no owner of the GPU:
 # gone - the process has ended, or another one has its pid now
+# unread - nobody has looked which process it is: there are too many
 # no_container - it runs in no container
 # other_container - its container is not the kubelet's, but made by docker, for example
 # unknown_container - it is in a pod, and nobody says in which container
 # not_assigned - its container did not get the GPU from the kubelet
 # unknown_instance - its container got several instances of the GPU, and the driver does not say which one it is on
 WithoutOwner = Literal[
-    "gone", "no_container", "other_container", "unknown_container", "not_assigned", "unknown_instance"
+    "gone", "unread", "no_container", "other_container", "unknown_container", "not_assigned", "unknown_instance"
 ]
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from exporter.attribution.cgroups import Root, kubelet_root, read_cgroups
 from exporter.errors import SourceError, Trouble, Unavailable
-from exporter.model.measured import Process
+from exporter.model.measured import HostProcesses, Process
 from exporter.model.snapshot import Health
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
 
@@ -29,7 +29,6 @@ MOST_PROCESSES = 2_000
 # A line of cgroup v1 has at most 4,096 characters, and there are 14 hierarchies.
 MOST_BYTES = 64 * 1024
 MOST_COMMAND_BYTES = 1024
-AGAIN_SECONDS = 1.0
 # proc_ns.h of Linux: the PID namespace that the machine has booted with
 _FIRST_NAMESPACE = "pid:[4026531836]"
 _STARTTIME = 22 - 3  # fields of stat count from 1; after the command, which is the second, comes the third
@@ -57,8 +56,8 @@ class ProcFolder:
     def __len__(self) -> int:
         return len(self._known)
 
-    def read(self, pids: Collection[int]) -> Mapping[int, Process]:
-        """The processes of these pids, of too many those with the lowest; what is not there is left out.
+    def read(self, pids: Collection[int], now: float) -> HostProcesses:
+        """The processes of these pids, of too many those with the lowest, at `now` of the monotonic clock.
 
         A process that was read before and has ended is still told of while it is asked for: the driver lists it a
         little longer.
@@ -76,13 +75,14 @@ class ProcFolder:
                 remedy="set hostPID: true in the exporter's pod; outside of pods, let it see all processes (hidepid,"
                 " ProtectProc)",
             )
-        known = {}
-        for pid in sorted(pids)[:MOST_PROCESSES]:
+        known, asked_for = {}, sorted(pids)[:MOST_PROCESSES]
+        for pid in asked_for:
             process = self._process(pid) or self._known.get(pid)
             if process:
                 known[pid] = process
         self._known = known
-        return MappingProxyType({pid: of_pid.process for pid, of_pid in known.items()})
+        by_pid = MappingProxyType({pid: of_pid.process for pid, of_pid in known.items()})
+        return HostProcesses(by_pid=by_pid, asked_for=frozenset(asked_for), read_at=now)
 
     def _looks_at_host(self) -> bool:
         """Whether process 1 is the host's. In a pod's own PID namespace it is in the exporter's pod."""
@@ -141,13 +141,13 @@ class Processes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`with_commands`: read each process' command line and user, too."""
-        self.processes: Mapping[int, Process] | None = None  # by pid; None: not known
+        self.processes: HostProcesses | None = None  # None: not known
         self._folder = ProcFolder(Path(folder), with_commands=with_commands)
         self.bounds: Mapping[str, Bound] = {"processes": Bound(MOST_PROCESSES, lambda: len(self._folder))}
         self._clock = clock
         self._attempts = Attempts(NAME, on_health)
         self._wanted: frozenset[int] = frozenset()
-        self._read_for: frozenset[int] | None = None
+        self._since = -float("inf")
         self._read_at: float | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -156,15 +156,13 @@ class Processes:
         """How the last read went."""
         return self._attempts.health
 
-    def want(self, pids: frozenset[int]) -> None:
-        """From now on these, whichever of them there are."""
-        self._wanted = pids
+    def want(self, pids: frozenset[int], since: float) -> None:
+        """From now on these. The driver was asked for them at `since`, so what was read before does not count."""
+        self._wanted, self._since = pids, since
 
     def begin(self) -> Attempt | None:
-        """Read, if others are wanted now or some time has passed; only the first read is worth waiting for."""
-        is_due = (
-            self._read_at is None or self._wanted != self._read_for or self._clock() - self._read_at >= AGAIN_SECONDS
-        )
+        """Read what is wanted, once; only the first read is worth waiting for."""
+        is_due = self._read_at is None or self._read_at < self._since
         if is_due and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read())
         return self._reading if self._read_at is None else None
@@ -178,17 +176,17 @@ class Processes:
         started, wanted = self._clock(), self._wanted
         error: SourceError | None = None
         try:
-            self.processes = await asyncio.to_thread(self._folder.read, wanted)
+            self.processes = await asyncio.to_thread(self._folder.read, wanted, started)
         except Unavailable as why:
             self.processes, error = None, why
-        self._read_for, self._read_at = wanted, self._clock()
+        self._read_at = started
         odd = _TOO_MANY if len(wanted) > MOST_PROCESSES else None
-        self._attempts.note(error, took_seconds=self._read_at - started, now_seconds=time.time(), odd=odd)
+        self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time(), odd=odd)
 
 
 _TOO_MANY = Trouble(
     "oversize",
-    f"more than {MOST_PROCESSES} processes use the GPUs: those with the highest pids are left out",
+    f"more than {MOST_PROCESSES} processes use the GPUs: whose those with the highest pids are is not known",
     "which program starts so many?",
 )
 

@@ -11,7 +11,7 @@ from exporter.attribution.containers import Containers, containers_of_pods
 from exporter.attribution.measured import each_once, measure
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.driver import DriverReading, GpuProcess, Kind
-from exporter.model.measured import Measured, Place, Process, Total, Use
+from exporter.model.measured import HostProcesses, Measured, Place, Process, Total, Use
 from exporter.model.pods import Owner, PodInfo
 
 GIB = 2**30
@@ -106,8 +106,13 @@ HOST = host(
 )
 
 
+def seen(by_pid: dict[int, Process] = HOST) -> HostProcesses:
+    """What was looked for: 77 has ended."""
+    return HostProcesses(by_pid=by_pid, asked_for=frozenset({*HOST, 77}), read_at=READ_AT)
+
+
 def measured(of: DriverReading, who: Owners = SHARED, totals: dict[DeviceKey, Total] | None = None) -> Measured:
-    result = measure(of, HOST, tables(1, 2, 3), who, totals or {})
+    result = measure(of, seen(), tables(1, 2, 3), who, totals or {})
     assert result is not None
     return result
 
@@ -119,10 +124,23 @@ def test_an_owner_has_the_sum_of_its_processes_and_one_without_a_process_nothing
 
 
 def test_what_is_not_known_is_not_nothing() -> None:
-    assert measure(DriverReading(inventory=INVENTORY, read_at=READ_AT), HOST, tables(1), SHARED) is None
+    assert measure(DriverReading(inventory=INVENTORY, read_at=READ_AT), seen(), tables(1), SHARED) is None
     assert measure(reading(on(WHOLE, 11)), None, tables(1), SHARED) is None
+    before = replace(seen(), read_at=READ_AT - 0.1)
+    assert measure(reading(on(WHOLE, 11)), before, tables(1), SHARED) is None
     result = measured(reading(on(WHOLE, 11, None, 0.5), on(WHOLE, 12), on(WHOLE, 21, GIB, None)))
     assert result.uses == {(WHOLE, A): use(None, 0.75, 2), (WHOLE, B): use(GIB, None, 1)}
+
+
+def test_a_gpu_whose_processes_were_not_read_may_have_some() -> None:
+    who = owners({WHOLE: (A, B), ONE: (B,), TWO: (C,)})
+    listed = replace(reading(on(TWO, 31)), unknown=frozenset({CUT}))
+    assert measured(listed, who).uses == {
+        (WHOLE, A): use(0, 0.0, 0),
+        (WHOLE, B): use(0, 0.0, 0),
+        (ONE, B): use(None, None, 0),
+        (TWO, C): use(GIB, 0.25, 1),
+    }
 
 
 def test_a_device_that_the_driver_does_not_know_has_no_values() -> None:
@@ -138,6 +156,7 @@ def test_a_device_that_the_driver_does_not_know_has_no_values() -> None:
         (60, "unknown_container", None),
         (31, "not_assigned", C),
         (77, "gone", None),
+        (88, "unread", None),
     ],
 )
 def test_processes_that_count_for_nobody_are_kept_apart(pid: int, reason: str, whose: Owner | None) -> None:
@@ -146,13 +165,13 @@ def test_processes_that_count_for_nobody_are_kept_apart(pid: int, reason: str, w
     assert (other.process.pid, other.reason, other.owner) == (pid, reason, whose)
     assert other.place == (HOST[pid].place if pid in HOST else None)
     assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
-    # its process may be in the container that nobody can name
-    assert result.uses[WHOLE, B] == (use(None, None, 0) if pid == 60 else use(0, 0.0, 0))
+    # it may be its process that nobody can name
+    assert result.uses[WHOLE, B] == (use(None, None, 0) if pid in (60, 88) else use(0, 0.0, 0))
 
 
 def test_a_process_that_was_started_after_the_driver_was_asked_is_another_one() -> None:
     late = {11: replace(HOST[11], started_at=READ_AT + 0.01)}
-    result = measure(reading(on(WHOLE, 11)), late, tables(1, 2), SHARED)
+    result = measure(reading(on(WHOLE, 11)), seen(late), tables(1, 2), SHARED)
     assert result is not None
     assert [(other.reason, other.place) for other in result.unowned] == [("gone", None)]
     assert result.uses[WHOLE, A] == use(0, 0.0, 0)

@@ -4,15 +4,16 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from exporter.errors import Unavailable
-from exporter.model.measured import Place
+from exporter.model.measured import HostProcesses, Place, Process
 from exporter.model.snapshot import Health
 from exporter.sources import processes
-from exporter.sources.processes import AGAIN_SECONDS, MOST_BYTES, MOST_PROCESSES, Processes, ProcFolder
+from exporter.sources.processes import MOST_BYTES, MOST_PROCESSES, Processes, ProcFolder
 from tests.support.clock import Clock
 
 ID, OWN_ID = "3f7a" * 16, "b0c1" * 16
@@ -54,23 +55,27 @@ def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
 
 
+def read(folder: ProcFolder, pids: list[int]) -> Mapping[int, Process]:
+    return folder.read(pids, 0.0).by_pid
+
+
 def test_processes_and_their_containers(proc: Proc) -> None:
     proc.put(7)
     proc.put(8, cgroup="0::/system.slice/sshd.service\n", start=9000)
-    read = ProcFolder(proc.folder).read([7, 8, 9])
-    assert set(read) == {7, 8}
-    assert (read[7].place, read[8].place) == (HERE, None)
-    assert read[8].started_at - read[7].started_at == pytest.approx((9000 - 4711) / os.sysconf("SC_CLK_TCK"))
-    assert (read[7].command, read[7].user) == ("", "")
+    known = read(ProcFolder(proc.folder), [7, 8, 9])
+    assert set(known) == {7, 8}
+    assert (known[7].place, known[8].place) == (HERE, None)
+    assert known[8].started_at - known[7].started_at == pytest.approx((9000 - 4711) / os.sysconf("SC_CLK_TCK"))
+    assert (known[7].command, known[7].user) == ("", "")
 
 
 def test_a_recycled_pid_is_another_process(proc: Proc) -> None:
     folder = ProcFolder(proc.folder)
     proc.put(7)
-    before = folder.read([7])[7]
-    assert folder.read([7])[7] is before
+    before = read(folder, [7])[7]
+    assert read(folder, [7])[7] is before
     proc.put(7, start=5000, cgroup="0::/init.scope\n")
-    after = folder.read([7])[7]
+    after = read(folder, [7])[7]
     assert after.place is None
     assert after.started_at > before.started_at
 
@@ -78,56 +83,56 @@ def test_a_recycled_pid_is_another_process(proc: Proc) -> None:
 def test_a_process_that_moves_is_followed(proc: Proc) -> None:
     folder = ProcFolder(proc.folder)
     proc.put(7, cgroup="0::/system.slice/containerd.service\n")
-    assert folder.read([7])[7].place is None
+    assert read(folder, [7])[7].place is None
     proc.put(7)
-    assert folder.read([7])[7].place == HERE
+    assert read(folder, [7])[7].place == HERE
 
 
 def test_a_process_that_has_ended_is_told_of_while_it_is_asked_for(proc: Proc) -> None:
     folder = ProcFolder(proc.folder)
     proc.put(7)
-    known = folder.read([7])
+    known = read(folder, [7])
     for file in (proc.folder / "7").iterdir():
         file.unlink()
     (proc.folder / "7").rmdir()
-    assert folder.read([7]) == known
-    assert folder.read([]) == folder.read([7]) == {}
+    assert read(folder, [7]) == known
+    assert read(folder, []) == read(folder, [7]) == {}
 
 
 def test_commands_and_users_only_where_asked_for(proc: Proc) -> None:
     proc.put(7, name="a) S (b", command=b"python3\0train.py\0--token=x\0")
     proc.put(8, name="a) S (b")
     proc.put(9, command=b"\xff" * 5000)
-    read = ProcFolder(proc.folder, with_commands=True).read([7, 8, 9])
-    assert [read[7].command, read[7].user] == ["python3 train.py --token=x", "1000"]
-    assert read[8].command == "[a) S (b]"
-    assert len(read[9].command) == 1024
+    known = read(ProcFolder(proc.folder, with_commands=True), [7, 8, 9])
+    assert [known[7].command, known[7].user] == ["python3 train.py --token=x", "1000"]
+    assert known[8].command == "[a) S (b]"
+    assert len(known[9].command) == 1024
     (proc.folder / "7/status").write_text("")
-    assert ProcFolder(proc.folder, with_commands=True).read([7])[7].user == ""
+    assert read(ProcFolder(proc.folder, with_commands=True), [7])[7].user == ""
 
 
 @pytest.mark.parametrize("stat", ["", "7 (x", "7 (x) S 1 2", "7 (x) " + "x " * 60])
 def test_what_is_no_stat_is_no_process(proc: Proc, stat: str) -> None:
     proc.put(7)
     (proc.folder / "7/stat").write_text(stat)
-    assert ProcFolder(proc.folder).read([7]) == {}
+    assert read(ProcFolder(proc.folder), [7]) == {}
 
 
 def test_cgroups_that_are_too_long_are_not_read(proc: Proc) -> None:
     proc.put(7, cgroup=f"0::/kubepods/pod{UID}/{ID}/" + "x" * MOST_BYTES)
     proc.put(8)
     (proc.folder / "8/cgroup").unlink()
-    assert ProcFolder(proc.folder).read([7, 8]) == {}
+    assert read(ProcFolder(proc.folder), [7, 8]) == {}
 
 
 def test_the_kubelets_root_is_that_of_the_exporters_own_pod(proc: Proc) -> None:
     proc.put(7, cgroup=f"0::/docker/{OWN_ID}/kubepods/pod{UID}/{ID}\n")
     proc.put(8, cgroup=f"0::/k8s/kubepods/pod{UID}/{ID}\n")
-    read = ProcFolder(proc.folder).read([7, 8])
-    assert (read[7].place, read[8].place) == (Place(container_id=OWN_ID, is_of_pod=False, engine="docker"), None)
+    known = read(ProcFolder(proc.folder), [7, 8])
+    assert (known[7].place, known[8].place) == (Place(container_id=OWN_ID, is_of_pod=False, engine="docker"), None)
     proc.put("self", cgroup=OWN.replace("/kubepods", "/k8s/kubepods"))
-    read = ProcFolder(proc.folder).read([7, 8])
-    assert (read[7].place is None or not read[7].place.is_of_pod, read[8].place) == (True, HERE)
+    known = read(ProcFolder(proc.folder), [7, 8])
+    assert (known[7].place is None or not known[7].place.is_of_pod, known[8].place) == (True, HERE)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +157,10 @@ def test_without_the_hosts_pids_nothing_is_known(proc: Proc, own: str, first: st
         proc.put(1, cgroup=first)
     folder = ProcFolder(proc.folder)
     if sees:
-        assert set(folder.read([7])) == {7}
+        assert set(read(folder, [7])) == {7}
     else:
         with pytest.raises(Unavailable, match="does not show the processes of the host") as told:
-            folder.read([7])
+            read(folder, [7])
         assert "hostPID: true" in told.value.trouble.remedy
 
 
@@ -163,7 +168,7 @@ def test_in_the_first_pid_namespace_all_is_seen(proc: Proc) -> None:
     proc.put(1, cgroup=OWN)
     (proc.folder / "self/ns/pid").unlink()
     (proc.folder / "self/ns/pid").symlink_to("pid:[4026531836]")
-    assert set(ProcFolder(proc.folder).read([1])) == {1}
+    assert set(read(ProcFolder(proc.folder), [1])) == {1}
 
 
 def test_a_process_of_this_machine(proc: Proc) -> None:
@@ -171,14 +176,14 @@ def test_a_process_of_this_machine(proc: Proc) -> None:
         before = time.monotonic()
         (proc.folder / str(child.pid)).symlink_to(f"/proc/{child.pid}")
         folder = ProcFolder(proc.folder, with_commands=True)
-        process = folder.read([child.pid])[child.pid]
+        process = read(folder, [child.pid])[child.pid]
         assert before - 60 < process.started_at <= before
         assert process.user == str(os.getuid())
         assert process.command == f"{sys.executable} -c input()"
         child.communicate(b"\n")
 
 
-async def test_the_source_says_how_it_goes(proc: Proc) -> None:
+async def test_the_source_reads_once_for_each_word_of_the_driver(proc: Proc) -> None:
     told: list[Health] = []
     clock = Clock()
     source = Processes(folder=str(proc.folder), on_health=lambda _, health: told.append(health), clock=clock)
@@ -186,20 +191,21 @@ async def test_the_source_says_how_it_goes(proc: Proc) -> None:
     first = source.begin()
     assert first is not None
     await first
-    assert source.processes == {}  # nobody wanted any
-    source.want(frozenset({7}))
+    assert source.processes is not None
+    assert (source.processes.by_pid, source.processes.asked_for) == ({}, frozenset())  # nobody wanted any
+    clock.ahead += 1.0
+    source.want(frozenset({7, 8}), clock())
     assert source.begin() is None
     reading = source._reading
+    assert reading not in (None, first)
     assert reading is not None
     await reading
-    assert source.processes is not None
-    assert set(source.processes) == {7}
+    now: HostProcesses = source.processes
+    assert (set(now.by_pid), set(now.asked_for), now.read_at) == ({7}, {7, 8}, clock())
     assert source.bounds["processes"].used() == 1
-    assert source.begin() is None
-    assert source._reading is reading
-    clock.ahead += AGAIN_SECONDS
+    clock.ahead += 100.0
     source.begin()
-    assert source._reading is not reading
+    assert source._reading is reading
     await source.close()
     assert (len(told), told[-1].up, told[-1].trouble) == (2, True, None)
 
@@ -222,12 +228,12 @@ async def test_a_look_reads_a_bounded_number_of_processes(proc: Proc, monkeypatc
     for pid in range(100, 120):
         proc.put(pid)
     source = Processes(folder=str(proc.folder), on_health=lambda *_: None)
-    source.want(frozenset(range(100, 120)))
+    source.want(frozenset(range(100, 120)), 0.0)
     first = source.begin()
     assert first is not None
     await first
     assert source.processes is not None
-    assert set(source.processes) == set(range(100, 105))
+    assert set(source.processes.by_pid) == source.processes.asked_for == set(range(100, 105))
     assert (source.health.up, source.health.reason) == (True, "oversize")
     await source.close()
     assert MOST_PROCESSES == 2000
