@@ -7,12 +7,13 @@ here.
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.accounting.sharing import CounterBook
 from exporter.attribution.bearers import Listing, PodName, PodsOfOwners
 from exporter.attribution.device_ids import RULES, Rule
 from exporter.attribution.labels import SPLIT, LabelPolicy
+from exporter.attribution.measured_shares import MeasuredShares
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.attribution.pod_labels import OfPod, PodLabelPolicy
 from exporter.attribution.rows import Attribution
@@ -28,6 +29,9 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import Page, Subject
 from exporter.model.pods import Bearers, PodInfo
+
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
 
 OfPods = Mapping[PodName, OfPod]
 NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
@@ -75,6 +79,9 @@ class CurrentOwners:
         self._labelled: Mapping[PodName, PodInfo] | None = None
         self._attributed_from: tuple[object, ...] = ()
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
+        self._measured: Measured | None = None
+        self._shares = MeasuredShares()
+        self._shown_in: tuple[float, ...] = ()
         self._of: Hashable = None
         self._others: dict[Hashable, _WorkedOut] = {}
 
@@ -95,15 +102,19 @@ class CurrentOwners:
         offers: Offers = NO_OFFERS,
         pages: Sequence[Page] = (),
         of: Hashable = None,
+        measured: "Measured | None" = None,
     ) -> Attribution:
         """The attribution for pages of these subjects. The same object as long as it would say the same.
 
         `bearers` are the pods by name, and `listing` decides which pod a name means where several bore it. `offers` is
         what the kubelet can hand out. `pages` are
         the reads that the caller joins next, before any other update: divided counters advance with them. `of` names
-        the set of sources that the pages come from: each set's attribution is kept until `keep` drops it.
+        the set of sources that the pages come from: each set's attribution is kept until `keep` drops it. `measured` is
+        what owners use; rows show it from the next new page on, so that a page says one thing however often it is read.
         """
         self._turn_to(of)
+        if measured is not None or self._measured is not None:
+            self._turn_to_measured(measured, pages)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
@@ -119,10 +130,12 @@ class CurrentOwners:
             if of_pods != self._of_pods:
                 self._of_pods = of_pods
                 self.pod_labels = {name: of_pod.added for name, of_pod in of_pods.items()}
-        attributed_from = (self.owners, self._of_pods)
+        attributed_from = (self.owners, self._of_pods, self._shares)
         if not _same(self._attributed_from, attributed_from):
             self._attributed_from = attributed_from
-            self.attribution = Attribution(self.owners, self._policy, of_pods=self._of_pods, book=self.book)
+            self.attribution = Attribution(
+                self.owners, self._policy, of_pods=self._of_pods, book=self.book, measured=self._shares
+            )
         return self.attribution
 
     def keep(self, wanted: Collection[Hashable]) -> None:
@@ -141,6 +154,14 @@ class CurrentOwners:
             self._made_from = ()
         else:
             self._made_from, self.owners, self._attributed_from, self.attribution = known
+
+    def _turn_to_measured(self, measured: "Measured | None", pages: Sequence[Page]) -> None:
+        """From here on rows show this, unless the pages are those of the last time."""
+        moments = tuple(page.moment for page in pages)
+        if measured is not self._measured and moments != self._shown_in:
+            self._measured = measured
+            self._shares = self._shares.followed_by(measured)
+        self._shown_in = moments
 
     def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
         labels: dict[PodName, OfPod] = {}

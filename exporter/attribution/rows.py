@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from exporter.accounting.fields import ACTIVITY, OF_GPU, Additive
+from exporter.accounting.measured import MEMORY, UTILIZATION, memory_texts, utilization_texts
 from exporter.accounting.repeated import share_page
 from exporter.accounting.sharing import CounterBook, split_gauge
 from exporter.attribution.labels import (
@@ -14,6 +15,7 @@ from exporter.attribution.labels import (
     labels_of_uid,
     pod_labels_among,
 )
+from exporter.attribution.measured_shares import MeasuredShares, Share
 from exporter.attribution.per_owner import PerOwner
 from exporter.attribution.pod_labels import NOTHING, OfPod
 from exporter.model.devices import AddedLabels, Holder, Owners
@@ -31,8 +33,12 @@ class Attribution:
         *,
         of_pods: Mapping[tuple[str, str], OfPod] = MappingProxyType({}),
         book: CounterBook | None = None,
+        measured: MeasuredShares | None = None,
     ) -> None:
-        """`of_pods`: what a pod's owners gain beside their names, by (namespace, pod). `book` outlives this object."""
+        """`of_pods`: what a pod's owners gain beside their names, by (namespace, pod). `book` outlives this object.
+
+        `measured` has the same owners for the life of this object, while its values may change from page to page.
+        """
         self._owners = owners
         self._policy = policy
         self._of_pods = of_pods
@@ -43,12 +49,13 @@ class Attribution:
         self._additive = (
             {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
         )
+        self._measured = measured if measured and policy.sharing != DEVICE else None
         self._of_gpu = {name: kind for name, kind in self._additive.items() if name.decode() in OF_GPU}
 
     @property
     def looks_at_families(self) -> bool:
         """Whether a sample's family makes a difference even where no sample came with an owner."""
-        return bool(self._additive)
+        return bool(self._additive or self._measured)
 
     def read_first(self, subjects: Iterable[Subject]) -> frozenset[bytes]:
         """The families that `share` must see of a page with these subjects; none where nothing is repeated."""
@@ -69,20 +76,23 @@ class Attribution:
         Subjects are told apart by identity: callers pass one object for all samples of a device.
         """
         per_owner = PerOwner(samples)
-        if not per_owner and not self._additive:
+        if not per_owner and not self.looks_at_families:
             return self._by_subject_alone(samples)
         some_are_per_owner = bool(per_owner)
-        worked_out: dict[tuple[int, bool, Additive | None, bool], Rows] = {}
+        worked_out: dict[tuple[int, bool, Additive | None, bool, bytes], Rows] = {}
         rows = []
         for sample in samples:
             name, subject = sample
             is_per_owner = sample in per_owner if some_are_per_owner else bool(subject.vgpu)
             kind = self._additive.get(name)
             is_part = bool(subject.instance) and not is_per_owner and self._of_gpu.get(name) is Additive.GAUGE
-            memo = (id(subject), is_per_owner, kind, is_part)
+            measurable = (
+                name if self._measured and not is_per_owner and (name in MEMORY or name in UTILIZATION) else b""
+            )
+            memo = (id(subject), is_per_owner, kind, is_part, measurable)
             its_rows = worked_out.get(memo)
             if its_rows is None:
-                its_rows = self._rows(subject, kind, per_owner=is_per_owner)
+                its_rows = self._rows(subject, kind, per_owner=is_per_owner, measurable=measurable)
                 if is_part and its_rows.values is None:
                     its_rows = Rows(its_rows.each, _as_it_is)
                 worked_out[memo] = its_rows
@@ -100,7 +110,8 @@ class Attribution:
             rows.append(its_rows)
         return rows
 
-    def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool) -> Rows:
+    def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool, measurable: bytes = b"") -> Rows:
+        """`measurable` names a family whose values the driver knows of each owner; "" for another one."""
         key = subject.key
         holders = self._owners.of(key) if key.uuid else ()
         is_counter = kind is Additive.COUNTER and not per_owner and bool(key.uuid)
@@ -119,8 +130,24 @@ class Attribution:
             return self._nobodys(subject)
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return self._nobody
+        if measurable and any(holder.shared for holder in holders):
+            measured = self._measured_rows(measurable, [(key, holder.owner) for holder in holders], rows)
+            if measured:
+                return measured
         gauge = kind is Additive.GAUGE and len(holders) > 1
         return Rows(rows, _gauge_values(len(holders)) if gauge else None)
+
+    def _measured_rows(self, family: bytes, shares: Sequence[Share], rows: tuple[Row, ...]) -> Rows | None:
+        """The rows with each owner's own value, and for memory the rest; None where that of some owner is unknown."""
+        known = self._measured
+        if known is None:
+            return None
+        if family in MEMORY:
+            is_known = all(share in known.memory_bytes for share in shares)
+            values = _memory_values(known, shares, MEMORY[family])
+            return Rows((*rows, self._idle_row), values) if is_known else None
+        is_known = all(share in known.sm_ratios for share in shares)
+        return Rows(rows, _utilization_values(known, shares, UTILIZATION[family])) if is_known else None
 
     def _nobodys(self, subject: Subject) -> Rows:
         extra = subject.came_extra
@@ -185,5 +212,19 @@ def _as_it_is(_: bytes, value: bytes) -> Sequence[bytes]:
 def _gauge_values(parts: int) -> ShareValues:
     def values(_: bytes, value: bytes) -> list[bytes]:
         return split_gauge(value, parts)
+
+    return values
+
+
+def _memory_values(known: MeasuredShares, shares: Sequence[Share], unit_bytes: int) -> ShareValues:
+    def values(_: bytes, value: bytes) -> list[bytes]:
+        return memory_texts(value, [known.memory_bytes[share] for share in shares], unit_bytes)
+
+    return values
+
+
+def _utilization_values(known: MeasuredShares, shares: Sequence[Share], full: int) -> ShareValues:
+    def values(_: bytes, value: bytes) -> list[bytes]:
+        return utilization_texts(value, [known.sm_ratios[share] for share in shares], full)
 
     return values

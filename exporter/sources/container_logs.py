@@ -1,0 +1,146 @@
+"""The containers of the node by id, as the kubelet's links in /var/log/containers tell of them.
+
+The kubelet makes a link when it has started a container, and removes it with the container. Which names are there is
+looked up only after the folder has changed, and a link is read once: an id is in its name, so a name does not come to
+mean another container. A cut name may, so its link is read every time; and whether its pod has one container only is
+looked up in /var/log/pods.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+
+from exporter.attribution.containers import Containers, LogLink, containers_of_logs, read_log_link
+from exporter.errors import SourceError, Trouble, Unavailable
+from exporter.model.snapshot import Health
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
+
+NAME = "container-logs"
+FOLDER, PODS_FOLDER = "var/log/containers", "var/log/pods"
+# A kubelet takes 110 pods by default, and keeps the logs of containers that have ended for a while.
+MOST_LINKS = 10_000
+# Names are cut from 186 characters on: hardly anybody has such names.
+MOST_CUT = 200
+AGAIN_SECONDS = 1.0
+# Two changes within one tick of the file system's clock show the same time; a tick is 10 ms at most, or 2 s on VFAT.
+SETTLED_NS = 2_100_000_000
+
+
+class LogFolder:
+    """What is known of /var/log/containers under a root. Not for several threads at once."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+        self._pods = root / PODS_FOLDER
+        self._links: dict[str, LogLink | None] = {}
+        self._changed_ns: int | None = None
+        self._made_from: tuple[tuple[LogLink, ...], tuple[LogLink, ...]] = ((), ())
+        self.containers = Containers()
+        self.has_more = False
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def look(self, now_ns: int) -> Containers:
+        """The containers now, at `now_ns` since 1970; the same object as long as nothing changed.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        changed_ns = self._folder.stat().st_mtime_ns
+        if changed_ns != self._changed_ns:
+            self._links = self._read()
+            self._changed_ns = changed_ns if now_ns - changed_ns > SETTLED_NS else None
+        links = tuple(link for link in self._links.values() if link)
+        cut = islice((link for link in links if not link.container_id), MOST_CUT)
+        alone = tuple(link for link in cut if self._is_alone(link))
+        if (links, alone) != self._made_from:
+            self._made_from = (links, alone)
+            self.containers = containers_of_logs(links, alone)
+        return self.containers
+
+    def _read(self) -> dict[str, LogLink | None]:
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in islice(entries, MOST_LINKS + 1)]
+        self.has_more = len(names) > MOST_LINKS
+        return {name: self._read_link(name) for name in names[:MOST_LINKS]}
+
+    def _read_link(self, name: str) -> LogLink | None:
+        known = self._links.get(name)
+        if known is not None and known.container_id:
+            return known
+        try:
+            return read_log_link(name, str((self._folder / name).readlink()))
+        except OSError:
+            return None  # no link, or it is gone
+
+    def _is_alone(self, link: LogLink) -> bool:
+        """Whether the pod has one container only. The kubelet makes the folder for its log before the container."""
+        try:
+            with os.scandir(self._pods / link.folder) as entries:
+                names = [entry.name for entry in islice(entries, 2)]
+        except OSError:
+            return False
+        return names == [link.owner.container]
+
+
+class ContainerLogs:
+    """The containers of the node, looked up on a thread every second at most."""
+
+    name = NAME
+    patience_seconds = PATIENCE_SECONDS
+
+    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+        """`root` is the folder under which the host's files are: "/" where they are mounted in their own places."""
+        self.containers = Containers()
+        self._folder = LogFolder(Path(root))
+        self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._folder))}
+        self._clock = clock
+        self._attempts = Attempts(NAME, on_health)
+        self._read_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def health(self) -> Health:
+        """How the last look went."""
+        return self._attempts.health
+
+    def begin(self) -> Attempt | None:
+        """Look, if the last look is not of just now; only the first one is worth waiting for."""
+        is_due = self._read_at is None or self._clock() - self._read_at >= AGAIN_SECONDS
+        if is_due and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read())
+        return self._reading if self._read_at is None else None
+
+    async def close(self) -> None:
+        """Wait for nobody: a thread that reads ends with its read."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read(self) -> None:
+        started = self._clock()
+        error: SourceError | None = None
+        try:
+            self.containers = await asyncio.to_thread(self._folder.look, time.time_ns())
+        except OSError as why:
+            error = _unavailable(why)
+        self._read_at = self._clock()
+        odd = _TOO_MANY if self._folder.has_more and error is None else None
+        self._attempts.note(error, took_seconds=self._read_at - started, now_seconds=time.time(), odd=odd)
+
+
+_TOO_MANY = Trouble(
+    "oversize",
+    f"/{FOLDER} has more than {MOST_LINKS} entries: the others are not read",
+    "no node has that many containers: who fills the folder?",
+)
+
+
+def _unavailable(why: OSError) -> Unavailable:
+    remedy = f"mount the host's /{FOLDER} and /{PODS_FOLDER} read-only, or have pods told of (--pods.source)"
+    if isinstance(why, FileNotFoundError):
+        return Unavailable("missing", f"there is no /{FOLDER}: containers are not known by their ids", remedy=remedy)
+    return Unavailable("permission", f"/{FOLDER} cannot be read: {why.strerror or why}", remedy=remedy)
