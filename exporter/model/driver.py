@@ -31,8 +31,10 @@ class DriverReading:
     """What the driver said at `read_at` (seconds of the monotonic clock). Equal only to itself.
 
     `processes` are sorted by device and pid, one for each device that a process is on; None where they are not known.
+    `unknown` are the UUIDs of GPUs whose processes are not among them: what has no process there may have one.
     """
 
     inventory: Inventory = field(default_factory=Inventory)
     processes: tuple[GpuProcess, ...] | None = None
+    unknown: frozenset[str] = frozenset()
     read_at: float
