@@ -89,6 +89,7 @@ def demo(
 async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any]) -> None:
     try:
         await simulated.start(step_seconds=step_seconds)
+        simulated.nvml.load()
         config = read_config(given, **_where_to_ask(simulated, given))
         start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
@@ -106,7 +107,10 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
     """The simulated node's places, and what switches its parts on, where the command line says nothing else."""
     places = {
-        "inventory_file": str(simulated.inventory_file),
+        # with NVML asked for, nothing else knows the instances
+        **({} if given.get("nvml_mode") else {"inventory_file": str(simulated.inventory_file)}),
+        # a real library would speak of other GPUs
+        "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,
         **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),

@@ -22,7 +22,7 @@ from exporter.config.kinds import (
     choice,
     one_of,
 )
-from exporter.config.pages import DcgmSettings, FamilySettings
+from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings
 from exporter.config.parsers import label_names, not_empty, without_secrets
 from exporter.config.settings import optional, setting, settings_of, several
 
@@ -77,8 +77,8 @@ class DeviceSettings:
     inventory: Literal["auto", "file", "off"] = setting(
         "inventory",
         one_of("auto", "file", "off"),
-        "Who lists the node's GPUs: --inventory.file where it is named, else for auto the driver"
-        " (/proc/driver/nvidia), where there is one.",
+        "Who lists the node's GPUs: --inventory.file where it is named, else for auto NVML, or the driver"
+        " (/proc/driver/nvidia), where they are there.",
         default="auto",
     )
     dra: Literal["auto", "on", "off"] = setting(
@@ -244,6 +244,7 @@ class Groups:
     kubelet: KubeletSettings
     devices: DeviceSettings
     dcgm: DcgmSettings
+    nvml: NvmlSettings
     node: NodeSettings
     labels: LabelSettings
     pods: PodsSettings

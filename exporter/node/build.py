@@ -22,7 +22,7 @@ from exporter.node.policies import device_rules, family_filter, label_policy, po
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver
-from exporter.sources.any_inventory import InventorySource, NoInventory
+from exporter.sources.any_inventory import DriverSource, InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
 from exporter.sources.driver import DriverInventory
 from exporter.sources.inventory_file import InventoryFile
@@ -34,6 +34,7 @@ from exporter.sources.kubernetes.pods import ApiPods
 from exporter.sources.kubernetes.slices import ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.late import Late
+from exporter.sources.nvml.source import NoNvml, Nvml
 from exporter.sources.source import OnHealth, absent, missing
 
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
@@ -144,6 +145,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     if config.devices.dra == "on" or lasting.reads_slices:
         # with --dra auto looked for by the first claim that needs them
         slices.look()
+    nvml: DriverSource = NoNvml() if config.nvml.mode == "off" else made.get(Nvml, is_missed=config.nvml.mode == "on")
     return Sources(
         kubelet=made.get(
             KubeletSource,
@@ -156,7 +158,8 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         offers=made.get(KubeletOffers, settings=config.kubelet, resources=config.devices.resources, kept=kept),
         pages=page_sources(config, files.http, lasting.instance, made),
         discovery=discovery(config, files.http, lasting.instance, made),
-        inventory=_inventory(config, made),
+        nvml=nvml,
+        inventory=_inventory(config, made, nvml),
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
@@ -167,16 +170,16 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     )
 
 
-def _inventory(config: Config, made: Made) -> InventorySource:
-    """The file that is named, read; without one the driver's list, unless that is not wanted.
+def _inventory(config: Config, made: Made, nvml: DriverSource) -> Late[InventorySource]:
+    """The file that is named, read; without one NVML, and until that has spoken the driver, unless none is wanted.
 
     Raises:
         ConfigError: it cannot be used.
     """
     path = config.devices.inventory_file
-    if path:
-        return made.get(InventoryFile, path=path)
-    return made.get(DriverInventory, folder=driver.FOLDER) if config.devices.inventory == "auto" else NoInventory()
+    if path or config.devices.inventory != "auto":
+        return Late(lambda: None, made.get(InventoryFile, path=path) if path else NoInventory())
+    return Late(lambda: nvml if nvml.reading else None, made.get(DriverInventory, folder=driver.FOLDER))
 
 
 def _find_pods(config: Config, made: Made) -> Pods | None:

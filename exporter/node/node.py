@@ -30,7 +30,7 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.any_inventory import InventorySource
+from exporter.sources.any_inventory import DriverSource, InventorySource
 from exporter.sources.any_pods import Pods
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubelet.offers import KubeletOffers
@@ -57,7 +57,8 @@ class Sources:
     offers: KubeletOffers
     pages: tuple[PageSource, ...]
     discovery: Discovery
-    inventory: InventorySource
+    nvml: DriverSource
+    inventory: Late[InventorySource]
     pods: Late[Pods]
     needs_pods: bool
     slices: Late[Slices]
@@ -67,7 +68,8 @@ class Sources:
     def __iter__(self) -> Iterator[Source]:
         """One by one."""
         yield from self.pages
-        yield from (self.kubelet, self.offers, self.discovery, self.inventory, self.pods, self.slices, self.workloads)
+        yield from (self.kubelet, self.offers, self.discovery, self.nvml)
+        yield from (self.inventory, self.pods, self.slices, self.workloads)
 
 
 class Node:
@@ -176,6 +178,7 @@ class Node:
         kubelet, discovery, inventory = self.sources.kubelet, self.sources.discovery, self.sources.inventory
         call = kubelet.begin()
         streams = self._begin_streams()
+        begin(self.sources.nvml, streams)
         asked = self.sources.pages
         if discovery.is_there:
             # who is to be asked is not known before
@@ -196,7 +199,8 @@ class Node:
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
         everyone_answered = all(read.done() for read in reads)
-        in_force = inventory.inventory
+        inventory.look()
+        in_force = inventory.now.inventory
         async with self._pages.turn:
             of = tuple(page.source for page in pages)
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
@@ -269,11 +273,9 @@ class Node:
 
     def _add_others(self, health: dict[str, Health]) -> None:
         """The healths of the sources that are not asked on every scrape."""
-        others: tuple[Source, ...] = (self.sources.inventory, self.sources.pods.now, self.sources.slices.now)
-        for source in others:
-            state = source.health
-            if not is_absent(state):
-                health[source.name] = state
+        asked = self.sources
+        others: tuple[Source, ...] = (asked.inventory.now, asked.nvml, asked.pods.now, asked.slices.now)
+        health |= {source.name: source.health for source in others if not is_absent(source.health)}
         if self._accounting is not None and self.lasting.state_file is not None:
             health[self.lasting.state_file.name] = self.lasting.state_file.health
 

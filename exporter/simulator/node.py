@@ -10,6 +10,7 @@ from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
+from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import Gpu, World
 
@@ -53,6 +54,7 @@ class SimulatedNode:
         self.api = SimulatedApi(world, node_name=host_name)
         self.api_url = ""
         self.inventory_file = Path(self._folder.name) / "inventory.json"
+        self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, step_seconds: float | None = None) -> None:
@@ -90,13 +92,14 @@ class SimulatedNode:
         await self.pods_api.start(empty_seconds=empty_seconds)
 
     def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
-        """Cut a GPU anew, in the inventory file too; see World.recut."""
+        """Cut a GPU anew, in the inventory file and to NVML too; see World.recut."""
         new = self.world.recut(gpu, cut)
         self._write_inventory()
         return new
 
     def _write_inventory(self) -> None:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
+        self.nvml.write(self.world.gpus)
 
     async def _live(self, step_seconds: float) -> None:
         while True:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from exporter.model.devices import Inventory
+from exporter.model.driver import DriverReading
 from exporter.sources.source import Attempt, Bound, Source, absent
 
 
@@ -14,6 +15,14 @@ class InventorySource(Source, Protocol):
     @property
     def inventory(self) -> Inventory:
         """The one in force; the same object as long as nothing changed."""
+
+
+class DriverSource(InventorySource, Protocol):
+    """A source of an inventory that tells of processes, too."""
+
+    @property
+    def reading(self) -> DriverReading | None:
+        """The last one; None before the first. Its processes are None while the source fails."""
 
 
 class NoInventory:

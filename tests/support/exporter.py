@@ -48,7 +48,7 @@ def config_of(**settings: str | list[str]) -> Config:
     Nothing of the machine that the tests run on is in it, not even where it is a Kubernetes node itself.
     """
     names = {setting.parameter: setting.name for setting in SETTINGS}
-    settings = {"web_listen_address": "127.0.0.1:0", **ABSENT, **settings}
+    settings = {"web_listen_address": "127.0.0.1:0", "nvml_mode": "off", **ABSENT, **settings}
     flags = {names[key]: [value] if isinstance(value, str) else value for key, value in settings.items()}
     return load(flags, {}, None, "gpu-node-1")
 
