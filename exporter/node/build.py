@@ -34,7 +34,6 @@ from exporter.sources.kubernetes.pods import ApiPods
 from exporter.sources.kubernetes.slices import ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.late import Late
-from exporter.sources.nvml.source import NoNvml, Nvml
 from exporter.sources.source import OnHealth, absent, missing
 
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
@@ -145,7 +144,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     if config.devices.dra == "on" or lasting.reads_slices:
         # with --dra auto looked for by the first claim that needs them
         slices.look()
-    nvml: DriverSource = NoNvml() if config.nvml.mode == "off" else made.get(Nvml, is_missed=config.nvml.mode == "on")
+    nvml = _nvml(config, made)
     return Sources(
         kubelet=made.get(
             KubeletSource,
@@ -168,6 +167,13 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         ),
         made=made,
     )
+
+
+def _nvml(config: Config, made: Made) -> DriverSource:
+    from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
+
+    mode = config.nvml.mode
+    return NoNvml() if mode == "off" else made.get(Nvml, is_missed=mode == "on")
 
 
 def _inventory(config: Config, made: Made, nvml: DriverSource) -> Late[InventorySource]:

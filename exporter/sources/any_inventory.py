@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.model.devices import Inventory
-from exporter.model.driver import DriverReading
 from exporter.sources.source import Attempt, Bound, Source, absent
+
+if TYPE_CHECKING:
+    from exporter.model.driver import DriverReading
 
 
 class InventorySource(Source, Protocol):
@@ -21,7 +23,7 @@ class DriverSource(InventorySource, Protocol):
     """A source of an inventory that tells of processes, too."""
 
     @property
-    def reading(self) -> DriverReading | None:
+    def reading(self) -> "DriverReading | None":
         """The last one; None before the first. Its processes are None while the source fails."""
 
 

@@ -9,6 +9,7 @@ from exporter.model.driver import DriverReading, GpuProcess
 from exporter.sources.nvml.failures import IN_A_POD, NO_PERMISSION, REMEDY_OF_GPU, Failed
 from exporter.sources.nvml.gpus import Gpu, optional, read_gpu
 from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
 from exporter.sources.nvml.processes import Listed, busy, listed, together
 
 # The GPUs are read again when the driver tells of a change, after so long at the latest, and where it does not tell
@@ -16,8 +17,6 @@ from exporter.sources.nvml.processes import Listed, busy, listed, together
 INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
-MOST_GPUS = 256
-MOST_PROCESSES = 4096
 _MIG_CHANGE = 0x100  # nvmlEventMigConfigChange
 _MOST_EVENTS = 64
 

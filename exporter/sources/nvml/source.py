@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.model.devices import Inventory
@@ -16,8 +17,11 @@ from exporter.sources.native import Worker
 from exporter.sources.nvml import library
 from exporter.sources.nvml.failures import IN_A_POD, Failed, NotThere, source_error
 from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.reader import MOST_GPUS, MOST_PROCESSES, Reader
+from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
+
+if TYPE_CHECKING:
+    from exporter.sources.nvml.reader import Reader
 
 NAME = "nvml"
 AGAIN_SECONDS = 1.0
@@ -66,7 +70,8 @@ class Nvml:
         self._clock = clock
         self._attempts = Attempts(NAME, on_health)
         self._absent: Health | None = None
-        self._reader = Reader(Library(library.NAME))
+        self._library = Library(library.NAME)
+        self._reader: Reader | None = None
         self._worker: Worker[DriverReading] = Worker(NAME, clock)
         self._due = -float("inf")
         self._began = 0.0
@@ -94,7 +99,7 @@ class Nvml:
             self._worker.begin(self._read, self._done)
         elif busy_seconds is not None and busy_seconds > DEADLINE_SECONDS and not self._is_late:
             self._is_late = True
-            self._fail(_late(self._reader.library.calling))
+            self._fail(_late(self._library.calling))
         if self._heard.is_set() or now - self._began > PATIENCE_SECONDS:
             return None  # it hangs from the start: no look waits for it again
         if self._first is None:
@@ -105,9 +110,15 @@ class Nvml:
         """Let go of the library once the worker is free, and wait for nobody."""
         if self._first is not None:
             self._first.cancel()
-        self._worker.close(self._reader.library.close)
+        self._worker.close(self._library.close)
 
     def _read(self) -> DriverReading:
+        if self._reader is None:
+            # whoever has no library pays for no more than looking for it
+            self._library.open()
+            from exporter.sources.nvml.reader import Reader  # noqa: PLC0415
+
+            self._reader = Reader(self._library)
         return self._reader.read(self._clock())
 
     def _done(self, result: DriverReading | Exception) -> None:
@@ -140,7 +151,8 @@ class Nvml:
         self._note(error)
 
     def _note(self, error: SourceError | None) -> None:
-        took, odd = self._clock() - self._began, self._reader.trouble
+        took = self._clock() - self._began
+        odd = self._reader.trouble if self._reader else None
         self._attempts.note(error, took_seconds=took, now_seconds=time.time(), odd=odd)
 
 
