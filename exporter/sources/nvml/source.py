@@ -76,7 +76,7 @@ class Nvml:
         self._due = -float("inf")
         self._began = 0.0
         self._pause = PAUSE_SECONDS
-        self._is_late = False
+        self._is_late = self._is_closed = False
         self._heard = asyncio.Event()
         self._first: asyncio.Task[object] | None = None
 
@@ -108,6 +108,7 @@ class Nvml:
 
     async def close(self) -> None:
         """Let go of the library once the worker is free, and wait for nobody."""
+        self._is_closed = True
         if self._first is not None:
             self._first.cancel()
         self._worker.close(self._library.close)
@@ -122,6 +123,8 @@ class Nvml:
         return self._reader.read(self._clock())
 
     def _done(self, result: DriverReading | Exception) -> None:
+        if self._is_closed:
+            return
         now = self._clock()
         self._heard.set()
         if isinstance(result, DriverReading):

@@ -162,6 +162,16 @@ async def test_a_fault_of_the_program_is_told_and_ends_nothing(
     assert "ZeroDivisionError" in source.health.message
 
 
+async def test_what_comes_back_after_the_end_is_not_told(nvml: SimulatedNvml, new_source: Callable[..., Nvml]) -> None:
+    nvml.write(whole_and_cut(), ["hang nvmlDeviceGetCount_v2 300"])
+    clock, healths = Clock(), list[Health]()
+    source = new_source(clock, healths)
+    source.begin()
+    await source.close()
+    await until(lambda: not library._SHARED.users and source._worker.busy_seconds is None)
+    assert (healths, source.reading) == ([], None)
+
+
 async def test_where_nvml_is_off() -> None:
     off = NoNvml()
     assert (is_absent(off.health), off.begin(), off.inventory.gpus, off.reading) == (True, None, (), None)
