@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from exporter.attribution.owners import Unmatched, is_meant
-from exporter.model.devices import Assignment, Match, Owners
+from exporter.model.devices import Assignment, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Facts
 
@@ -23,10 +23,19 @@ class Advice(NamedTuple):
 class Explainer:
     """The explanations for one state of owners and one page. What all devices share is worked out once."""
 
-    def __init__(self, owners: Owners, subjects: Iterable[Subject], facts: Facts, *, kubelet_answered: bool) -> None:
+    def __init__(
+        self,
+        owners: Owners,
+        subjects: Iterable[Subject],
+        facts: Facts,
+        inventory: Inventory,
+        *,
+        kubelet_answered: bool,
+    ) -> None:
         self._owners = owners
         self._subjects = subjects
         self._facts = facts
+        self._inventory = inventory
         self._kubelet_answered = kubelet_answered
 
     def assigned(self, match: Match) -> Advice | None:
@@ -36,12 +45,21 @@ class Explainer:
         if match.reason == Unmatched.OTHER_NODE:
             return self.other_node
         if match.reason == Unmatched.MIG_UNRESOLVED:
-            return _INVENTORY_LACKS_IT if self._facts.has_inventory else _NO_INVENTORY
+            return self._unresolved(match.ref.mig if match.ref else "")
         if match.reason == Unmatched.CLAIM_UNRESOLVED:
             return _claim_unresolved(match.assignment, self._facts)
         if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
             return _NO_SAMPLE_OF_INSTANCE
         return _ADVICE[Unmatched(match.reason)]
+
+    def _unresolved(self, mig: str) -> Advice:
+        """Why the inventory does not say which instance a MIG UUID is."""
+        for doubt in self._inventory.doubts:
+            if mig in doubt.leaves_out:
+                return Advice(f"the inventory leaves this MIG instance out: {doubt.says}", doubt.remedy)
+        if self._facts.has_inventory:
+            return _FILE_LACKS_IT
+        return _SPECS_LACK_IT if any(gpu.mig for gpu in self._inventory.gpus) else _NO_INVENTORY
 
     @cached_property
     def other_node(self) -> Advice:
@@ -127,11 +145,17 @@ _NO_SAMPLE_OF_INSTANCE = Advice(
 _NO_INVENTORY = Advice(
     "MIG id and no inventory: samples name an instance by its parent's UUID and GPU_I_ID, and nothing here says which"
     " instance this id is",
-    "give --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what it says is kept",
+    "mount /etc/cdi and /var/run/cdi with the node's CDI specs (nvidia-ctk cdi generate writes one), or give"
+    " --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what it says is kept",
 )
-_INVENTORY_LACKS_IT = Advice(
+_FILE_LACKS_IT = Advice(
     "the inventory does not name this MIG instance",
-    "was the GPU cut anew since it was written? Bring --inventory.file up to date",
+    "was the GPU cut anew since it was written? Bring --inventory.file up to date, or mount the node's CDI specs",
+)
+_SPECS_LACK_IT = Advice(
+    "the inventory does not name this MIG instance",
+    "was the GPU cut anew? Have the CDI specs written anew (nvidia-ctk cdi generate, or a restart of the device"
+    " plugin): they are followed within seconds",
 )
 _NO_SLICES = Advice(
     "no ResourceSlice and no CDI name says which GPU this claim's device is",

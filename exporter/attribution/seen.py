@@ -46,6 +46,9 @@ class SeenDevices:
             mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig
         }
         self._mapped = frozenset(self._mig.values())
+        self._contested = frozenset(
+            uuid for doubt in inventory.doubts if doubt.is_contradiction for uuid in doubt.leaves_out
+        )
         self._instances = _by_profile(
             (
                 *((subject.profile, subject.key.uuid, subject.key) for subject in subjects if subject.instance),
@@ -75,10 +78,14 @@ class SeenDevices:
         return DeviceKey(uuid=next(iter(uuids), ref.device or ref.index), instance=ref.instance)
 
     def _instance_of(self, ref: DeviceRef) -> DeviceKey | None:
-        """The instance with a MIG UUID: by samples that carry it, else by the inventory, else by its profile."""
+        """The instance with a MIG UUID: by samples that carry it, else by the inventory, else by its profile.
+
+        Where the inventory's sources contradict each other, its profile is no help: one of them says otherwise.
+        """
         if ref.mig in self.uuids:
             return DeviceKey(uuid=ref.mig)
-        return self._mig.get(ref.mig) or self._only_one_of_its_profile(ref)
+        known = self._mig.get(ref.mig)
+        return known if known or ref.mig in self._contested else self._only_one_of_its_profile(ref)
 
     def _only_one_of_its_profile(self, ref: DeviceRef) -> DeviceKey | None:
         """The instance of the id's profile, if the profile has one instance and no other id could mean it."""

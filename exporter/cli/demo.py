@@ -90,25 +90,29 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
     try:
         await simulated.start(step_seconds=step_seconds)
         simulated.nvml.load()
-        config = read_config(given, **_where_to_ask(simulated, given))
+        config = _config(simulated, given)
         start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
             config = _on_a_free_port(config)
         addresses = config.web.listen_addresses
 
         def reread() -> Config:
-            return _listening_on(read_config(given, **_where_to_ask(simulated, given)), addresses)
+            return _listening_on(_config(simulated, given), addresses)
 
         await service.serve(config, on_listening=partial(_say_what_to_open, step_seconds), reread=reread)
     finally:
         await simulated.stop()
 
 
+def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
+    # with NVML asked for by name, it alone knows the instances
+    root = simulated.root / "empty" if given.get("nvml_mode") else simulated.root
+    return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
+
+
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
     """The simulated node's places, and what switches its parts on, where the command line says nothing else."""
     places = {
-        # with NVML asked for, nothing else knows the instances
-        **({} if given.get("nvml_mode") else {"inventory_file": str(simulated.inventory_file)}),
         # a real library would speak of other GPUs
         "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),

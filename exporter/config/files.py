@@ -34,7 +34,7 @@ def read_structured(path: str, flag: str) -> object:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{flag}: {path!r} cannot be read: it is no UTF-8") from error
     try:
-        content: object = json.loads(text, object_pairs_hook=_each_once)
+        content: object = json.loads(text, object_pairs_hook=unique_keys)
     except DuplicateKey as error:
         raise ConfigError(f"{flag}: {path!r}: {error}") from error
     except (ValueError, RecursionError):
@@ -42,7 +42,12 @@ def read_structured(path: str, flag: str) -> object:
     return content
 
 
-def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """For json.loads: a mapping has each key once.
+
+    Raises:
+        DuplicateKey: it has not.
+    """
     found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:

@@ -77,8 +77,9 @@ class DeviceSettings:
     inventory: Literal["auto", "file", "off"] = setting(
         "inventory",
         one_of("auto", "file", "off"),
-        "Who lists the node's GPUs: --inventory.file where it is named, else for auto NVML, or the driver"
-        " (/proc/driver/nvidia), where they are there.",
+        "Who lists the node's GPUs and MIG instances: for auto the driver (/proc/driver/nvidia), CDI specs"
+        " (/etc/cdi, /var/run/cdi) and NVML, whatever is there, and --inventory.file, which wins where it speaks; or"
+        " that file alone.",
         default="auto",
     )
     dra: Literal["auto", "on", "off"] = setting(
@@ -265,12 +266,14 @@ class Config(Groups):
     """The configuration of the node exporter; durations are in seconds.
 
     `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
-    `doubts` what was probably meant otherwise.
+    `doubts` what was probably meant otherwise. `root` is where the machine's folders stand that no setting names, such
+    as /proc/driver and /etc/cdi: another one only for the simulated node.
     """
 
     config_file: str | None
     given: tuple[tuple[str, Given], ...]
     doubts: tuple[Doubt, ...]
+    root: str = "/"
 
     def shown(self) -> dict[str, dict[str, str]]:
         """Every setting's value and where it comes from, for people: without user information and query of URLs."""

@@ -98,28 +98,51 @@ class DeviceRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigInstance:
-    """A MIG instance of an inventory: its UUID, its GPU instance id (GPU_I_ID of samples) and its profile (1g.10gb)."""
+    """A MIG instance of an inventory: its UUID, its GPU instance id (GPU_I_ID of samples) and its profile (1g.10gb).
+
+    `known_by` names the sources that told of it, where several were asked.
+    """
 
     uuid: str
     instance_id: str
     profile: str = ""
+    known_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryGpu:
-    """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given."""
+    """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given.
+
+    `uuid` is "" where a source knows the GPU by its `device` alone; the node's inventory, which all sources make
+    together, has no such GPU. For `known_by` see MigInstance.
+    """
 
     uuid: str
     index: str = ""
     device: str = ""
     mig: tuple[MigInstance, ...] = ()
+    known_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryDoubt:
+    """What an inventory cannot say: its sources contradict each other, or, without `is_contradiction`, one is missing.
+
+    `leaves_out` are the UUIDs of the MIG instances that it leaves out for this: no owner is better than a wrong one.
+    """
+
+    says: str
+    remedy: str
+    leaves_out: frozenset[str] = frozenset()
+    is_contradiction: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The GPUs of the node and the MIG instances they are cut into, as `--inventory.file` lists them."""
+    """The GPUs of the node and the MIG instances they are cut into, by one source or by all together."""
 
     gpus: tuple[InventoryGpu, ...] = ()
+    doubts: tuple[InventoryDoubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,9 @@ from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver
 from exporter.sources.any_inventory import DriverSource, InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
+from exporter.sources.cdi import source as cdi
 from exporter.sources.driver import DriverInventory
+from exporter.sources.inventories import Inventories
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet.assignments import Kept, KubeletSource
 from exporter.sources.kubelet.offers import KubeletOffers
@@ -176,16 +178,32 @@ def _nvml(config: Config, made: Made) -> DriverSource:
     return NoNvml() if mode == "off" else made.get(Nvml, is_missed=mode == "on")
 
 
-def _inventory(config: Config, made: Made, nvml: DriverSource) -> Late[InventorySource]:
-    """The file that is named, read; without one NVML, and until that has spoken the driver, unless none is wanted.
+def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:
+    """All that know the node's GPUs, the best first: the file that is named, read, and what the machine says of itself.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: the file cannot be used.
     """
     path = config.devices.inventory_file
-    if path or config.devices.inventory != "auto":
-        return Late(lambda: None, made.get(InventoryFile, path=path) if path else NoInventory())
-    return Late(lambda: nvml if nvml.reading else None, made.get(DriverInventory, folder=driver.FOLDER))
+    file = made.get(InventoryFile, path=path) if path else None
+    parts: list[InventorySource] = [file] if file else []
+    if config.devices.inventory == "auto":
+        parts += (
+            made.get(DriverInventory, folder=_at(config, driver.FOLDER)),
+            made.get(
+                cdi.CdiInventory,
+                folders=tuple(_at(config, folder) for folder in cdi.FOLDERS),
+                minors=_at(config, cdi.MINORS),
+            ),
+        )
+        if config.nvml.mode != "off":
+            parts.append(nvml)
+    return Inventories(parts or [NoInventory()], file)
+
+
+def _at(config: Config, place: str) -> str:
+    """Where a place of the machine is."""
+    return f"{config.root.rstrip('/')}{place}"
 
 
 def _find_pods(config: Config, made: Made) -> Pods | None:

@@ -30,8 +30,9 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.any_inventory import DriverSource, InventorySource
+from exporter.sources.any_inventory import DriverSource
 from exporter.sources.any_pods import Pods
+from exporter.sources.inventories import Inventories
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubelet.offers import KubeletOffers
 from exporter.sources.kubernetes.slices import Slices
@@ -58,7 +59,7 @@ class Sources:
     pages: tuple[PageSource, ...]
     discovery: Discovery
     nvml: DriverSource
-    inventory: Late[InventorySource]
+    inventory: Inventories
     pods: Late[Pods]
     needs_pods: bool
     slices: Late[Slices]
@@ -67,9 +68,8 @@ class Sources:
 
     def __iter__(self) -> Iterator[Source]:
         """One by one."""
-        yield from self.pages
-        yield from (self.kubelet, self.offers, self.discovery, self.nvml)
-        yield from (self.inventory, self.pods, self.slices, self.workloads)
+        yield from (*self.pages, *self.inventory.parts)
+        yield from (self.kubelet, self.offers, self.discovery, self.nvml, self.pods, self.slices, self.workloads)
 
 
 class Node:
@@ -178,19 +178,20 @@ class Node:
         kubelet, discovery, inventory = self.sources.kubelet, self.sources.discovery, self.sources.inventory
         call = kubelet.begin()
         streams = self._begin_streams()
-        begin(self.sources.nvml, streams)
         asked = self.sources.pages
         if discovery.is_there:
             # who is to be asked is not known before
             await hear(streams, discovery.patience_seconds, wait_seconds, began)
             asked += discovery.update(self.sources.pods.now.pods)
         reads = tuple(source.begin() for source in asked)
+        begin(self.sources.nvml, streams)
         for source, read in zip(asked, reads, strict=True):
             if not read.done():
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
         if call is not None:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
-        begin(inventory, streams)
+        for part in inventory.parts:
+            begin(part, streams)
         streams += self._begin_slices()
         if streams:
             # The first page had better say all: what comes later is another series.
@@ -199,8 +200,7 @@ class Node:
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
         everyone_answered = all(read.done() for read in reads)
-        inventory.look()
-        in_force = inventory.now.inventory
+        in_force = inventory.inventory
         async with self._pages.turn:
             of = tuple(page.source for page in pages)
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
@@ -274,7 +274,7 @@ class Node:
     def _add_others(self, health: dict[str, Health]) -> None:
         """The healths of the sources that are not asked on every scrape."""
         asked = self.sources
-        others: tuple[Source, ...] = (asked.inventory.now, asked.nvml, asked.pods.now, asked.slices.now)
+        others: tuple[Source, ...] = (*asked.inventory.parts, asked.nvml, asked.pods.now, asked.slices.now)
         health |= {source.name: source.health for source in others if not is_absent(source.health)}
         if self._accounting is not None and self.lasting.state_file is not None:
             health[self.lasting.state_file.name] = self.lasting.state_file.health

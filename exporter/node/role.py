@@ -44,7 +44,7 @@ def say_what_is_read(config: Config) -> None:
         conflict="keep" if config.labels.incoming_wins else "replace",
         sharing=config.sharing.mode,
         dra=config.devices.dra,
-        inventory=config.devices.inventory_file or "none",
+        inventory=config.devices.inventory_file or config.devices.inventory,
         pods=config.pods.source if config.labels.pod_labels or config.labels.pod_uid or selectors else "none",
     )
     for doubt in config.doubts:

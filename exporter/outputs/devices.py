@@ -52,16 +52,19 @@ def _add_inventory(found: dict[DeviceKey, Subject], inventory: Inventory) -> Non
     uuids = {subject.uuid for subject in found.values()}
     # a GPU whose samples have no UUID goes by its name
     numbers = {subject.index for subject in found.values() if subject.index and not subject.uuid}
+    # the driver numbers no GPU, but the samples of a GPU's instances do
+    number_of = {subject.uuid: subject.index for subject in found.values() if subject.index}
     for gpu in inventory.gpus:
         if gpu.index in numbers:
             continue
         bare = gpu.uuid.removeprefix("GPU-")
         uuid = bare if bare in uuids else gpu.uuid
+        index = gpu.index or number_of.get(uuid, "")
         # an instance whose samples carry its own UUID goes by that
         instances = (mig for mig in gpu.mig if mig.uuid not in uuids)
         for subject in (
-            Subject(uuid=uuid, index=gpu.index),
-            *(Subject(uuid=uuid, index=gpu.index, instance=mig.instance_id, profile=mig.profile) for mig in instances),
+            Subject(uuid=uuid, index=index),
+            *(Subject(uuid=uuid, index=index, instance=mig.instance_id, profile=mig.profile) for mig in instances),
         ):
             found[subject.key] = _merged(found.get(subject.key), subject)
 
@@ -109,6 +112,7 @@ def explainer(snapshot: Snapshot) -> Explainer:
         snapshot.owners,
         snapshot.joined.subjects if snapshot.joined else (),
         snapshot.facts,
+        snapshot.inventory,
         kubelet_answered=snapshot.assignments_age_seconds is not None,
     )
 

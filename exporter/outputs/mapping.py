@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from exporter.attribution.explain import is_unfollowed_claim
-from exporter.model.devices import Assignment, Holder, Match
+from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import explainer, seen_devices
@@ -14,6 +14,7 @@ from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, ans
 def debug(snapshot: Snapshot) -> dict[str, Any]:
     """The devices of a look, as JSON."""
     words = explainer(snapshot)
+    known = _known_by(snapshot.inventory)
     return {
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
@@ -49,6 +50,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                 "gpu": subject.index,
                 "device": subject.device,
                 "model": subject.model,
+                "known_by": known.get(subject.key, []),
                 "matched": bool(holders),
                 "reason": "" if holders else words.unowned(subject),
                 "owners": [
@@ -63,7 +65,54 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             }
             for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
         ],
+        "inventory": _inventory(snapshot.inventory),
     }
+
+
+def _inventory(inventory: Inventory) -> dict[str, Any]:
+    """The GPUs and MIG instances that are known by themselves, with the sources that know each, and every doubt."""
+    return {
+        "gpus": [
+            {
+                "uuid": gpu.uuid,
+                "gpu": gpu.index,
+                "device": gpu.device,
+                "known_by": gpu.known_by,
+                "mig": [
+                    {
+                        "uuid": mig.uuid,
+                        "gpu_i_id": mig.instance_id,
+                        "gpu_i_profile": mig.profile,
+                        "known_by": mig.known_by,
+                    }
+                    for mig in gpu.mig
+                ],
+            }
+            for gpu in inventory.gpus
+        ],
+        "doubts": [
+            {
+                "says": doubt.says,
+                "remedy": doubt.remedy,
+                "leaves_out": sorted(doubt.leaves_out),
+                "contradiction": doubt.is_contradiction,
+            }
+            for doubt in inventory.doubts
+        ],
+    }
+
+
+def _known_by(inventory: Inventory) -> dict[DeviceKey, list[str]]:
+    """The names of the sources of the inventory that know a device, as samples name it."""
+    known: dict[DeviceKey, list[str]] = {}
+    for gpu in inventory.gpus:
+        for uuid in (gpu.uuid, gpu.uuid.removeprefix("GPU-")):
+            known[DeviceKey(uuid=uuid)] = list(gpu.known_by)
+            for mig in gpu.mig:
+                by = known.setdefault(DeviceKey(uuid=uuid, instance=mig.instance_id), [])
+                by += (name for name in mig.known_by if name not in by)
+        known |= {DeviceKey(uuid=mig.uuid): list(mig.known_by) for mig in gpu.mig}
+    return known
 
 
 def _assigned(assignment: Assignment) -> dict[str, Any]:

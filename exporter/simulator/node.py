@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from exporter.simulator import driver_files
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
@@ -18,7 +19,8 @@ from exporter.simulator.world import Gpu, World
 class SimulatedNode:
     """A world and its servers, on sockets in a temporary folder and on loopback ports.
 
-    `start` sets `url` and `api_url`, and writes `inventory_file`.
+    `start` sets `url` and `api_url`, and writes what the driver and the container toolkit leave on a node below `root`,
+    and the same as an `inventory_file`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class SimulatedNode:
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
         self.api_url = ""
+        self.root = Path(self._folder.name) / "root"
         self.inventory_file = Path(self._folder.name) / "inventory.json"
         self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
         self._life: asyncio.Task[None] | None = None
@@ -60,6 +63,7 @@ class SimulatedNode:
     async def start(self, *, step_seconds: float | None = None) -> None:
         """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
         self._write_inventory()
+        driver_files.write(self.root, self.world.gpus)
         await self.kubelet.start()
         await self.pods_api.start()
         self.api_url = await self.api.start()
@@ -92,8 +96,9 @@ class SimulatedNode:
         await self.pods_api.start(empty_seconds=empty_seconds)
 
     def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
-        """Cut a GPU anew, in the inventory file and to NVML too; see World.recut."""
+        """Cut a GPU anew, in the CDI spec, the inventory file and to NVML too; see World.recut."""
         new = self.world.recut(gpu, cut)
+        driver_files.write_spec(self.root, self.world.gpus)
         self._write_inventory()
         return new
 

@@ -1,4 +1,4 @@
-"""The inventory of the node's GPUs, whoever tells it: a file or the driver."""
+"""A source that knows the node's GPUs, or some of them: a file, the driver, CDI specs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class InventorySource(Source, Protocol):
-    """A source of an inventory."""
+    """What one source knows; inventories.py puts several together."""
 
     @property
     def inventory(self) -> Inventory:

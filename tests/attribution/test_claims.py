@@ -8,7 +8,7 @@ from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import Knowledge, Unmatched, build_owners, is_meant
 from exporter.attribution.retention import Retained, answered
 from exporter.attribution.rows import Attribution
-from exporter.model.devices import Assignment, Claim, DeviceKey, PodResources, ResourceSlice, SliceDevice
+from exporter.model.devices import Assignment, Claim, DeviceKey, Inventory, PodResources, ResourceSlice, SliceDevice
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Facts
@@ -86,7 +86,7 @@ SLICES = {("gpu.nvidia.com", "node-1", "gpu-0"): SliceDevice(kind="gpu")}
 )
 def test_why_a_claim_is_not_resolved(facts: Facts, says: str, remedy: str) -> None:
     owners = build_owners([given(A, claim())], {}, Knowledge(slices=facts.slice_devices))
-    advice = Explainer(owners, (), facts, kubelet_answered=True).assigned(owners.matches[0])
+    advice = Explainer(owners, (), facts, Inventory(), kubelet_answered=True).assigned(owners.matches[0])
     assert advice is not None
     assert says in advice.says
     assert remedy in advice.remedy

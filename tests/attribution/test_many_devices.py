@@ -79,7 +79,7 @@ def test_why_devices_have_no_owner_is_worked_out_once() -> None:
             Rows.rounds += 1
             return super().__iter__()
 
-    words = Explainer(Owners(matches=Rows(matches)), (), Facts(), kubelet_answered=True)  # type: ignore[arg-type]
+    words = Explainer(Owners(matches=Rows(matches)), (), Facts(), Inventory(), kubelet_answered=True)  # type: ignore[arg-type]
     said = {words.unowned(Subject(uuid=f"GPU-other-{number}")) for number in range(MANY)}
     assert said == {"not known: the page comes from another node than the kubelet's word"}
     assert Rows.rounds < 5

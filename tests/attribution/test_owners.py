@@ -10,6 +10,7 @@ from exporter.model.devices import (
     DeviceKey,
     Holder,
     Inventory,
+    InventoryDoubt,
     InventoryGpu,
     MigInstance,
     Owners,
@@ -121,6 +122,16 @@ def test_without_an_inventory_the_only_instance_of_a_profile_is_the_only_id_of_i
     assert owners_of(build_owners(shares, {instance("7"): 3}), "GPU-1", "7") == [A, B]
     plus = build_owners([given(A, "MIG-x", "nvidia.com/mig-1g.10gb.me")], {instance("9", "1g.10gb+me"): 3})
     assert owners_of(plus, "GPU-1", "9") == [A]
+
+
+def test_a_profile_is_no_help_where_sources_contradict_each_other() -> None:
+    def owners(*, is_contradiction: bool) -> Owners:
+        doubt = InventoryDoubt(says="", remedy="", leaves_out=frozenset({"MIG-x"}), is_contradiction=is_contradiction)
+        knowledge = Knowledge(inventory=Inventory(doubts=(doubt,)))
+        return build_owners([given(A, "MIG-x", SMALL)], {instance("7"): 3}, knowledge)
+
+    assert owners_of(owners(is_contradiction=False), "GPU-1", "7") == [A]
+    assert reasons(owners(is_contradiction=True)) == {"MIG-x": Unmatched.MIG_UNRESOLVED}
 
 
 def test_the_old_form_names_the_instance_itself() -> None:

@@ -370,7 +370,7 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
         "sharing=split",
         "dra=auto",
         "resources=nvidia.com/*",
-        "inventory=none",
+        "inventory=auto",
         "level=info",
     ):
         assert part in reading

@@ -6,11 +6,14 @@ Whatever comes, it is read or refused as Malformed (files: as a ConfigError of o
 import asyncio
 from collections.abc import Callable
 
+from exporter.attribution.cdi import inventory_of, read_mig_minors, read_spec
+from exporter.attribution.inventories import Part, put_together
 from exporter.attribution.inventory import read_inventory
 from exporter.attribution.rule_file import read_rules
 from exporter.config.http_file import read_http_config
+from exporter.config.plain_yaml import load_plain
 from exporter.config.web_file import read_web_config
-from exporter.errors import ConfigError, Malformed, Unavailable
+from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet import pods as pods_api
 from exporter.sources.kubernetes import api as kubernetes_api
@@ -51,6 +54,19 @@ def read_file(read: Callable[[object, str], object]) -> Callable[[bytes], object
     return run
 
 
+def read_cdi(body: bytes) -> None:
+    """A CDI spec in YAML, of which JSON is a part; after a zero byte the driver's list of MIG capabilities."""
+    text, _, minors = body.decode(errors="replace").partition("\0")
+    try:
+        devices = read_spec(load_plain(text))
+    except (ValueError, DuplicateKey) as error:
+        if "\n" in str(error):
+            raise AssertionError(f"more than a line: {error}") from error
+        return
+    places = read_mig_minors(minors, {cap for device in devices for cap in device.caps})
+    put_together([Part(name="cdi", inventory=inventory_of({"a": devices, "b": devices[1:]}, places))])
+
+
 DECODERS = (
     read_list("v1"),
     read_list("v1alpha1"),
@@ -61,6 +77,7 @@ DECODERS = (
     read_file(read_http_config),
     read_file(lambda content, _: read_inventory(content)),
     read_file(lambda content, _: read_rules(content)),
+    read_cdi,
 )
 
 

@@ -27,6 +27,10 @@ def seeds(target: str) -> list[bytes]:
         b'\7{"gpus":[{"uuid":"GPU-a","index":0,"mig":[{"uuid":"MIG-b","instance_id":3,"profile":"1g"}]}]}',
         b'\x08{"devices":[{"resource":"amd.com/gpu","id":"<index>"}],"samples":{"index":["gpu_id"]}}',
     ]
+    spec = (
+        b"\x09devices:\n- name: MIG-c7384736-a75d-5afc-978f-d2f1294409fd\n  containerEdits:\n    deviceNodes:\n"
+        b"    - path: /dev/nvidia0\n    - path: /dev/nvidia-caps/nvidia-cap66\n\0gpu0/gi7/access 66\n"
+    )
     return {
         "exposition": pages,
         "device_ids": [ids],
@@ -37,6 +41,7 @@ def seeds(target: str) -> list[bytes]:
             b"\3" + EVENT % b"{}",
             b"\4" + EVENT % SLICE,
             *files,
+            spec,
         ],
     }[target]
 

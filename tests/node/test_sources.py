@@ -24,7 +24,8 @@ async def test_a_source_that_is_not_there_says_why_and_is_not_shown(simulated: S
     node = node_of(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, inventory="off"))
     try:
         sources = node.sources
-        for source in (sources.inventory, sources.discovery, sources.pods, sources.slices, sources.workloads):
+        (inventory,) = sources.inventory.parts
+        for source in (inventory, sources.discovery, sources.pods, sources.slices, sources.workloads):
             assert is_absent(source.health), source.name
             assert len(source.health.message) > len("no "), source.name
             assert not source.begin()

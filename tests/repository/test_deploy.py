@@ -18,6 +18,7 @@ from exporter.cli.main import command_named
 from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.outputs.containers import METRICS
+from exporter.sources.cdi import source as cdi
 from tests.support.exporter import OPEN_PATHS, config_from
 from tests.support.places import ROOT
 
@@ -96,6 +97,7 @@ def test_the_command_line_environment_and_mounts_fit_the_program(path: Path, mon
     assert config.node.name == "node-1"
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert str(Path(config.kubelet.socket).parent) in mounted
+    assert {*cdi.FOLDERS} <= {*mounted}
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
     (port,) = [port["containerPort"] for port in container["ports"]]
     assert [address.port for address in config.web.listen_addresses] == [port]
@@ -106,7 +108,9 @@ def test_volumes_are_the_folders_that_are_mounted(path: Path) -> None:
     pod = of_kind(path, "DaemonSet")["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume["hostPath"] for volume in pod["volumes"] if "hostPath" in volume}
     for mount in exporter_container(path)["volumeMounts"]:
-        assert volumes[mount["name"]] == {"path": mount["mountPath"], "type": "Directory"}
+        # CDI specs may be there or not, and the folder may come later than the exporter
+        kind = "DirectoryOrCreate" if mount["mountPath"] in cdi.FOLDERS else "Directory"
+        assert volumes[mount["name"]] == {"path": mount["mountPath"], "type": kind}
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
@@ -322,7 +326,7 @@ def test_compose() -> None:
     config = config_from(exporter["command"])
     assert config.dcgm.urls == (f"http://dcgm-exporter{dcgm['environment']['DCGM_EXPORTER_LISTEN']}/metrics",)
     folder = str(Path(config.kubelet.socket).parent)
-    assert exporter["volumes"] == [f"{folder}:{folder}:ro"]
+    assert exporter["volumes"] == [f"{each}:{each}:ro" for each in (folder, *cdi.FOLDERS)]
     assert exporter["ports"] == [f"9400:{config.web.listen_addresses[0].port}"]
     assert (DEPLOY / exporter["build"] / "Dockerfile").exists()
     # issue 7, line 18: a container's own host name is a new one with every container

@@ -109,18 +109,16 @@ async def test_it_is_read_again_after_a_while_and_kept_while_it_cannot_be(tmp_pa
     await source.close()
 
 
-async def test_the_first_page_knows_it(
-    tmp_path: Path, simulated: SimulatedNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_page_knows_it(tmp_path: Path, simulated: SimulatedNode) -> None:
     """A GPU that is handed out by its number, and that no sample speaks of."""
-    put(tmp_path, "0000:f1:00.0", UUID, 77)
-    monkeypatch.setattr(driver, "FOLDER", str(tmp_path))
+    put(tmp_path / driver.FOLDER.lstrip("/"), "0000:f1:00.0", UUID, 77)
     main = Container(name="main", devices=(("nvidia.com/gpu", "nvidia77"),))
     simulated.world.pods = (Pod(namespace="ml", name="train", containers=(main,)),)
-    config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url)
+    given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, "root": str(tmp_path)}
+    config = config_of(**given)
     async with running(config) as exporter:
         rows = json.loads((await exporter.get("/container/metrics?pod=train"))[1])
         assert [row["device_uuid"] for row in rows] == [UUID]
         assert 'source_up{source="driver"} 1\n' in (await exporter.get("/metrics"))[1]
-    async with running(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, inventory="off")) as off:
+    async with running(config_of(**given, inventory="off")) as off:
         assert 'source="driver"' not in (await off.get("/metrics"))[1]

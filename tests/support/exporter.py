@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import aiohttp
@@ -45,12 +45,14 @@ def at_default_places() -> dict[str, str]:
 def config_of(**settings: str | list[str]) -> Config:
     """A configuration by parameter names (`kubelet_socket="/x"`), on any free loopback port.
 
-    Nothing of the machine that the tests run on is in it, not even where it is a Kubernetes node itself.
+    Nothing of the machine that the tests run on is in it, not even where it is a Kubernetes node itself. `root` is
+    where the folders are that no setting names.
     """
     names = {setting.parameter: setting.name for setting in SETTINGS}
     settings = {"web_listen_address": "127.0.0.1:0", "nvml_mode": "off", **ABSENT, **settings}
+    root = settings.pop("root", NOWHERE)
     flags = {names[key]: [value] if isinstance(value, str) else value for key, value in settings.items()}
-    return load(flags, {}, None, "gpu-node-1")
+    return replace(load(flags, {}, None, "gpu-node-1"), root=str(root))
 
 
 def config_from(arguments: list[str]) -> Config:

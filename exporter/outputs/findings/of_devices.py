@@ -46,6 +46,8 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
     if any(match.reason == Unmatched.OTHER_NODE for match in owners.matches):
         says, remedy = explainer(snapshot).other_node
         yield Finding(level=Level.PROBLEM, about="page", says=says, remedy=remedy)
+    for doubt in snapshot.inventory.doubts:
+        yield Finding(level=Level.WARNING, about="inventory", says=doubt.says, remedy=doubt.remedy)
     outside = snapshot.facts.outside
     none_is_a_claim = not any(is_unfollowed_claim(assignment, snapshot.facts) for assignment in outside)
     if outside and none_is_a_claim and not owners.matches:

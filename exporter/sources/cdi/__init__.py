@@ -1,0 +1,1 @@
+"""CDI specs: what they say, and the source that follows them."""

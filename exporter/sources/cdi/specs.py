@@ -1,0 +1,192 @@
+"""CDI specs: the files of two folders, read again when they change, and what they amount to.
+
+What a spec means is attribution's (attribution/cdi.py). A file that cannot be used is refused, and what it said last
+stays in force.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.attribution.cdi import CdiDevice, Place, inventory_of, read_mig_minors, read_spec
+from exporter.config.files import Identity, identity_of, unique_keys
+from exporter.config.regular import open_regular
+from exporter.errors import DuplicateKey, Malformed, SourceError, Trouble, Unavailable
+from exporter.model.devices import Inventory
+
+MOST_ENTRIES = 4096  # of a folder
+MOST_FILES = 512  # of these that are specs: the DRA driver writes one for each claim
+MOST_BYTES = 1024 * 1024  # of a file; 8 GPUs in 7 instances each have a spec of some 150 KiB, all capabilities 107 KiB
+MOST_BYTES_TOGETHER = 8 * 1024 * 1024  # of all files: to read 1 MiB takes at most 0.7 s
+_SUFFIXES = (".json", ".yaml")  # all others are no specs, by CDI's own rule
+_NO_MINORS = Trouble(
+    "missing",
+    "CDI specs name MIG instances, and the driver's mig-minors does not list their capabilities",
+    "mount nothing over /proc/driver; until then the specs do not say which instances these are",
+)
+_KEPT = "have it written anew (nvidia-ctk cdi generate); until then what it said last counts"
+_NEVER: Identity = (0, 0, 0, 0)
+
+
+class Spec(NamedTuple):
+    """A file: what it was when it was read, what it says, and why it cannot be used now ("" where it can)."""
+
+    identity: Identity
+    devices: tuple[CdiDevice, ...] = ()
+    refused: str = ""
+
+
+class Reading(NamedTuple):
+    """All files by their paths, what is wrong with their folders, and the inventory that they amount to.
+
+    `lacks_minors`: the list of MIG capabilities is not there, or lacks some that the files name.
+    """
+
+    files: Mapping[str, Spec]
+    wrong: tuple[str, ...] = ()
+    inventory: Inventory = Inventory()
+    lacks_minors: bool = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there are specs, or may be some."""
+        return bool(self.files or self.wrong)
+
+    @property
+    def devices(self) -> int:
+        """How many GPUs and MIG instances they have together."""
+        return sum(len(spec.devices) for spec in self.files.values())
+
+    @property
+    def error(self) -> SourceError | None:
+        """What cannot be used."""
+        refused = [f"{path} is refused: {spec.refused}" for path, spec in self.files.items() if spec.refused]
+        if refused:
+            more = f" (and {len(refused) - 1} more files)" if len(refused) > 1 else ""
+            return Malformed("garbage", f"{refused[0]}{more}", remedy=_KEPT)
+        if self.wrong:
+            return Unavailable("permission", self.wrong[0], remedy="until then what is known of it counts")
+        return None
+
+    @property
+    def odd(self) -> Trouble | None:
+        """What is missing although all files can be used."""
+        return _NO_MINORS if self.lacks_minors else None
+
+
+def read(folders: tuple[str, ...], minors: str, before: Reading | None, most_devices: int) -> Reading:
+    """Read the files that have changed since `before`, which is returned where nothing has.
+
+    `minors` is the driver's list of MIG capabilities. It never changes, but it comes with the driver.
+    """
+    known = before.files if before else {}
+    files: dict[str, Spec] = {}
+    wrong: list[str] = []
+    left, room = most_devices, MOST_BYTES_TOGETHER
+    for folder in folders:
+        try:
+            paths = _specs_in(folder, wrong)
+        except OSError as why:
+            wrong.append(f"{folder} cannot be read: {why.strerror}")
+            paths = [path for path in known if str(Path(path).parent) == folder]
+        for path in paths:
+            last, identity = known.get(path), identity_of(path)
+            if identity is None:
+                continue  # it was removed since the folder was listed
+            room -= identity[2]
+            if room < 0:
+                files[path] = _refused(_NEVER, last, f"all specs together have more than {MOST_BYTES_TOGETHER} bytes")
+            else:
+                files[path] = last if last and last.identity == identity else _read(path, identity, last, left)
+            left = max(0, left - len(files[path].devices))
+    if before and not before.lacks_minors and (files, tuple(wrong)) == (before.files, before.wrong):
+        return before
+    places, lacks_minors = _places(files, minors)
+    inventory = inventory_of({path: spec.devices for path, spec in files.items()}, places)
+    reading = Reading(files=files, wrong=tuple(wrong), inventory=inventory, lacks_minors=lacks_minors)
+    return before if before is not None and before == reading else reading
+
+
+def _specs_in(folder: str, wrong: list[str]) -> list[str]:
+    """The paths of a folder's specs, by their names, without links that lead out of it.
+
+    Raises:
+        OSError: it is there, and cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = (entry for entry in islice(entries, MOST_ENTRIES) if entry.name.endswith(_SUFFIXES))
+            # a name that cannot be printed is no program's
+            names = [entry.path for entry in islice(found, MOST_FILES + 1) if entry.name.isprintable()]
+    except FileNotFoundError:
+        return []
+    if len(names) > MOST_FILES:
+        wrong.append(f"{folder} has more than {MOST_FILES} specs: some are left out")
+    root = os.path.realpath(folder)
+    return [path for path in sorted(names[:MOST_FILES]) if _is_inside(os.path.realpath(path), root)]
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}{os.sep}")
+
+
+def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec:
+    try:
+        devices = read_spec(_parse(_text(path)), most)
+    except OSError as why:
+        # its rights may change, and that is no change of the file
+        identity, refused = _NEVER, why.strerror or str(why)
+    except RecursionError:
+        refused = "it is nested too deeply"
+    except (ValueError, DuplicateKey) as why:
+        refused = str(why)
+    else:
+        return Spec(identity=identity, devices=devices)
+    return _refused(identity, before, refused)
+
+
+def _refused(identity: Identity, before: Spec | None, why: str) -> Spec:
+    """What it said last counts."""
+    return Spec(identity=identity, devices=before.devices if before else (), refused=why)
+
+
+def _text(path: str) -> str:
+    """A file's text.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+        ValueError: it has more than MOST_BYTES, or is no UTF-8.
+    """
+    with open_regular(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return content.decode()
+
+
+def _parse(text: str) -> object:
+    """JSON, or else YAML; each key once."""
+    if text.lstrip().startswith("{"):
+        with suppress(json.JSONDecodeError):
+            content: object = json.loads(text, object_pairs_hook=unique_keys)
+            return content
+    # 1 MiB of memory that only such a file is worth
+    from exporter.config.plain_yaml import load_plain  # noqa: PLC0415
+
+    return load_plain(text)
+
+
+def _places(files: Mapping[str, Spec], minors: str) -> tuple[Mapping[int, Place], bool]:
+    """The places of the capabilities that the files name, and whether some of them are not known."""
+    wanted = {cap for spec in files.values() for device in spec.devices for cap in device.caps}
+    if not wanted:
+        return {}, False
+    try:
+        places = read_mig_minors(_text(minors), wanted)
+    except (OSError, ValueError):
+        return {}, True
+    return places, len(places) < len(wanted)
