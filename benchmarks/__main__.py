@@ -6,7 +6,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import accounts, containers, healthcheck, join, processes, scrape, worst
+from benchmarks import accounts, containers, healthcheck, join, nvml, processes, scrape, worst
 from benchmarks.compare import LATEST
 from benchmarks.table import save, show
 
@@ -16,7 +16,17 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=LATEST, help="where the figures go, as JSON")
     asked = parser.parse_args()
     effort = 0.1 if asked.quick else 1.0
-    own = (join.run, scrape.run, scrape.large_node, containers.run, accounts.run, processes.run)
-    rows = [row for part in (*own, healthcheck.run, worst.run) for row in part(effort)]
+    parts = (
+        join.run,
+        scrape.run,
+        scrape.large_node,
+        containers.run,
+        accounts.run,
+        nvml.run,
+        processes.run,
+        healthcheck.run,
+        worst.run,
+    )
+    rows = [row for part in parts for row in part(effort)]
     print(show(rows))
     save(rows, asked.output)

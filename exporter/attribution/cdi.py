@@ -93,58 +93,46 @@ def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, Place]:
 
 def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, Place]) -> Inventory:
     """What specs, by file, and the places of capabilities say together. A parent is known by its device name alone."""
-    minors: dict[str, dict[int, list[str]]] = {}
+    gpus: dict[str, dict[str, list[str]]] = {}  # UUID → device name → the files that say so
     instances: dict[str, dict[Place, list[str]]] = {}
     doubts = []
     for file, devices in specs.items():
         for device in devices:
             if device.uuid.startswith("GPU-"):
                 for minor in device.minors:
-                    minors.setdefault(device.uuid, {}).setdefault(minor, []).append(file)
+                    gpus.setdefault(device.uuid, {}).setdefault(f"nvidia{minor}", []).append(file)
                 continue
             of = {places[cap] for cap in device.caps if cap in places}
             if len(of) > 1 or (of and device.minors - {place.minor for place in of}):
-                doubts.append(
-                    InventoryDoubt(
-                        says=f"{device.uuid}: {file} gives it device nodes of several GPUs or GPU instances",
-                        remedy=_WRITE_ANEW,
-                        leaves_out=frozenset({device.uuid}),
-                    )
-                )
+                doubts.append(_mixed(device.uuid, file))
             for place in of:
                 instances.setdefault(device.uuid, {}).setdefault(place, []).append(file)
-    left_out = {uuid for doubt in doubts for uuid in doubt.leaves_out}
-    doubts += [
-        _contradiction(uuid, {str(place): files for place, files in by_place.items()}, {uuid})
-        for uuid, by_place in instances.items()
-        if len(by_place) > 1 and uuid not in left_out
-    ]
-    doubts += [
-        _contradiction(uuid, {f"nvidia{minor}": files for minor, files in by_minor.items()}, ())
-        for uuid, by_minor in minors.items()
-        if len(by_minor) > 1
-    ]
-    left_out |= {uuid for doubt in doubts for uuid in doubt.leaves_out}
+    mixed = {uuid for doubt in doubts for uuid in doubt.leaves_out}
+    doubts += (_contradiction(uuid, said) for uuid, said in instances.items() if len(said) > 1 and uuid not in mixed)
+    doubts += (_contradiction(uuid, said) for uuid, said in gpus.items() if len(said) > 1)
     cut: dict[int, list[MigInstance]] = {}
-    for uuid, by_place in instances.items():
-        if uuid not in left_out:
-            (place,) = by_place
+    for uuid, said in sorted(instances.items()):
+        if len(said) == 1 and uuid not in mixed:
+            (place,) = said
             cut.setdefault(place.minor, []).append(MigInstance(uuid=uuid, instance_id=str(place.instance)))
     return Inventory(
         gpus=(
             *(
-                InventoryGpu(uuid=uuid, device=f"nvidia{next(iter(by_minor))}" if len(by_minor) == 1 else "")
-                for uuid, by_minor in sorted(minors.items())
+                InventoryGpu(uuid=uuid, device=next(iter(said)) if len(said) == 1 else "")
+                for uuid, said in sorted(gpus.items())
             ),
-            *(
-                InventoryGpu(uuid="", device=f"nvidia{minor}", mig=tuple(sorted(mig, key=lambda one: one.uuid)))
-                for minor, mig in sorted(cut.items())
-            ),
+            *(InventoryGpu(uuid="", device=f"nvidia{minor}", mig=tuple(mig)) for minor, mig in sorted(cut.items())),
         ),
         doubts=tuple(doubts),
     )
 
 
-def _contradiction(what: str, said: Mapping[str, list[str]], leaves_out: Iterable[str]) -> InventoryDoubt:
+def _mixed(uuid: str, file: str) -> InventoryDoubt:
+    says = f"{uuid}: {file} gives it device nodes of several GPUs or GPU instances"
+    return InventoryDoubt(says=says, remedy=_WRITE_ANEW, leaves_out=frozenset({uuid}))
+
+
+def _contradiction(uuid: str, said: Mapping[str, list[str]] | Mapping[Place, list[str]]) -> InventoryDoubt:
     by_whom = ", ".join(f"{' and '.join(files)} says it is {where}" for where, files in said.items())
-    return InventoryDoubt(says=f"{what}: {by_whom}", remedy=_WRITE_ANEW, leaves_out=frozenset(leaves_out))
+    leaves_out = frozenset({uuid} if uuid.startswith("MIG-") else ())
+    return InventoryDoubt(says=f"{uuid}: {by_whom}", remedy=_WRITE_ANEW, leaves_out=leaves_out)

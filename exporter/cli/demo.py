@@ -89,6 +89,7 @@ def demo(
 async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any]) -> None:
     try:
         await simulated.start(step_seconds=step_seconds)
+        simulated.nvml.load()
         config = _config(simulated, given)
         start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
@@ -104,12 +105,16 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
 
 
 def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
-    return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(simulated.root))
+    # with NVML asked for by name, it alone knows the instances
+    root = simulated.root / "empty" if given.get("nvml_mode") else simulated.root
+    return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
 
 
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
     """The simulated node's places, and what switches its parts on, where the command line says nothing else."""
     places = {
+        # a real library would speak of other GPUs
+        "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,
         **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),

@@ -22,7 +22,7 @@ from exporter.config.kinds import (
     choice,
     one_of,
 )
-from exporter.config.pages import DcgmSettings, FamilySettings
+from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings
 from exporter.config.parsers import label_names, not_empty, without_secrets
 from exporter.config.settings import optional, setting, settings_of, several
 
@@ -77,9 +77,9 @@ class DeviceSettings:
     inventory: Literal["auto", "file", "off"] = setting(
         "inventory",
         one_of("auto", "file", "off"),
-        "Who lists the node's GPUs and MIG instances: for auto the driver (/proc/driver/nvidia) and CDI specs"
-        " (/etc/cdi, /var/run/cdi), whatever is there, and --inventory.file, which wins where it speaks; or that file"
-        " alone.",
+        "Who lists the node's GPUs and MIG instances: for auto the driver (/proc/driver/nvidia), CDI specs"
+        " (/etc/cdi, /var/run/cdi) and NVML, whatever is there, and --inventory.file, which wins where it speaks; or"
+        " that file alone.",
         default="auto",
     )
     dra: Literal["auto", "on", "off"] = setting(
@@ -245,6 +245,7 @@ class Groups:
     kubelet: KubeletSettings
     devices: DeviceSettings
     dcgm: DcgmSettings
+    nvml: NvmlSettings
     node: NodeSettings
     labels: LabelSettings
     pods: PodsSettings

@@ -1,10 +1,11 @@
-"""The settings about pages of GPU samples: where they come from, and how they are fetched."""
+"""The settings about who speaks of GPUs: pages of samples, how they are fetched, and NVML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.config.kinds import FILE, POSITIVE_DURATION, REGEX, Kind
+from exporter.config.kinds import FILE, POSITIVE_DURATION, REGEX, Kind, one_of
 from exporter.config.parsers import (
     GPU_OPERATOR_NAMESPACES,
     Address,
@@ -68,6 +69,19 @@ class DcgmSettings:
     )
     http_config_file: str | None = optional(
         "dcgm.http-config", FILE, "TLS and authorisation towards dcgm-exporter, in the form of Prometheus' http_config."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlSettings:
+    """NVIDIA's management library."""
+
+    mode: Literal["auto", "on", "off"] = setting(
+        "nvml.mode",
+        one_of("auto", "on", "off"),
+        "Ask NVML (libnvidia-ml.so.1) for the GPUs and MIG instances: where the library is there (auto), or whether it"
+        " is or not, and then it is missed (on).",
+        default="auto",
     )
 
 

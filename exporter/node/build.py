@@ -22,7 +22,7 @@ from exporter.node.policies import device_rules, family_filter, label_policy, po
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver
-from exporter.sources.any_inventory import InventorySource, NoInventory
+from exporter.sources.any_inventory import DriverSource, InventorySource, NoInventory
 from exporter.sources.any_pods import NoPods, Pods
 from exporter.sources.cdi import source as cdi
 from exporter.sources.driver import DriverInventory
@@ -146,6 +146,8 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     if config.devices.dra == "on" or lasting.reads_slices:
         # with --dra auto looked for by the first claim that needs them
         slices.look()
+    nvml = _nvml(config, made)
+    inventory = _inventory(config, made, nvml)
     return Sources(
         kubelet=made.get(
             KubeletSource,
@@ -158,7 +160,9 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         offers=made.get(KubeletOffers, settings=config.kubelet, resources=config.devices.resources, kept=kept),
         pages=page_sources(config, files.http, lasting.instance, made),
         discovery=discovery(config, files.http, lasting.instance, made),
-        inventory=_inventory(config, made),
+        nvml=nvml,
+        inventory=inventory,
+        machine=tuple(dict.fromkeys((nvml, *inventory.parts))),
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
@@ -169,7 +173,14 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     )
 
 
-def _inventory(config: Config, made: Made) -> Inventories:
+def _nvml(config: Config, made: Made) -> DriverSource:
+    from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
+
+    mode = config.nvml.mode
+    return NoNvml() if mode == "off" else made.get(Nvml, is_missed=mode == "on")
+
+
+def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:
     """All that know the node's GPUs, the best first: the file that is named, read, and what the machine says of itself.
 
     Raises:
@@ -187,6 +198,8 @@ def _inventory(config: Config, made: Made) -> Inventories:
                 minors=_at(config, cdi.MINORS),
             ),
         )
+        if config.nvml.mode != "off":
+            parts.append(nvml)
     return Inventories(parts or [NoInventory()], file)
 
 

@@ -30,6 +30,7 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.sources.any_inventory import DriverSource
 from exporter.sources.any_pods import Pods
 from exporter.sources.inventories import Inventories
 from exporter.sources.kubelet.assignments import KubeletSource
@@ -57,6 +58,7 @@ class Sources:
     offers: KubeletOffers
     pages: tuple[PageSource, ...]
     discovery: Discovery
+    nvml: DriverSource
     inventory: Inventories
     pods: Late[Pods]
     needs_pods: bool
@@ -66,9 +68,8 @@ class Sources:
 
     def __iter__(self) -> Iterator[Source]:
         """One by one."""
-        yield from self.pages
-        yield from self.inventory.parts
-        yield from (self.kubelet, self.offers, self.discovery, self.pods, self.slices, self.workloads)
+        yield from (*self.pages, *self.inventory.parts)
+        yield from (self.kubelet, self.offers, self.discovery, self.nvml, self.pods, self.slices, self.workloads)
 
 
 class Node:
@@ -183,12 +184,13 @@ class Node:
             await hear(streams, discovery.patience_seconds, wait_seconds, began)
             asked += discovery.update(self.sources.pods.now.pods)
         reads = tuple(source.begin() for source in asked)
+        begin(self.sources.nvml, streams)
         for source, read in zip(asked, reads, strict=True):
             if not read.done():
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
         if call is not None:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
-        for part in inventory.parts:
+        for part in self.sources.machine:
             begin(part, streams)
         streams += self._begin_slices()
         if streams:
@@ -271,11 +273,9 @@ class Node:
 
     def _add_others(self, health: dict[str, Health]) -> None:
         """The healths of the sources that are not asked on every scrape."""
-        others: tuple[Source, ...] = (*self.sources.inventory.parts, self.sources.pods.now, self.sources.slices.now)
-        for source in others:
-            state = source.health
-            if not is_absent(state):
-                health[source.name] = state
+        asked = self.sources
+        others: tuple[Source, ...] = (*asked.inventory.parts, asked.nvml, asked.pods.now, asked.slices.now)
+        health |= {source.name: source.health for source in others if not is_absent(source.health)}
         if self._accounting is not None and self.lasting.state_file is not None:
             health[self.lasting.state_file.name] = self.lasting.state_file.health
 

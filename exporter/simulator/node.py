@@ -11,6 +11,7 @@ from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
+from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import Gpu, World
 
@@ -56,6 +57,7 @@ class SimulatedNode:
         self.api_url = ""
         self.root = Path(self._folder.name) / "root"
         self.inventory_file = Path(self._folder.name) / "inventory.json"
+        self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, step_seconds: float | None = None) -> None:
@@ -94,7 +96,7 @@ class SimulatedNode:
         await self.pods_api.start(empty_seconds=empty_seconds)
 
     def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
-        """Cut a GPU anew, in the CDI spec and the inventory file too; see World.recut."""
+        """Cut a GPU anew, in the CDI spec, the inventory file and to NVML too; see World.recut."""
         new = self.world.recut(gpu, cut)
         driver_files.write_spec(self.root, self.world.gpus)
         self._write_inventory()
@@ -102,6 +104,7 @@ class SimulatedNode:
 
     def _write_inventory(self) -> None:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
+        self.nvml.write(self.world.gpus)
 
     async def _live(self, step_seconds: float) -> None:
         while True:

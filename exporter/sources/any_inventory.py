@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.model.devices import Inventory
 from exporter.sources.source import Attempt, Bound, Source, absent
+
+if TYPE_CHECKING:
+    from exporter.model.driver import DriverReading
 
 
 class InventorySource(Source, Protocol):
@@ -14,6 +17,14 @@ class InventorySource(Source, Protocol):
     @property
     def inventory(self) -> Inventory:
         """The one in force; the same object as long as nothing changed."""
+
+
+class DriverSource(InventorySource, Protocol):
+    """A source of an inventory that tells of processes, too."""
+
+    @property
+    def reading(self) -> "DriverReading | None":
+        """The last one; None before the first. Its processes are None while the source fails."""
 
 
 class NoInventory:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -215,6 +216,35 @@ def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
     assert 'gpu_shared="true"' in page
     assert "label_team=" in page
     assert "DCGM_FI_DEV_CLOCKS_EVENT_REASONS{" in page
+
+
+# issue 10, "Must show" 1
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-in for NVIDIA's library is built with gcc")
+def test_the_demo_knows_its_mig_instances_by_nvml_alone() -> None:
+    command = [
+        *PROGRAM,
+        "demo",
+        "--gpus=3",
+        "--shared=0",
+        "--mig=2",
+        "--nvml.mode=on",
+        "--web.listen-address=127.0.0.1:0",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        port = next(found[1] for line in process.stderr if (found := re.search(r"localhost:(\d+)/gpu", line)))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/debug/mapping", timeout=10) as answer:
+            mapping = json.load(answer)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    instances = [row for row in mapping["assigned"] if row["resource"] == "nvidia.com/mig-1g.10gb"]
+    assert len(instances) > 2
+    assert all(row["matched"] and row["samples"] for row in instances)
+    assert "inventory.file" not in mapping["settings"]
+    told = {finding["about"]: finding["level"] for finding in mapping["doctor"]["findings"]}
+    assert told["nvml"] == "ok"
 
 
 def test_the_demo_moves_to_another_port_when_its_own_is_taken() -> None:

@@ -31,8 +31,9 @@ class Intruder:
 INTRUDERS = {
     "a source with libraries of its own": Intruder(
         path="exporter/sources/intruder.py",
-        text="import aiohttp\nimport grpc\n",
+        text="import aiohttp\nimport grpc\nimport pynvml\n",
         refused_by=(
+            "NVIDIA's bindings live in the source of NVML",
             "grpc and protobuf live in the kubelet's sources",
             "aiohttp lives in web",
         ),

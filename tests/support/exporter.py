@@ -49,7 +49,7 @@ def config_of(**settings: str | list[str]) -> Config:
     where the folders are that no setting names.
     """
     names = {setting.parameter: setting.name for setting in SETTINGS}
-    settings = {"web_listen_address": "127.0.0.1:0", **ABSENT, **settings}
+    settings = {"web_listen_address": "127.0.0.1:0", "nvml_mode": "off", **ABSENT, **settings}
     root = settings.pop("root", NOWHERE)
     flags = {names[key]: [value] if isinstance(value, str) else value for key, value in settings.items()}
     return replace(load(flags, {}, None, "gpu-node-1"), root=str(root))

@@ -68,13 +68,13 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
-    """What adds to the main job: the inventory, pods, ResourceSlices."""
+    """What adds to the main job: NVML, the inventory, pods, ResourceSlices."""
     for name, health in snapshot.health.items():
         if name == KUBELET or name in snapshot.page_sources:
             continue
         if health.up:
             yield Finding(level=Level.OK, about=name, says="answers")
-        else:
+        if not health.up or health.trouble:
             yield _trouble(name, health, Level.WARNING)
 
 

@@ -1,0 +1,401 @@
+/* A stand-in for libnvidia-ml.so.1 on machines without NVIDIA's driver.
+
+   It answers the calls that the exporter makes from the file `nvml.txt` in its own folder, which it reads again when
+   another file takes its place. Signatures, structs and return codes are those of nvml.h. The lines of the file:
+
+     gpu <index> <minor> <mig: 0, 1, or -1 for a GPU that cannot be cut> <bytes> <uuid>
+     mig <gpu> <place> <gpu instance> <compute instance> <slices> <compute slices> <MiB> <uuid> <name to the end>
+     process <gpu> <gpu instance or -1> <compute instance or -1> <pid> <list: c, g or m> <bytes, or -1: not known>
+     sample <gpu> <pid> <microseconds> <percent of the time>
+     fail <call> <return code> <gpu, or -1: all>
+     hang <call> <milliseconds>
+     events <0 or 1: whether changes are told> <a number that is another one after each change>            */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef int result_t;
+typedef struct device *device_t; /* 1000 * (gpu + 1), of a MIG device 1 + place more */
+
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+    DRIVER_NOT_LOADED = 9, TIMEOUT = 10
+};
+enum { MOST = 4096, TEXT = 96 };
+
+typedef struct { unsigned index; int minor, mig; unsigned long long memory; char uuid[TEXT]; } gpu_t;
+typedef struct {
+    unsigned gpu, place, instance, part, slices, part_slices;
+    unsigned long long mib;
+    char uuid[TEXT], name[TEXT];
+} mig_t;
+typedef struct { unsigned gpu; int instance, part; unsigned pid; char list; long long memory; } running_t;
+typedef struct { unsigned gpu, pid; unsigned long long at; unsigned percent; } used_t;
+typedef struct { char call[TEXT]; int code, gpu; unsigned ms; } fault_t;
+
+/* of nvml.h */
+typedef struct { unsigned pid; unsigned long long used; unsigned instance, part; } process_info_t;
+typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } sample_t;
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct {
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, slices, part_slices;
+    unsigned long long mib;
+} attributes_t;
+typedef struct { device_t device; unsigned long long type, data; unsigned instance, part; } event_t;
+
+static struct {
+    gpu_t gpus[64];
+    mig_t migs[MOST];
+    running_t running[MOST];
+    used_t used[MOST];
+    fault_t faults[256];
+    unsigned gpu_count, mig_count, running_count, used_count, fault_count;
+    int tells_changes;
+    long change;
+} state;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int users;
+static long told_change;
+static struct stat last;
+
+static int load(void)
+{
+    Dl_info self;
+    char path[4096], line[1024];
+    struct stat now;
+    if (!dladdr((void *)load, &self) || !self.dli_fname)
+        return 0;
+    snprintf(path, sizeof path, "%s", self.dli_fname);
+    char *slash = strrchr(path, '/');
+    if (!slash || slash - path > 4000)
+        return 0;
+    strcpy(slash + 1, "nvml.txt");
+    if (stat(path, &now))
+        return 0;
+    if (now.st_ino == last.st_ino && now.st_mtim.tv_sec == last.st_mtim.tv_sec
+        && now.st_mtim.tv_nsec == last.st_mtim.tv_nsec && now.st_size == last.st_size)
+        return 1;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    last = now;
+    memset(&state, 0, sizeof state);
+    while (fgets(line, sizeof line, file)) {
+        gpu_t *g = &state.gpus[state.gpu_count % 64];
+        mig_t *m = &state.migs[state.mig_count % MOST];
+        running_t *r = &state.running[state.running_count % MOST];
+        used_t *u = &state.used[state.used_count % MOST];
+        fault_t *f = &state.faults[state.fault_count % 256];
+        if (sscanf(line, "gpu %u %d %d %llu %95s", &g->index, &g->minor, &g->mig, &g->memory, g->uuid) == 5)
+            state.gpu_count++;
+        else if (sscanf(line, "mig %u %u %u %u %u %u %llu %95s %95[^\n]", &m->gpu, &m->place, &m->instance, &m->part,
+                        &m->slices, &m->part_slices, &m->mib, m->uuid, m->name) >= 8)
+            state.mig_count++;
+        else if (sscanf(line, "process %u %d %d %u %c %lld", &r->gpu, &r->instance, &r->part, &r->pid, &r->list,
+                        &r->memory) == 6)
+            state.running_count++;
+        else if (sscanf(line, "sample %u %u %llu %u", &u->gpu, &u->pid, &u->at, &u->percent) == 4)
+            state.used_count++;
+        else if (sscanf(line, "fail %95s %d %d", f->call, &f->code, &f->gpu) == 3)
+            state.fault_count++;
+        else if (sscanf(line, "hang %95s %u", f->call, &f->ms) == 2)
+            state.fault_count++;
+        else
+            sscanf(line, "events %d %ld", &state.tells_changes, &state.change);
+    }
+    fclose(file);
+    return 1;
+}
+
+static unsigned gpu_of(device_t device) { return (unsigned)((uintptr_t)device / 1000 - 1); }
+
+/* Takes the lock. What is not SUCCESS is the call's answer, and the lock is free. */
+static result_t enter(const char *call, device_t device)
+{
+    unsigned ms = 0;
+    int code = SUCCESS;
+    pthread_mutex_lock(&lock);
+    if (!load())
+        code = DRIVER_NOT_LOADED;
+    else if (!users && strcmp(call, "nvmlInitWithFlags"))
+        code = UNINITIALIZED;
+    for (unsigned i = 0; i < state.fault_count && i < 256; i++) {
+        fault_t *f = &state.faults[i];
+        if (strcmp(f->call, call) && strcmp(f->call, "*"))
+            continue;
+        if (f->ms)
+            ms = f->ms;
+        else if (f->gpu < 0 || (device && f->gpu == (int)gpu_of(device)))
+            code = f->code;
+    }
+    pthread_mutex_unlock(&lock);
+    if (ms)
+        usleep(ms * 1000u);
+    pthread_mutex_lock(&lock);
+    if (code != SUCCESS)
+        pthread_mutex_unlock(&lock);
+    return code;
+}
+
+static result_t leave(result_t result)
+{
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+#define ENTER(device) \
+    do { result_t entered = enter(__func__, device); if (entered != SUCCESS) return entered; } while (0)
+
+static gpu_t *gpu(device_t device)
+{
+    unsigned index = gpu_of(device);
+    for (unsigned i = 0; i < state.gpu_count; i++)
+        if (state.gpus[i].index == index && (uintptr_t)device % 1000 == 0)
+            return &state.gpus[i];
+    return NULL;
+}
+
+static mig_t *mig(device_t device)
+{
+    for (unsigned i = 0; i < state.mig_count; i++)
+        if (state.migs[i].gpu == gpu_of(device) && (uintptr_t)device % 1000 == 1 + state.migs[i].place)
+            return &state.migs[i];
+    return NULL;
+}
+
+static result_t text(char *to, unsigned length, const char *from)
+{
+    if (strlen(from) >= length)
+        return leave(INSUFFICIENT_SIZE);
+    strcpy(to, from);
+    return leave(SUCCESS);
+}
+
+result_t nvmlInitWithFlags(unsigned flags)
+{
+    (void)flags;
+    ENTER(NULL);
+    users++;
+    return leave(SUCCESS);
+}
+
+result_t nvmlShutdown(void)
+{
+    ENTER(NULL);
+    users--;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetCount_v2(unsigned *count)
+{
+    ENTER(NULL);
+    *count = state.gpu_count;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
+{
+    device_t found = (device_t)(uintptr_t)(1000 * (index + 1));
+    ENTER(found);
+    *device = found;
+    return leave(gpu(found) ? SUCCESS : INVALID_ARGUMENT);
+}
+
+result_t nvmlDeviceGetUUID(device_t device, char *uuid, unsigned length)
+{
+    ENTER(device);
+    gpu_t *g = gpu(device);
+    mig_t *m = mig(device);
+    return g || m ? text(uuid, length, g ? g->uuid : m->uuid) : leave(INVALID_ARGUMENT);
+}
+
+result_t nvmlDeviceGetName(device_t device, char *name, unsigned length)
+{
+    ENTER(device);
+    mig_t *m = mig(device);
+    return text(name, length, m ? m->name : "NVIDIA H100 80GB HBM3");
+}
+
+result_t nvmlDeviceGetMinorNumber(device_t device, unsigned *minor)
+{
+    ENTER(device);
+    gpu_t *g = gpu(device);
+    if (!g)
+        return leave(INVALID_ARGUMENT);
+    *minor = (unsigned)g->minor;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetMemoryInfo(device_t device, memory_t *memory)
+{
+    ENTER(device);
+    gpu_t *g = gpu(device);
+    if (!g)
+        return leave(INVALID_ARGUMENT);
+    memory->total = memory->free = g->memory;
+    memory->used = 0;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetMigMode(device_t device, unsigned *now, unsigned *pending)
+{
+    ENTER(device);
+    gpu_t *g = gpu(device);
+    if (!g)
+        return leave(INVALID_ARGUMENT);
+    if (g->mig < 0)
+        return leave(NOT_SUPPORTED);
+    *now = *pending = (unsigned)g->mig;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetMaxMigDeviceCount(device_t device, unsigned *count)
+{
+    ENTER(device);
+    *count = 7;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetMigDeviceHandleByIndex(device_t device, unsigned place, device_t *found)
+{
+    ENTER(device);
+    *found = (device_t)((uintptr_t)device + 1 + place);
+    return leave(mig(*found) ? SUCCESS : NOT_FOUND);
+}
+
+result_t nvmlDeviceGetGpuInstanceId(device_t device, unsigned *id)
+{
+    ENTER(device);
+    mig_t *m = mig(device);
+    if (!m)
+        return leave(INVALID_ARGUMENT);
+    *id = m->instance;
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceGetAttributes_v2(device_t device, attributes_t *attributes)
+{
+    ENTER(device);
+    mig_t *m = mig(device);
+    if (!m)
+        return leave(NOT_SUPPORTED);
+    memset(attributes, 0, sizeof *attributes);
+    attributes->slices = m->slices;
+    attributes->part_slices = m->part_slices;
+    attributes->mib = m->mib;
+    return leave(SUCCESS);
+}
+
+static result_t processes(device_t device, unsigned *count, process_info_t *infos, char list)
+{
+    mig_t *m = mig(device);
+    unsigned found = 0, room = infos ? *count : 0;
+    for (unsigned i = 0; i < state.running_count && i < MOST; i++) {
+        running_t *r = &state.running[i];
+        if (r->gpu != gpu_of(device) || r->list != list)
+            continue;
+        if (m && (r->instance != (int)m->instance || r->part != (int)m->part))
+            continue;
+        if (found < room) {
+            infos[found].pid = r->pid;
+            infos[found].used = (unsigned long long)r->memory;
+            infos[found].instance = (unsigned)r->instance;
+            infos[found].part = (unsigned)r->part;
+        }
+        found++;
+    }
+    *count = found;
+    return leave(found > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
+#define LIST(name, list) \
+    result_t name(device_t device, unsigned *count, process_info_t *infos) \
+    { \
+        ENTER(device); \
+        return processes(device, count, infos, list); \
+    }
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, 'c')
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, 'c')
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, 'g')
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 'g')
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, 'm')
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 'm')
+
+result_t nvmlDeviceGetProcessUtilization(device_t device, sample_t *samples, unsigned *count, unsigned long long since)
+{
+    ENTER(device);
+    unsigned found = 0, room = samples ? *count : 0;
+    gpu_t *g = gpu(device);
+    if (!g || g->mig > 0)
+        return leave(NOT_SUPPORTED);
+    for (unsigned i = 0; i < state.used_count && i < MOST; i++) {
+        used_t *u = &state.used[i];
+        if (u->gpu != g->index || u->at <= since)
+            continue;
+        if (found < room) {
+            memset(&samples[found], 0, sizeof *samples);
+            samples[found].pid = u->pid;
+            samples[found].at = u->at;
+            samples[found].sm = u->percent;
+        }
+        found++;
+    }
+    *count = found;
+    return leave(!found ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
+result_t nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types)
+{
+    ENTER(device);
+    *types = state.tells_changes ? 0x10f : 0xf;
+    return leave(SUCCESS);
+}
+
+result_t nvmlEventSetCreate(void **set)
+{
+    ENTER(NULL);
+    told_change = state.change;
+    *set = &told_change;
+    return leave(SUCCESS);
+}
+
+result_t nvmlEventSetFree(void *set)
+{
+    (void)set;
+    ENTER(NULL);
+    return leave(SUCCESS);
+}
+
+result_t nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void *set)
+{
+    (void)types;
+    (void)set;
+    ENTER(device);
+    return leave(SUCCESS);
+}
+
+result_t nvmlEventSetWait_v2(void *set, event_t *event, unsigned ms)
+{
+    (void)set;
+    (void)ms; /* nobody waits */
+    ENTER(NULL);
+    if (told_change == state.change)
+        return leave(TIMEOUT);
+    told_change = state.change;
+    memset(event, 0, sizeof *event);
+    event->type = 0x100;
+    return leave(SUCCESS);
+}
+
+const char *nvmlErrorString(result_t result)
+{
+    (void)result;
+    return "a stand-in's error";
+}

@@ -1,0 +1,198 @@
+"""Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from exporter.errors import Trouble
+from exporter.model.devices import Inventory, InventoryGpu
+from exporter.model.driver import DriverReading, GpuProcess
+from exporter.sources.nvml.failures import IN_A_POD, NO_PERMISSION, REMEDY_OF_GPU, Failed
+from exporter.sources.nvml.gpus import Gpu, optional, read_gpu
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
+from exporter.sources.nvml.processes import Listed, busy, listed, together
+
+# The GPUs are read again when the driver tells of a change, after so long at the latest, and where it does not tell
+# of changes as often as this.
+INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
+# A call about a lost GPU may take 10 s to fail.
+LOST_SECONDS = 60.0
+_MIG_CHANGE = 0x100  # nvmlEventMigConfigChange
+_MOST_EVENTS = 64
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A GPU that cannot be asked; `known` is what it was before."""
+
+    known: InventoryGpu | None
+    says: str
+    until: float
+
+
+class Reader:
+    """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.trouble: Trouble | None = None
+        self._gpus: dict[int, Gpu] = {}
+        self._lost: dict[int, _Lost] = {}
+        self._inventory = Inventory()
+        self._inventory_at: float | None = None
+        self._events: object = None
+        self._may_not_ask = False
+
+    def read(self, now: float) -> DriverReading:
+        """One reading at `now`; `trouble` then says what is odd about it.
+
+        Raises:
+            NotThere: there is no library.
+            Failed: NVML as a whole cannot be asked. Everything is let go of, and the next read loads it anew.
+        """
+        try:
+            if not self.library.is_open:
+                self.library.open()
+                self._forget()
+            if self._is_due(now):
+                self._read_gpus(now)
+            processes, unknown = self._processes(now)
+        except Failed as failed:
+            if failed.scope == "library":
+                self.library.close()
+            raise
+        self.trouble = self._odd(len(processes))
+        return DriverReading(
+            inventory=self._inventory,
+            processes=tuple(sorted(processes[:MOST_PROCESSES], key=lambda one: (one.device, one.pid))),
+            unknown=frozenset(unknown),
+            read_at=now,
+        )
+
+    def _forget(self) -> None:
+        self._gpus, self._lost, self._inventory_at, self._events = {}, {}, None, None
+
+    def _is_due(self, now: float) -> bool:
+        if self._inventory_at is None or self._has_changed():
+            return True
+        return now - self._inventory_at >= (UNTOLD_SECONDS if self._events is None else INVENTORY_SECONDS)
+
+    def _has_changed(self) -> bool:
+        """Whether the driver told of a change since the last time."""
+        for told in range(_MOST_EVENTS):
+            if self._events is None:
+                return False
+            try:
+                self.library.call("nvmlEventSetWait_v2", self._events, 0)
+            except Failed as failed:
+                if failed.scope == "library":
+                    raise
+                if failed.is_timeout:
+                    return told > 0
+                self._deafen()
+                return True
+        return True
+
+    def _read_gpus(self, now: float) -> None:
+        count = min(self.library.call("nvmlDeviceGetCount"), MOST_GPUS)
+        before = self._gpus
+        self._gpus = {}
+        for index in range(count):
+            lost = self._lost.get(index)
+            if lost and now < lost.until:
+                continue
+            try:
+                gpu = self._gpus[index] = read_gpu(self.library, index)
+            except Failed as failed:
+                known = before[index].known if index in before else lost.known if lost else None
+                self._lose(index, known, failed, now)
+                continue
+            self._lost.pop(index, None)
+            if index in before:
+                gpu.busy = before[index].busy
+        self._lost = {index: lost for index, lost in self._lost.items() if index < count}
+        if self._events is None:
+            self._listen()
+        self._inventory_at = now
+        self._settle()
+
+    def _settle(self) -> None:
+        known = {index: gpu.known for index, gpu in self._gpus.items()}
+        known |= {index: lost.known for index, lost in self._lost.items() if lost.known}
+        inventory = Inventory(gpus=tuple(known[index] for index in sorted(known)))
+        if inventory != self._inventory:
+            self._inventory = inventory
+
+    def _lose(self, index: int, known: InventoryGpu | None, failed: Failed, now: float) -> None:
+        """Leave a GPU alone for a while. What it was before stays in force: nobody else can be meant by its ids."""
+        if failed.scope == "library":
+            raise failed
+        self._gpus.pop(index, None)
+        self._lost[index] = _Lost(known, str(failed), now + LOST_SECONDS)
+
+    def _listen(self) -> None:
+        """Have the driver tell of changes, where every GPU that can be cut can tell."""
+        try:
+            gpus = self._gpus.values()
+            cuttable = [gpu for gpu in gpus if optional(self.library, "nvmlDeviceGetMigMode", gpu.handle)]
+            for gpu in cuttable:
+                if not self.library.call("nvmlDeviceGetSupportedEventTypes", gpu.handle) & _MIG_CHANGE:
+                    return
+            self._events = self.library.call("nvmlEventSetCreate")
+            for gpu in cuttable:
+                self.library.call("nvmlDeviceRegisterEvents", gpu.handle, _MIG_CHANGE, self._events)
+        except Failed:
+            self._deafen()
+
+    def _deafen(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            with suppress(Failed):
+                self.library.call("nvmlEventSetFree", events)
+
+    def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
+        """The processes of all GPUs, and the UUIDs of the GPUs whose processes are not known."""
+        found: list[GpuProcess] = []
+        unknown = [lost.known.uuid for lost in self._lost.values() if lost.known]
+        self._may_not_ask = False
+        for index, gpu in list(self._gpus.items()):
+            entries: list[Listed] | None = None
+            try:
+                entries = self._entries(gpu)
+                gpu.busy = None if gpu.is_cut else busy(self.library, gpu.handle, gpu.busy)
+            except Failed as failed:
+                if failed.scope == "gpu":
+                    self._lose(index, gpu.known, failed, now)
+                elif failed.scope == "library":
+                    raise
+                self._may_not_ask |= failed.code == NO_PERMISSION
+            if entries is None or index in self._lost:
+                unknown.append(gpu.known.uuid)
+            else:
+                found += together(gpu.known.uuid, entries, gpu.busy.ratios if gpu.busy else None)
+        return found, unknown
+
+    def _entries(self, gpu: Gpu) -> list[Listed] | None:
+        """Of a GPU that is cut each instance is asked: the GPU itself tells of all only to the privileged."""
+        if not gpu.is_cut:
+            return listed(self.library, gpu.handle)
+        entries: list[Listed] = []
+        for handle, instance in gpu.instances:
+            of_instance = listed(self.library, handle)
+            if of_instance is None:
+                return None
+            entries += (entry._replace(instance=instance) for entry in of_instance)
+        return entries
+
+    def _odd(self, processes: int) -> Trouble | None:
+        if self._lost:
+            index, lost = min(self._lost.items())
+            uuid = f" ({lost.known.uuid})" if lost.known else ""
+            more = f", and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
+            return Trouble("unreachable", f"GPU {index}{uuid} cannot be asked{more}: {lost.says}", REMEDY_OF_GPU)
+        if self._may_not_ask:
+            says = "the processes of a MIG instance may not be listed: their memory is not known"
+            return Trouble("permission", says, f"{IN_A_POD}; of MIG also NVIDIA_MIG_MONITOR_DEVICES=all")
+        if processes > MOST_PROCESSES:
+            return Trouble("oversize", f"{processes} processes use GPUs; the first {MOST_PROCESSES} are taken", "none")
+        return None

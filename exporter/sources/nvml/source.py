@@ -1,0 +1,180 @@
+"""The source of what NVML says. A look begins a reading and takes the last one: it never waits for the driver.
+
+Only the first reading is worth waiting for a little, so that the first page knows the MIG instances.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from exporter.errors import SourceError, TimedOut, Unavailable
+from exporter.model.devices import Inventory
+from exporter.model.driver import DriverReading
+from exporter.model.snapshot import Health
+from exporter.sources.native import Worker
+from exporter.sources.nvml import library
+from exporter.sources.nvml.failures import IN_A_POD, Failed, NotThere, source_error
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
+
+if TYPE_CHECKING:
+    from exporter.sources.nvml.reader import Reader
+
+NAME = "nvml"
+AGAIN_SECONDS = 1.0
+# A reading takes milliseconds. A call about a GPU that is being lost takes 10 s or more.
+DEADLINE_SECONDS = 3.0
+# After a failure of the library, doubled with each one more. A library that is not there comes seldom.
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+
+
+class NoNvml:
+    """In place of NVML where it is not asked for."""
+
+    name = NAME
+    health = absent("NVML is not asked: --nvml.mode is off", "set it to auto")
+    patience_seconds = 0.0
+    inventory = Inventory()
+    reading: DriverReading | None = None
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Those of NVML."""
+        return _bounds(lambda: self.reading)
+
+    def begin(self) -> Attempt | None:
+        """Nothing is there to be read."""
+
+    async def close(self) -> None:
+        """Nothing is in flight."""
+
+
+class Nvml:
+    """NVML on its worker thread, read every second at most, and as often as somebody looks.
+
+    `inventory` is the last one that was read: the same object as long as nothing changed. `reading` is the last one;
+    its processes are None while NVML fails or does not come back.
+    """
+
+    name = NAME
+    patience_seconds = PATIENCE_SECONDS
+
+    def __init__(self, *, is_missed: bool, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+        """`is_missed` says that a library that is not there is a failure."""
+        self.inventory = Inventory()
+        self.reading: DriverReading | None = None
+        self._is_missed = is_missed
+        self._clock = clock
+        self._attempts = Attempts(NAME, on_health)
+        self._absent: Health | None = None
+        self._library = Library(library.NAME)
+        self._reader: Reader | None = None
+        self._worker: Worker[DriverReading] = Worker(NAME, clock)
+        self._due = -float("inf")
+        self._began = 0.0
+        self._pause = PAUSE_SECONDS
+        self._is_late = self._is_closed = False
+        self._heard = asyncio.Event()
+        self._first: asyncio.Task[object] | None = None
+
+    @property
+    def health(self) -> Health:
+        """How the last reading went; that of an absent source where there is no library, and nobody misses it."""
+        return self._absent or self._attempts.health
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """What a reading may hold."""
+        return _bounds(lambda: self.reading)
+
+    def begin(self) -> Attempt | None:
+        """Begin a reading if one is due and none runs; only the first one ever is to be waited for."""
+        now = self._clock()
+        busy_seconds = self._worker.busy_seconds
+        if busy_seconds is None and now >= self._due:
+            self._began, self._is_late = now, False
+            self._worker.begin(self._read, self._done)
+        elif busy_seconds is not None and busy_seconds > DEADLINE_SECONDS and not self._is_late:
+            self._is_late = True
+            self._fail(_late(self._library.calling))
+        if self._heard.is_set() or now - self._began > PATIENCE_SECONDS:
+            return None  # it hangs from the start: no look waits for it again
+        if self._first is None:
+            self._first = asyncio.create_task(self._heard.wait())
+        return self._first
+
+    async def close(self) -> None:
+        """Let go of the library once the worker is free, and wait for nobody."""
+        self._is_closed = True
+        if self._first is not None:
+            self._first.cancel()
+        self._worker.close(self._library.close)
+
+    def _read(self) -> DriverReading:
+        if self._reader is None:
+            # whoever has no library pays for no more than looking for it
+            self._library.open()
+            from exporter.sources.nvml.reader import Reader  # noqa: PLC0415
+
+            self._reader = Reader(self._library)
+        return self._reader.read(self._clock())
+
+    def _done(self, result: DriverReading | Exception) -> None:
+        if self._is_closed:
+            return
+        now = self._clock()
+        self._heard.set()
+        if isinstance(result, DriverReading):
+            self._absent, self._pause, self._due = None, PAUSE_SECONDS, self._began + AGAIN_SECONDS
+            self.reading, self.inventory = result, result.inventory
+            self._note(None)
+        elif isinstance(result, NotThere):
+            self._due = now + LONGEST_PAUSE_SECONDS
+            says = f"there is no {library.NAME}"
+            if self._is_missed:
+                self._fail(Unavailable("missing", f"{says}: {result}", remedy=IN_A_POD))
+            else:
+                self._absent = absent(says, IN_A_POD)
+        elif isinstance(result, Failed):
+            self._due = now + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._fail(source_error(result))
+        else:
+            self._due = now + LONGEST_PAUSE_SECONDS
+            says = f"NVML's answer could not be read: {type(result).__name__}: {result}"
+            self._fail(Unavailable("unreachable", says, remedy="report this; --nvml.mode off leaves NVML alone"))
+
+    def _fail(self, error: SourceError) -> None:
+        self._absent = None
+        if self.reading is not None and self.reading.processes is not None:
+            self.reading = replace(self.reading, processes=None)
+        self._note(error)
+
+    def _note(self, error: SourceError | None) -> None:
+        took = self._clock() - self._began
+        odd = self._reader.trouble if self._reader else None
+        self._attempts.note(error, took_seconds=took, now_seconds=time.time(), odd=odd)
+
+
+def _late(calling: str) -> TimedOut:
+    return TimedOut(
+        "deadline",
+        f"{calling} has not come back for more than {DEADLINE_SECONDS:g} s; what NVML said last counts",
+        remedy="a GPU may have fallen off the bus: look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at"
+        " nvidia-smi on the node",
+    )
+
+
+def _bounds(reading: Callable[[], DriverReading | None]) -> Mapping[str, Bound]:
+    def gpus() -> int:
+        last = reading()
+        return len(last.inventory.gpus) if last else 0
+
+    def processes() -> int:
+        last = reading()
+        return len(last.processes or ()) if last else 0
+
+    return {"nvml_gpus": Bound(MOST_GPUS, gpus), "gpu_processes": Bound(MOST_PROCESSES, processes)}

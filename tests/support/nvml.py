@@ -1,0 +1,56 @@
+"""NVML as tests have it: the simulator's stand-in for NVIDIA's library, in a folder of the test's own."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from exporter.simulator.nvml import SimulatedNvml
+from exporter.simulator.world import Gpu, Instance
+from exporter.sources.nvml import library
+
+GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
+MIG = "MIG-{:08d}-1111-2222-3333-444455556666".format
+# every call that the exporter makes, by its name in the library
+OPTIONAL = (
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetAttributes_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetSupportedEventTypes",
+    "nvmlEventSetCreate",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetWait_v2",
+)
+OF_MIG = (
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceId",
+)
+OF_GPU = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID")
+NEEDED = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2")
+
+
+def whole_and_cut() -> tuple[Gpu, Gpu]:
+    """GPU 0 is whole, GPU 1 is cut into two instances."""
+    cut = tuple(Instance(device_id=MIG(number), instance_id=1 + number, profile="3g.40gb") for number in range(2))
+    return Gpu(index=0, uuid=GPU(0)), Gpu(index=1, uuid=GPU(1), instances=cut)
+
+
+def stand_in(folder: Path, gpus: Iterable[Gpu] | None = None, more: Iterable[str] = ()) -> SimulatedNvml:
+    """A library that can be loaded, or the test is skipped: there is no gcc."""
+    nvml = SimulatedNvml(folder / "nvml")
+    if not nvml.build():
+        pytest.skip("there is no gcc")
+    nvml.write(whole_and_cut() if gpus is None else tuple(gpus), more)
+    return nvml
+
+
+def loads(monkeypatch: pytest.MonkeyPatch, nvml: SimulatedNvml) -> None:
+    """From here on the exporter's sources of NVML load this one."""
+    monkeypatch.setattr(library, "NAME", str(nvml.library))
