@@ -147,7 +147,6 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         # with --dra auto looked for by the first claim that needs them
         slices.look()
     nvml = _nvml(config, made)
-    inventory = _inventory(config, made, nvml)
     return Sources(
         kubelet=made.get(
             KubeletSource,
@@ -161,8 +160,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         pages=page_sources(config, files.http, lasting.instance, made),
         discovery=discovery(config, files.http, lasting.instance, made),
         nvml=nvml,
-        inventory=inventory,
-        machine=tuple(dict.fromkeys((nvml, *inventory.parts))),
+        inventory=_inventory(config, made, nvml),
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,

@@ -190,7 +190,7 @@ class Node:
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
         if call is not None:
             await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
-        for part in self.sources.machine:
+        for part in inventory.parts:
             begin(part, streams)
         streams += self._begin_slices()
         if streams:
