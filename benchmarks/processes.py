@@ -10,7 +10,8 @@ from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, O
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.measured import HostProcesses, Place, Process, Total
 from exporter.model.pods import Owner, PodInfo
-from exporter.sources.processes import MOST_PROCESSES, ProcFolder
+from exporter.sources.limits import MOST_PROCESSES
+from exporter.sources.processes import ProcFolder
 
 GPUS, PODS_A_GPU, PROCESSES = 8, 4, 60
 OWN = f"0::/kubepods/besteffort/pod{'0' * 32}/{'f' * 64}\n"

@@ -5,7 +5,7 @@ here.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
 OfPods = Mapping[PodName, OfPod]
+MeasuredFor = Callable[[Owners], "Measured | None"]
 NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
 NO_BEARERS: Bearers = MappingProxyType({})
 _NOT_ASKED = Listing()
@@ -79,7 +80,7 @@ class CurrentOwners:
         self._labelled: Mapping[PodName, PodInfo] | None = None
         self._attributed_from: tuple[object, ...] = ()
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
-        self._measured: Measured | None = None
+        self.measured: Measured | None = None  # what rows show
         self._shares = MeasuredShares()
         self._shown_in: tuple[float, ...] = ()
         self._of: Hashable = None
@@ -102,19 +103,17 @@ class CurrentOwners:
         offers: Offers = NO_OFFERS,
         pages: Sequence[Page] = (),
         of: Hashable = None,
-        measured: "Measured | None" = None,
+        measured: MeasuredFor | None = None,
     ) -> Attribution:
         """The attribution for pages of these subjects. The same object as long as it would say the same.
 
         `bearers` are the pods by name, and `listing` decides which pod a name means where several bore it. `offers` is
         what the kubelet can hand out. `pages` are
         the reads that the caller joins next, before any other update: divided counters advance with them. `of` names
-        the set of sources that the pages come from: each set's attribution is kept until `keep` drops it. `measured` is
-        what owners use; rows show it from the next new page on, so that a page says one thing however often it is read.
+        the set of sources that the pages come from: each set's attribution is kept until `keep` drops it. `measured`
+        says what owners use; rows show it from the next new page on: a page says one thing however often it is read.
         """
         self._turn_to(of)
-        if measured is not None or self._measured is not None:
-            self._turn_to_measured(measured, pages)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
@@ -123,6 +122,8 @@ class CurrentOwners:
         if not _same(self._made_from, made_from):
             self.owners = build_owners(assignments, subjects, self._knowledge, offers)
             self._made_from = made_from
+        if measured is not None or self.measured is not None:
+            self._turn_to_measured(measured(self.owners) if measured else None, pages)
         pods = self.pods_of_owners.update(assignments, bearers, listing)
         if self._pod_label_policy is not None and pods is not self._labelled:
             self._labelled = pods
@@ -158,8 +159,8 @@ class CurrentOwners:
     def _turn_to_measured(self, measured: "Measured | None", pages: Sequence[Page]) -> None:
         """From here on rows show this, unless the pages are those of the last time."""
         moments = tuple(page.moment for page in pages)
-        if measured is not self._measured and moments != self._shown_in:
-            self._measured = measured
+        if measured is not self.measured and moments != self._shown_in:
+            self.measured = measured
             self._shares = self._shares.followed_by(measured)
         self._shown_in = moments
 

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.errors import Reason, Trouble
 from exporter.model.accounts import Accounts
 from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Attribute, JoinedPage, nobodys
+
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
 
 # how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
 KUBELET: Final = "kubelet"
@@ -76,7 +79,8 @@ class Snapshot:
     the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
     asked for and are known. `pod_labels` are the uid (pod_uid) and labels (label_…) of pods that hold devices, by the
     same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
-    very one that `joined` was made with. `accounts` is None where nobody keeps any.
+    very one that `joined` was made with. `accounts` is None where nobody keeps any, `measured` where it is
+    not known what owners of shared GPUs use of them.
     """
 
     node: str
@@ -91,4 +95,5 @@ class Snapshot:
     pod_labels: Mapping[tuple[str, str], AddedLabels] = field(default_factory=lambda: MappingProxyType({}))
     inventory: Inventory = field(default_factory=Inventory)
     accounts: Accounts | None = None
+    measured: "Measured | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

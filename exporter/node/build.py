@@ -15,10 +15,12 @@ from exporter.exposition.join import Joiner
 from exporter.model.snapshot import Facts
 from exporter.node.accounting import Accounting, keep_in
 from exporter.node.lasting import Lasting, Made
-from exporter.node.node import Node, Sources
+from exporter.node.measuring import Measuring
+from exporter.node.node import Node
 from exporter.node.page_sources import discovery, page_sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
+from exporter.node.sources import Sources
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.sources import driver
@@ -160,6 +162,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         pages=page_sources(config, files.http, lasting.instance, made),
         discovery=discovery(config, files.http, lasting.instance, made),
         nvml=nvml,
+        measuring=_measuring(config, made, nvml),
         inventory=_inventory(config, made, nvml),
         pods=pods,
         needs_pods=needs_pods,
@@ -176,6 +179,11 @@ def _nvml(config: Config, made: Made) -> DriverSource:
 
     mode = config.nvml.mode
     return NoNvml() if mode == "off" else made.get(Nvml, is_missed=mode == "on")
+
+
+def _measuring(config: Config, made: Made, nvml: DriverSource) -> Measuring | None:
+    mode = config.nvml.mode
+    return None if mode == "off" else made.get(Measuring, nvml=nvml, root=config.root, is_missed=mode == "on")
 
 
 def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:

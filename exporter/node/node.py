@@ -8,9 +8,10 @@ What a node is made of is put together in build.py.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from exporter.accounting.entries import MOST_ACCOUNTS
 from exporter.accounting.sharing import MOST_SERIES
@@ -24,52 +25,18 @@ from exporter.model.pages import Page, Subject
 from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.accounting import Accounting
 from exporter.node.facts import FactsOfNow
-from exporter.node.lasting import Lasting, Made
+from exporter.node.lasting import Lasting
 from exporter.node.pages import AttributionFor, JoinedPages
+from exporter.node.sources import Sources
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.any_inventory import DriverSource
-from exporter.sources.any_pods import Pods
-from exporter.sources.inventories import Inventories
-from exporter.sources.kubelet.assignments import KubeletSource
-from exporter.sources.kubelet.offers import KubeletOffers
-from exporter.sources.kubernetes.slices import Slices
-from exporter.sources.kubernetes.workloads import Workloads
-from exporter.sources.late import Late
-from exporter.sources.pages.discovery import Discovery
-from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
 _ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """The sources of a node, each an object, there or not.
-
-    `needs_pods` says that labels or the discovery are made of pods. `made` closes them.
-    """
-
-    kubelet: KubeletSource
-    offers: KubeletOffers
-    pages: tuple[PageSource, ...]
-    discovery: Discovery
-    nvml: DriverSource
-    inventory: Inventories
-    pods: Late[Pods]
-    needs_pods: bool
-    slices: Late[Slices]
-    workloads: Workloads
-    made: Made
-
-    def __iter__(self) -> Iterator[Source]:
-        """One by one."""
-        yield from (*self.pages, *self.inventory.parts)
-        yield from (self.kubelet, self.offers, self.discovery, self.nvml, self.pods, self.slices, self.workloads)
 
 
 class Node:
@@ -221,6 +188,7 @@ class Node:
             pod_labels=self._owners.pod_labels,
             inventory=in_force,
             attribute=self._owners.attribution,
+            measured=self._owners.measured,
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
@@ -254,7 +222,8 @@ class Node:
         kubelet, slices, pods = self.sources.kubelet, self.sources.slices.now, self.sources.pods.now
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
-        offers = self.sources.offers.offers
+        offers, measuring = self.sources.offers.offers, self.sources.measuring
+        measured = partial(measuring.measured_for, pods=pods.pods) if measuring else None
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:
             return self._owners.update(
@@ -267,6 +236,7 @@ class Node:
                 offers=offers,
                 pages=pages,
                 of=of,
+                measured=measured,
             )
 
         return attribute
@@ -274,7 +244,7 @@ class Node:
     def _add_others(self, health: dict[str, Health]) -> None:
         """The healths of the sources that are not asked on every scrape."""
         asked = self.sources
-        others: tuple[Source, ...] = (*asked.inventory.parts, asked.nvml, asked.pods.now, asked.slices.now)
+        others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
         health |= {source.name: source.health for source in others if not is_absent(source.health)}
         if self._accounting is not None and self.lasting.state_file is not None:
             health[self.lasting.state_file.name] = self.lasting.state_file.health

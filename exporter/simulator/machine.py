@@ -29,7 +29,19 @@ class Xid(NamedTuple):
     xid: int
 
 
+class Running(NamedTuple):
+    """What one container does with a device: `part` of its memory (0 to 1) and how active it keeps it (0 to 1)."""
+
+    device_id: str
+    namespace: str
+    pod: str
+    container: str
+    memory: float
+    activity: float
+
+
 class _Holder(NamedTuple):
+    of: tuple[str, str, str]
     seed: str
     workload: str
     born: float  # seconds of life
@@ -95,6 +107,14 @@ class Machine:
     def use_of(self, device_id: str) -> Use:
         """What is done at present with a GPU, by UUID, or with a MIG instance, by the kubelet's id."""
         return self._uses.get(device_id, Use())
+
+    def running(self) -> Iterator[Running]:
+        """What each container does at present with each of its devices, by UUID or by the kubelet's id."""
+        life = self.life
+        for device_id, holders in self._holders.items():
+            for holder in holders:
+                does = _of_holder(holder, life)
+                yield Running(device_id, *holder.of, memory=does.memory * holder.part, activity=does.activity)
 
     def add_xid(self, uuid: str, xid: int) -> None:
         """The driver reports an error of a GPU."""
@@ -175,6 +195,7 @@ class Machine:
                     uuid, is_share, _ = device_id.partition("::")
                     self._holders.setdefault(uuid, []).append(
                         _Holder(
+                            of=(pod.namespace, pod.name, container.name),
                             seed=f"{self.seed}/{'/'.join(key)}",
                             workload=pod.owner[1],
                             born=self._born[key],

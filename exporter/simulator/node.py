@@ -13,7 +13,10 @@ from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.pods_api import SimulatedPodsApi
+from exporter.simulator.processes import SimulatedProcesses
 from exporter.simulator.world import Gpu, World
+
+SAMPLE_SECONDS = 0.5  # twice as often as NVML is read: each reading finds new samples
 
 
 class SimulatedNode:
@@ -58,6 +61,7 @@ class SimulatedNode:
         self.root = Path(self._folder.name) / "root"
         self.inventory_file = Path(self._folder.name) / "inventory.json"
         self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
+        self._processes = SimulatedProcesses((self.root, self.root / "empty"))
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, step_seconds: float | None = None) -> None:
@@ -68,6 +72,7 @@ class SimulatedNode:
         await self.pods_api.start()
         self.api_url = await self.api.start()
         self.url = await self.dcgm.start()
+        self.write_processes()
         if step_seconds:
             self._life = asyncio.create_task(self._live(step_seconds))
 
@@ -102,11 +107,21 @@ class SimulatedNode:
         self._write_inventory()
         return new
 
+    def write_processes(self) -> None:
+        """Show the processes of this moment: to NVML, in /proc and in the folders of logs."""
+        lines = self._processes.look(self.world)
+        self.nvml.write(self.world.gpus, lines, is_recut=False)
+
     def _write_inventory(self) -> None:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         self.nvml.write(self.world.gpus)
 
     async def _live(self, step_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + step_seconds
         while True:
-            await asyncio.sleep(step_seconds)
-            self.world.live()
+            await asyncio.sleep(min(SAMPLE_SECONDS, step_seconds))
+            if loop.time() >= due:
+                due += step_seconds
+                self.world.live()
+            self.write_processes()

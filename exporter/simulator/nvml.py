@@ -45,12 +45,15 @@ class SimulatedNvml:
         """Put the library into the folder. Returns False where this machine cannot build it."""
         return _build(self.library)
 
-    def write(self, gpus: Sequence[Gpu], more: Iterable[str] = (), *, tells_changes: bool = True) -> None:
+    def write(
+        self, gpus: Sequence[Gpu], more: Iterable[str] = (), *, tells_changes: bool = True, is_recut: bool = True
+    ) -> None:
         """From now on the library knows these GPUs. `more` are further lines, as nvml.c describes them.
 
-        `tells_changes` says whether the driver supports the event of a change of MIG instances, which this is one.
+        `tells_changes` says whether the driver supports the event of a change of MIG instances, which this is one,
+        unless `is_recut` is off.
         """
-        self._changes += 1
+        self._changes += is_recut
         lines = [*_lines(gpus), f"events {int(tells_changes)} {self._changes}", *more]
         new = self._answers.with_suffix(".new")
         new.write_text("\n".join(lines) + "\n")

@@ -25,6 +25,8 @@ _INSTANCE_RESERVED_MIB = 21
 _PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # a second, in one direction, at most
 _QUIET_BYTES = 200_000  # what the driver itself sends
 _MOST_MEMORY = 0.9  # of its device a container takes
+_MIB = 2**20
+MOST_BYTES = int(_MEMORY_MIB * _MOST_MEMORY * _MIB)
 # what happens once in so many seconds, to each GPU on average
 _SINGLE_BIT_EVERY, _ROW_EVERY, _REPLAY_EVERY = 9_000, 400_000, 6_000
 
@@ -99,6 +101,11 @@ def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:
         "ROW_REMAP_FAILURE": 0,
         "PCIE_REPLAY_COUNTER": int(since_load / _REPLAY_EVERY + chance(uuid, "replay")),
     }
+
+
+def most_of(instance: Instance) -> int:
+    """The bytes that containers take of an instance at most, as MOST_BYTES are of a GPU."""
+    return int(_of(instance) * _MOST_MEMORY * _MIB)
 
 
 def _of(instance: Instance) -> int:

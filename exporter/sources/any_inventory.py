@@ -1,6 +1,6 @@
 """A source that knows the node's GPUs, or some of them: a file, the driver, CDI specs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,9 +22,15 @@ class InventorySource(Source, Protocol):
 class DriverSource(InventorySource, Protocol):
     """A source of an inventory that tells of processes, too."""
 
+    def __hash__(self) -> int:
+        """That of the object."""
+
     @property
     def reading(self) -> "DriverReading | None":
         """The last one; None before the first. Its processes are None while the source fails."""
+
+    def follow(self, hears: "Callable[[DriverReading], None] | None") -> None:
+        """From now on this, and nobody else, hears of each new reading, in the event loop; None: nobody."""
 
 
 class NoInventory:

@@ -16,12 +16,11 @@ from pathlib import Path
 from exporter.attribution.containers import Containers, LogLink, containers_of_logs, read_log_link
 from exporter.errors import SourceError, Trouble, Unavailable
 from exporter.model.snapshot import Health
+from exporter.sources.limits import MOST_LINKS
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
 
 NAME = "container-logs"
 FOLDER, PODS_FOLDER = "var/log/containers", "var/log/pods"
-# A kubelet takes 110 pods by default, and keeps the logs of containers that have ended for a while.
-MOST_LINKS = 10_000
 # Names are cut from 186 characters on: hardly anybody has such names.
 MOST_CUT = 200
 AGAIN_SECONDS = 1.0
@@ -101,7 +100,7 @@ class ContainerLogs:
         self._clock = clock
         self._attempts = Attempts(NAME, on_health)
         self._read_at: float | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self.reading: asyncio.Task[None] | None = None  # the last look, over or not
 
     @property
     def health(self) -> Health:
@@ -111,14 +110,14 @@ class ContainerLogs:
     def begin(self) -> Attempt | None:
         """Look, if the last look is not of just now; only the first one is worth waiting for."""
         is_due = self._read_at is None or self._clock() - self._read_at >= AGAIN_SECONDS
-        if is_due and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read())
-        return self._reading if self._read_at is None else None
+        if is_due and (self.reading is None or self.reading.done()):
+            self.reading = asyncio.create_task(self._read())
+        return self.reading if self._read_at is None else None
 
     async def close(self) -> None:
         """Wait for nobody: a thread that reads ends with its read."""
-        if self._reading is not None:
-            self._reading.cancel()
+        if self.reading is not None:
+            self.reading.cancel()
 
     async def _read(self) -> None:
         started = self._clock()

@@ -20,12 +20,11 @@ from exporter.attribution.cgroups import Root, kubelet_root, read_cgroups
 from exporter.errors import SourceError, Trouble, Unavailable
 from exporter.model.measured import HostProcesses, Process
 from exporter.model.snapshot import Health
+from exporter.sources.limits import MOST_PROCESSES
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
 
 NAME = "processes"
 FOLDER = "/proc"
-# Many times what runs on the GPUs of one node. 2,000 take some 20 ms (make bench), on a thread.
-MOST_PROCESSES = 2_000
 # A line of cgroup v1 has at most 4,096 characters, and there are 14 hierarchies.
 MOST_BYTES = 64 * 1024
 MOST_COMMAND_BYTES = 1024
@@ -149,7 +148,7 @@ class Processes:
         self._wanted: frozenset[int] = frozenset()
         self._since = -float("inf")
         self._read_at: float | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self.reading: asyncio.Task[None] | None = None  # the last read, over or not
 
     @property
     def health(self) -> Health:
@@ -163,14 +162,14 @@ class Processes:
     def begin(self) -> Attempt | None:
         """Read what is wanted, once; only the first read is worth waiting for."""
         is_due = self._read_at is None or self._read_at < self._since
-        if is_due and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read())
-        return self._reading if self._read_at is None else None
+        if is_due and (self.reading is None or self.reading.done()):
+            self.reading = asyncio.create_task(self._read())
+        return self.reading if self._read_at is None else None
 
     async def close(self) -> None:
         """Wait for nobody: a thread that reads ends with its read."""
-        if self._reading is not None:
-            self._reading.cancel()
+        if self.reading is not None:
+            self.reading.cancel()
 
     async def _read(self) -> None:
         started, wanted = self._clock(), self._wanted

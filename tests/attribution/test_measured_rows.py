@@ -62,7 +62,9 @@ class Node:
         """The values that go out, by family and pod."""
         self.joined = self.joiner.join_for(
             [read.body],
-            lambda subjects: self.owners.update(self.held, subjects, inventory=INVENTORY, pages=[read], measured=of),
+            lambda subjects: self.owners.update(
+                self.held, subjects, inventory=INVENTORY, pages=[read], measured=lambda _: of
+            ),
         )
         return self.shown()
 
@@ -175,7 +177,7 @@ def test_what_is_measured_moves_with_pages_and_rows_are_not_made_anew() -> None:
     assert node.joined is not None
     rows, later = node.owners.attribution, measured(use(301, 0.26), use(199, 0.51))
     # the same page says the same
-    node.owners.update(HELD, node.joined.subjects, inventory=INVENTORY, pages=[page(*BOTH)], measured=later)
+    node.owners.update(HELD, node.joined.subjects, inventory=INVENTORY, pages=[page(*BOTH)], measured=lambda _: later)
     assert node.shown() == OWN
     shown = node.look(page(*BOTH, moment=2.0), later)
     assert (shown[MEMORY, "a"], shown[MEMORY, "b"], shown[BUSY, "a"]) == ("301", "199", "26")

@@ -148,7 +148,7 @@ async def test_the_source_says_how_it_goes(tmp_path: Path) -> None:
     assert source.begin() is None
     clock.ahead += AGAIN_SECONDS
     assert source.begin() is None
-    reading = source._reading
+    reading = source.reading
     assert reading is not None
     await reading
     assert (told[-1].up, told[-1].trouble, len(told)) == (True, None, 2)

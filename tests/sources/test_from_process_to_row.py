@@ -71,7 +71,7 @@ def test_three_pods_on_one_gpu_have_their_own_memory_and_the_rest_is_nobodys(tmp
     joined = joiner.join_for(
         [page.body],
         lambda subjects: current.update(
-            assignments, subjects, inventory=reading.inventory, pages=[page], measured=measured
+            assignments, subjects, inventory=reading.inventory, pages=[page], measured=lambda _: measured
         ),
     )
     labels = f'gpu="0",UUID="{GPU}",pod="%s",namespace="%s",container="%s"'

@@ -13,7 +13,8 @@ from exporter.errors import Unavailable
 from exporter.model.measured import HostProcesses, Place, Process
 from exporter.model.snapshot import Health
 from exporter.sources import processes
-from exporter.sources.processes import MOST_BYTES, MOST_PROCESSES, Processes, ProcFolder
+from exporter.sources.limits import MOST_PROCESSES
+from exporter.sources.processes import MOST_BYTES, Processes, ProcFolder
 from tests.support.clock import Clock
 
 ID, OWN_ID = "3f7a" * 16, "b0c1" * 16
@@ -196,7 +197,7 @@ async def test_the_source_reads_once_for_each_word_of_the_driver(proc: Proc) -> 
     clock.ahead += 1.0
     source.want(frozenset({7, 8}), clock())
     assert source.begin() is None
-    reading = source._reading
+    reading = source.reading
     assert reading not in (None, first)
     assert reading is not None
     await reading
@@ -205,7 +206,7 @@ async def test_the_source_reads_once_for_each_word_of_the_driver(proc: Proc) -> 
     assert source.bounds["processes"].used() == 1
     clock.ahead += 100.0
     source.begin()
-    assert source._reading is reading
+    assert source.reading is reading
     await source.close()
     assert (len(told), told[-1].up, told[-1].trouble) == (2, True, None)
 

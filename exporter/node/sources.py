@@ -1,0 +1,50 @@
+"""The sources of a node of one configuration."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exporter.node.lasting import Made
+from exporter.node.measuring import Measuring
+from exporter.sources.any_inventory import DriverSource
+from exporter.sources.any_pods import Pods
+from exporter.sources.inventories import Inventories
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubelet.offers import KubeletOffers
+from exporter.sources.kubernetes.slices import Slices
+from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.late import Late
+from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.source import PageSource
+from exporter.sources.source import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The sources of a node, each an object, there or not.
+
+    `needs_pods` says that labels or the discovery are made of pods. `made` closes them.
+    """
+
+    kubelet: KubeletSource
+    offers: KubeletOffers
+    pages: tuple[PageSource, ...]
+    discovery: Discovery
+    nvml: DriverSource
+    measuring: Measuring | None
+    inventory: Inventories
+    pods: Late[Pods]
+    needs_pods: bool
+    slices: Late[Slices]
+    workloads: Workloads
+    made: Made
+
+    def __iter__(self) -> Iterator[Source]:
+        """One by one."""
+        yield from (*self.pages, *self.inventory.parts)
+        yield from (self.measuring,) if self.measuring else ()
+        yield from (self.kubelet, self.offers, self.discovery, self.nvml, self.pods, self.slices, self.workloads)
+
+    @property
+    def of_machine(self) -> tuple[Source, ...]:
+        """Those that speak of the machine itself."""
+        return (*self.inventory.parts, self.nvml, *(self.measuring.parts if self.measuring else ()))
