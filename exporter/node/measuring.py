@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from exporter.model.devices import Owners
-from exporter.model.driver import DriverReading
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
 from exporter.sources.any_inventory import DriverSource
@@ -19,6 +18,7 @@ from exporter.sources.source import Attempt, Bound, OnHealth, Source, absent
 
 if TYPE_CHECKING:
     from exporter.attribution.containers import Containers
+    from exporter.model.driver import DriverReading
     from exporter.model.measured import Measured
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.processes import Processes
@@ -113,14 +113,14 @@ class Measuring:
     def _forget(self) -> None:
         self._reading = self._measured = self._followed = None
 
-    def _follow(self, reading: DriverReading) -> None:
+    def _follow(self, reading: "DriverReading") -> None:
         """Look up the processes of a reading, unless those of another one are being looked up."""
         is_idle = self._task is None or self._task.done()
         if self._has_shares and reading.processes is not None and reading is not self._followed and is_idle:
             self._followed = reading
             self._task = asyncio.create_task(self._look_up(reading))
 
-    async def _look_up(self, reading: DriverReading) -> None:
+    async def _look_up(self, reading: "DriverReading") -> None:
         processes, logs = self._sources or self._find()
         processes.want(frozenset(process.pid for process in reading.processes or ()), reading.read_at)
         for source in (processes, logs):
@@ -151,7 +151,7 @@ class Measuring:
         if self._is_missed or health.reason != "missing":
             self._on_health(name, health)
 
-    def _measure(self, reading: DriverReading, owners: Owners) -> "Measured | None":
+    def _measure(self, reading: "DriverReading", owners: Owners) -> "Measured | None":
         from exporter.attribution.containers import containers_of_pods  # noqa: PLC0415 - see _find
         from exporter.attribution.measured import measure  # noqa: PLC0415
 

@@ -1,7 +1,8 @@
 """/debug/mapping: every device id that the kubelet named, every device of the samples, and why one has no match."""
 
 import json
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from exporter.attribution.explain import is_unfollowed_claim
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
@@ -9,6 +10,24 @@ from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import explainer, seen_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.model.measured import Measured, WithoutOwner
+
+MOST_PROCESSES = 100  # that are named; all are counted on /metrics
+_WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
+    {
+        "gone": "the process has ended",
+        "unread": "nobody has looked which process it is: there are too many",
+        "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
+        "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
+        "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
+        "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
+        "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
+    }
+)
 
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
@@ -66,6 +85,30 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
         ],
         "inventory": _inventory(snapshot.inventory),
+        "processes_of_nobody": _of_nobody(snapshot.measured) if snapshot.measured else None,
+    }
+
+
+def _of_nobody(measured: "Measured") -> dict[str, Any]:
+    """The processes on GPUs that count for no owner of their GPU, each with the reason; of many the first."""
+    return {
+        "processes": [
+            {
+                "pid": each.process.pid,
+                "uuid": each.process.device.uuid,
+                "gpu_i_id": each.process.device.instance,
+                "memory_bytes": each.process.memory_bytes,
+                "sm_ratio": each.process.sm_ratio,
+                "reason": each.reason,
+                "explanation": _WITHOUT_OWNER[each.reason],
+                "container_id": each.place.container_id if each.place else "",
+                "pod_uid": each.place.pod_uid if each.place else "",
+                "engine": each.place.engine if each.place else "",
+                "owner": f"{each.owner.namespace}/{each.owner.pod}/{each.owner.container}" if each.owner else "",
+            }
+            for each in measured.unowned[:MOST_PROCESSES]
+        ],
+        "more": max(0, len(measured.unowned) - MOST_PROCESSES),
     }
 
 

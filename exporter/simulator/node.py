@@ -107,10 +107,11 @@ class SimulatedNode:
         self._write_inventory()
         return new
 
-    def write_processes(self) -> None:
-        """Show the processes of this moment: to NVML, in /proc and in the folders of logs."""
+    def write_processes(self) -> list[str]:
+        """Show the processes of this moment: to NVML by the lines that it returns, in /proc and in folders of logs."""
         lines = self._processes.look(self.world)
         self.nvml.write(self.world.gpus, lines, is_recut=False)
+        return lines
 
     def _write_inventory(self) -> None:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))

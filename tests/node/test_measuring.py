@@ -1,6 +1,7 @@
 """A node on which NVML tells what each owner of a shared GPU uses: through the stand-in's library, to the page."""
 
 import asyncio
+import json
 import os
 import re
 import time
@@ -10,6 +11,7 @@ from decimal import Decimal
 
 import pytest
 
+from exporter.node import measuring
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.sources.nvml import library, source
@@ -28,8 +30,8 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     if not simulated.nvml.build():
         pytest.skip("there is no gcc")
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.1)
-    await simulated.start(step_seconds=3600)
+    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.4)
+    await simulated.start()
     yield simulated
     async with asyncio.timeout(10):
         while library._SHARED.users:
@@ -67,6 +69,15 @@ async def bare(exporter: Exporter, node: SimulatedNode) -> str:
         return await response.text()
 
 
+def own(metrics: str, family: str) -> list[tuple[dict[str, str], float]]:
+    """The samples of a family of the exporter's own, with their labels."""
+    found = re.findall(rf"^{family}{{(.*)}} (\S+)$", metrics, re.MULTILINE)
+    return [
+        (dict(pair.split("=", 1) for pair in labels.replace('"', "").split(",")), float(value))
+        for labels, value in found
+    ]
+
+
 async def measured(exporter: Exporter, node: SimulatedNode) -> str:
     """The first page on which memory is measured: there is a row for what nobody has."""
     (uuid, *_) = sorted(held_by_several(node))
@@ -88,8 +99,10 @@ async def test_memory_of_the_owners_and_of_nobody_is_the_devices_in_every_scrape
         shared = held_by_several(node)
         assert shared
         seen: defaultdict[tuple[str, str], set[Decimal]] = defaultdict(set)
+        differ = False
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
+            node.write_processes()
             before, page, after = await bare(exporter, node), await exporter.page(), await bare(exporter, node)
             ours = rows(page, "DCGM_FI_DEV_FB_USED")
             for uuid in shared:
@@ -103,5 +116,64 @@ async def test_memory_of_the_owners_and_of_nobody_is_the_devices_in_every_scrape
                 assert len(set(ours[uuid].values())) > 2, "each has its own"
                 for (pod, _), ratio in busy.items():
                     seen[uuid, pod].add(ratio)
-            await asyncio.sleep(0.2)
-        assert any(len(values) > 1 for values in seen.values()), "they move"
+                differ |= len({ratio for ratio in busy.values() if ratio}) > 1
+            await asyncio.sleep(0.1)
+        assert any(len(values - {0}) > 1 for values in seen.values()), "they move"
+        assert differ, "each has its own"
+
+
+async def test_processes_of_nobody_are_counted_and_named_with_their_reason(node: SimulatedNode) -> None:
+    gpu = next(gpu for gpu in node.world.gpus if gpu.uuid in held_by_several(node))
+    cgroup, stat = node.root / "proc/77/cgroup", node.root / "proc/77/stat"
+    cgroup.parent.mkdir()
+    cgroup.write_text("0::/user.slice/user-0.slice/session-1.scope\n")
+    stat.write_text(f"77 (miner) S 1 {' '.join(['0'] * 17)} 1 0\n")
+    lines = node.write_processes()
+    node.nvml.write(node.world.gpus, [*lines, f"process {gpu.index} -1 -1 77 c {2**30}"], is_recut=False)
+    async with running(config_of(**of_node(node))) as exporter:
+        await measured(exporter, node)
+        metrics = (await exporter.get("/metrics"))[1]
+        told = json.loads((await exporter.get("/debug/mapping"))[1])["processes_of_nobody"]
+    assert [(each["pid"], each["reason"], each["uuid"]) for each in told["processes"]] == [
+        (77, "no_container", gpu.uuid)
+    ]
+    assert told["more"] == 0
+    of_nobody = [(labels["UUID"], value) for labels, value in own(metrics, "pod_gpu_processes") if not labels["pod"]]
+    assert of_nobody == [(gpu.uuid, 1.0)]
+    memory = own(metrics, "pod_gpu_memory_used_bytes")
+    assert [value for labels, value in memory if not labels["pod"]] == [2.0**30]
+    holders = {(pod.name, device.partition("::")[0]) for pod in node.world.listed for device in pod.devices}
+    assert {(labels["pod"], labels["UUID"]) for labels, _ in memory if labels["pod"]} == holders
+    assert len(own(metrics, "pod_gpu_utilization_ratio")) >= len(holders)
+
+
+async def test_what_the_driver_says_no_more_is_shown_no_more(
+    node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "KEPT_SECONDS", 0.5)
+    async with running(config_of(**of_node(node))) as exporter:
+        page = await measured(exporter, node)
+        (uuid, *_) = sorted(held_by_several(node))
+        node.nvml.write(node.world.gpus, ["fail nvmlDeviceGetCount_v2 1 -1"])
+        failed_at = time.monotonic()
+        async with asyncio.timeout(5):
+            while ("", "") in rows(page, "DCGM_FI_DEV_FB_USED")[uuid]:
+                page = await exporter.page()
+                await asyncio.sleep(0.05)
+        assert time.monotonic() - failed_at > 0.3, "a failure alone takes nothing away"
+        assert len(set(rows(page, "DCGM_FI_DEV_FB_USED")[uuid].values())) == 1, "copies again"
+        assert own((await exporter.get("/metrics"))[1], "pod_gpu_processes") == []
+
+
+async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_asked_is_told(node: SimulatedNode) -> None:
+    (node.root / "proc/1/cgroup").unlink()
+    for mode, is_told in (("on", True), ("auto", False)):
+        async with running(config_of(**of_node(node, nvml_mode=mode))) as exporter:
+            (uuid, *_) = sorted(held_by_several(node))
+            for _ in range(10):
+                page = await exporter.page()
+                await asyncio.sleep(0.05)
+            assert len(set(rows(page, "DCGM_FI_DEV_FB_USED")[uuid].values())) == 1
+            metrics = (await exporter.get("/metrics"))[1]
+            assert ('source_up{source="processes"} 0' in metrics) is is_told
+            assert ("hostPID" in metrics) is is_told

@@ -1,5 +1,12 @@
 """Every family that the program makes up itself, in the order in which they stand on /metrics."""
 
-from exporter.outputs.families import accounts, assignments, counters, health, mapping
+from exporter.outputs.families import accounts, assignments, counters, health, mapping, measured
 
-FAMILIES = (*health.FAMILIES, *assignments.FAMILIES, *counters.FAMILIES, *mapping.FAMILIES, *accounts.FAMILIES)
+FAMILIES = (
+    *health.FAMILIES,
+    *assignments.FAMILIES,
+    *counters.FAMILIES,
+    *mapping.FAMILIES,
+    *accounts.FAMILIES,
+    *measured.FAMILIES,
+)
