@@ -90,7 +90,8 @@ class SimulatedProcesses:
 def _containers(pods: Iterable[Pod]) -> Iterator[_Container]:
     for pod in pods:
         for container in () if pod.has_ended else pod.containers:
-            yield pod, container.name
+            if "/" not in f"{pod.namespace}{pod.name}{container.name}":  # a hostile name, of which no file can be made
+                yield pod, container.name
 
 
 def _id(pod: Pod, container: str) -> str:
