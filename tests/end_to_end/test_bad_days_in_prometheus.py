@@ -1,9 +1,7 @@
 """Real Prometheus across restarts, behind TLS and passwords; curl at the same doors."""
 
 import asyncio
-import json
 import signal
-import subprocess
 import time
 import urllib.parse
 from collections.abc import AsyncIterator
@@ -18,8 +16,9 @@ import yaml
 
 from tests.faults.lab import a_lab
 from tests.support.certificates import Authority
-from tests.support.components import free_port, real
+from tests.support.components import real
 from tests.support.exporter import Start
+from tests.support.prometheus import started
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -55,27 +54,12 @@ class Prometheus:
 
 @asynccontextmanager
 async def prometheus(folder: Path, *jobs: dict[str, Any]) -> AsyncIterator[Prometheus]:
-    port = free_port()
-    config = folder / "prometheus.yml"
-    config.write_text(json.dumps({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}))
-    with (folder / "prometheus.log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                real("prometheus"),
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    found = Prometheus(f"http://127.0.0.1:{port}")
-    try:
-        yield found
-    finally:
-        await found.session.close()
-        process.terminate()
-        process.wait(20)
+    with started(folder, jobs) as base:
+        found = Prometheus(base)
+        try:
+            yield found
+        finally:
+            await found.session.close()
 
 
 def job(name: str, base: str, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """`--sharing split` in a real Prometheus: owners come and go, and their rows grow by what the device grew by."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -15,8 +14,9 @@ from aiohttp import web
 
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
-from tests.support.components import free_port, real
+from tests.support.components import free_port
 from tests.support.exporter import config_of, running
+from tests.support.prometheus import started
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -70,7 +70,6 @@ async def query(base: str, text: str) -> list[dict[str, Any]]:
 @asynccontextmanager
 async def prometheus_before(target: str, folder: Path) -> AsyncIterator[str]:
     """A Prometheus that scrapes the target; its own address."""
-    port = free_port()
     job = {
         "job_name": "gpu",
         "metrics_path": "/gpu/metrics",
@@ -78,22 +77,8 @@ async def prometheus_before(target: str, folder: Path) -> AsyncIterator[str]:
         "static_configs": [{"targets": [target]}],
     }
     interval = f"{round(SCRAPES_APART_SECONDS * 1000)}ms"
-    settings = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": [job]}
-    (folder / "prometheus.yml").write_text(json.dumps(settings))
-    with (folder / "log").open("w") as log:
-        prometheus = await asyncio.create_subprocess_exec(
-            real("prometheus"),
-            f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        prometheus.terminate()
-        await prometheus.wait()
+    with started(folder, [job], interval, timeout=interval) as base:
+        yield base
 
 
 async def reads(machine: Machine, more: int) -> None:

@@ -63,10 +63,12 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s") -> Iterator[Prometheus]:
-    """A server that scrapes these jobs; it may still be starting."""
+def started(
+    folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s", timeout: str = "1s"
+) -> Iterator[str]:
+    """A server that scrapes these jobs, by its address; it may still be starting. Its log is `log` in the folder."""
     port = free_port()
-    settings = {"global": {"scrape_interval": scrapes_apart, "scrape_timeout": "1s"}, "scrape_configs": jobs}
+    settings = {"global": {"scrape_interval": scrapes_apart, "scrape_timeout": timeout}, "scrape_configs": [*jobs]}
     (folder / "prometheus.yml").write_text(json.dumps(settings))
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -80,10 +82,17 @@ def prometheus(folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str 
             stderr=log,
         )
     try:
-        yield Prometheus(f"http://127.0.0.1:{port}", folder / "log")
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(20)
+
+
+@contextmanager
+def prometheus(folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s") -> Iterator[Prometheus]:
+    """A server that scrapes these jobs, to be asked; it may still be starting."""
+    with started(folder, jobs, scrapes_apart) as base:
+        yield Prometheus(base, folder / "log")
 
 
 def shipped_jobs(target: str, scrapes_apart: str = "1s", prefix: str = "", **changes: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The kubelet's pod-resources socket: which container holds which device.
 
-One grpc channel for the life of the program, set up for a peer that restarts (kubelet_socket.py). v1 is asked first,
+One grpc channel for the life of the program, set up for a peer that restarts (socket.py). v1 is asked first,
 v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are read (pod_resources.py) only when they differ from the last.
 
 What the kubelet last said outlives its failures: the rules are in attribution/retention.py. Whether a new answer comes
@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
-
-import grpc.aio
 
 from exporter.attribution.retention import (
     STALE_OTHERWISE_SECONDS,
@@ -33,7 +31,7 @@ from exporter.log import debug, log
 from exporter.model.devices import NO_OFFERS, Assignment, Offers, PodResources
 from exporter.model.snapshot import KUBELET, Health
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
-from exporter.sources.kubelet.socket import POD_RESOURCES, SLOW_KUBELET, open_channel, translate
+from exporter.sources.kubelet.socket import SLOW_KUBELET, PodResourcesClient
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import PATIENCE_SECONDS, Attempts, Bound, OnHealth
 
@@ -106,14 +104,13 @@ class KubeletSource:
         self._version = "v1"
         self._last: tuple[str, bytes, PodResources] | None = None
         self._attempted_at: float | None = None
-        self._channel: grpc.aio.Channel | None = None
+        self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
         self.bounds: Mapping[str, Bound] = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
 
     async def close(self) -> None:
         """End the call in flight and the channel."""
         await self._flight.close()
-        if self._channel is not None:
-            await self._channel.close()
+        await self._client.close()
 
     @property
     def health(self) -> Health:
@@ -252,21 +249,7 @@ class KubeletSource:
             return answer
 
     async def _call(self, version: str) -> PodResources:
-        if self._channel is None:
-            self._channel = open_channel(self._settings.socket)
-        call = self._channel.unary_unary(
-            LIST_METHODS[version], request_serializer=lambda body: body, response_deserializer=lambda body: body
-        )
-        try:
-            body: bytes = await call(b"", timeout=self._settings.timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise translate(
-                error,
-                socket=self._settings.socket,
-                of=POD_RESOURCES,
-                versions="v1 or v1alpha1",
-                timeout_seconds=self._settings.timeout_seconds,
-            ) from error
+        body = await self._client.call(LIST_METHODS[version], versions="v1 or v1alpha1")
         changed = self._last is None or self._last[:2] != (version, body)
         debug("kubelet answered", version=version, bytes=len(body), changed=changed)
         if self._last is None or changed:

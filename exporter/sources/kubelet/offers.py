@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from exporter._gen import podresources_v1_pb2 as v1
@@ -23,7 +22,7 @@ from exporter.model.devices import Offers
 from exporter.model.snapshot import Health
 from exporter.sources.kubelet.assignments import Kept
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS
-from exporter.sources.kubelet.socket import POD_RESOURCES, open_channel, translate
+from exporter.sources.kubelet.socket import POD_RESOURCES, PodResourcesClient
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import Bound, OnHealth, absent
 
@@ -90,7 +89,7 @@ class KubeletOffers:
         self._clock = clock
         self._flight = SingleFlight(self._refresh)
         self._asked_at: float | None = None
-        self._channel: grpc.aio.Channel | None = None
+        self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
         self._complained = False
         self.bounds: Mapping[str, Bound] = {"offered_devices": Bound(MOST_ASSIGNMENTS, lambda: _count(self.offers))}
 
@@ -110,12 +109,11 @@ class KubeletOffers:
     async def close(self) -> None:
         """End the call in flight and the channel."""
         await self._flight.close()
-        if self._channel is not None:
-            await self._channel.close()
+        await self._client.close()
 
     async def _refresh(self) -> None:
         try:
-            answer = parse(await self._call(), self._resources)
+            answer = parse(await self._client.call(METHOD, versions="GetAllocatableResources"), self._resources)
         except SourceError as error:
             debug("what the kubelet can hand out is not known", reason=error.reason, error=str(error))
             if isinstance(error, Unsupported) and not self._complained:
@@ -126,21 +124,3 @@ class KubeletOffers:
             now = offered_now(kept.offers, answer, kept.retained.assignments, kept.read)
             kept.offers = now if _count(now) <= MOST_ASSIGNMENTS else answer
         self._asked_at = self._clock()
-
-    async def _call(self) -> bytes:
-        if self._channel is None:
-            self._channel = open_channel(self._settings.socket)
-        call = self._channel.unary_unary(
-            METHOD, request_serializer=lambda body: body, response_deserializer=lambda body: body
-        )
-        try:
-            body: bytes = await call(b"", timeout=self._settings.timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise translate(
-                error,
-                socket=self._settings.socket,
-                of=POD_RESOURCES,
-                versions="GetAllocatableResources",
-                timeout_seconds=self._settings.timeout_seconds,
-            ) from error
-        return body

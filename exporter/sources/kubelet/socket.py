@@ -44,6 +44,39 @@ def open_channel(socket: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
 
 
+class PodResourcesClient:
+    """Calls to the pod-resources socket over a channel of its own, which the first call opens. Answers are bytes."""
+
+    def __init__(self, socket: str, timeout_seconds: float) -> None:
+        self._socket = socket
+        self._timeout_seconds = timeout_seconds
+        self._channel: grpc.aio.Channel | None = None
+
+    async def call(self, method: str, *, versions: str) -> bytes:
+        """The answer to a question without parameters. `versions` are what an error says was asked for.
+
+        Raises:
+            SourceError: there is none.
+        """
+        if self._channel is None:
+            self._channel = open_channel(self._socket)
+        call = self._channel.unary_unary(
+            method, request_serializer=lambda body: body, response_deserializer=lambda body: body
+        )
+        try:
+            body: bytes = await call(b"", timeout=self._timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise translate(
+                error, socket=self._socket, of=POD_RESOURCES, versions=versions, timeout_seconds=self._timeout_seconds
+            ) from error
+        return body
+
+    async def close(self) -> None:
+        """Close the channel, if there is one."""
+        if self._channel is not None:
+            await self._channel.close()
+
+
 def translate(
     error: grpc.aio.AioRpcError, *, socket: str, of: Interface, versions: str, timeout_seconds: float
 ) -> SourceError:
