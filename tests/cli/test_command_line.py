@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.components import real
 
 PROGRAM = [sys.executable, "-m", "exporter"]
 
@@ -219,8 +220,8 @@ def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
 
 
 # issue 10, "Must show" 1
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-in for NVIDIA's library is built with gcc")
 def test_the_demo_knows_its_mig_instances_by_nvml_alone() -> None:
+    real("gcc")
     command = [
         *PROGRAM,
         "demo",

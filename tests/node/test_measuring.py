@@ -15,6 +15,7 @@ from exporter.node import measuring
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.sources.nvml import library, source
+from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads
 
@@ -27,8 +28,8 @@ SECONDS = float(os.environ.get("MEASURED_SECONDS", "2.5"))
 async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     """Four GPUs, three of them shared, under pods that live a hundred times as fast."""
     simulated = SimulatedNode(World(gpus=4, shared=3, seed=7, speed=100))
-    if not simulated.nvml.build():
-        pytest.skip("there is no gcc")
+    real("gcc")
+    assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
     monkeypatch.setattr(source, "AGAIN_SECONDS", 0.4)
     await simulated.start()

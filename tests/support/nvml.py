@@ -8,6 +8,7 @@ import pytest
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.world import Gpu, Instance
 from exporter.sources.nvml import library
+from tests.support.components import real
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
 MIG = "MIG-{:08d}-1111-2222-3333-444455556666".format
@@ -43,10 +44,10 @@ def whole_and_cut() -> tuple[Gpu, Gpu]:
 
 
 def stand_in(folder: Path, gpus: Iterable[Gpu] | None = None, more: Iterable[str] = ()) -> SimulatedNvml:
-    """A library that can be loaded, or the test is skipped: there is no gcc."""
+    """A library that can be loaded. It takes gcc to build it."""
+    real("gcc")
     nvml = SimulatedNvml(folder / "nvml")
-    if not nvml.build():
-        pytest.skip("there is no gcc")
+    assert nvml.build()
     nvml.write(whole_and_cut() if gpus is None else tuple(gpus), more)
     return nvml
 

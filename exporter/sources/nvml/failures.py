@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from exporter.errors import SourceError, Unavailable, UnavailableReason
+from exporter.errors import SourceError, Unavailable
 
 SUCCESS, UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 0, 1, 3, 4, 6
 DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 9, 10, 12, 13
@@ -40,21 +40,16 @@ IN_A_POD = (
 )
 _KERNEL_LOG = "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node"
 REMEDY_OF_GPU = f"{_KERNEL_LOG}; drain the node, then reset the GPU or restart the node"
-_REMEDIES: dict[int, tuple[UnavailableReason, str]] = {
-    UNINITIALIZED: ("unreachable", "nothing, if the driver was upgraded: NVML is loaded again by itself"),
-    NO_PERMISSION: ("permission", f"run as root; in a pod, {IN_A_POD}"),
-    DRIVER_NOT_LOADED: (
-        "unreachable",
-        f"is the kernel module loaded (lsmod | grep nvidia), and is /dev/nvidiactl here? In a pod, {IN_A_POD}",
-    ),
-    LIBRARY_NOT_FOUND: ("missing", IN_A_POD),
-    FUNCTION_NOT_FOUND: ("unreachable", "upgrade NVIDIA's driver; without NVML all else goes on"),
-    VERSION_MISMATCH: (
-        "unreachable",
-        "the driver was upgraded: restart this pod, so that it gets the new library, or else the node",
-    ),
-    GPU_IS_LOST: ("unreachable", REMEDY_OF_GPU),
-    RESET_REQUIRED: ("unreachable", REMEDY_OF_GPU),
+_REMEDIES = {
+    UNINITIALIZED: "nothing, if the driver was upgraded: NVML is loaded again by itself",
+    NO_PERMISSION: f"run as root; in a pod, {IN_A_POD}",
+    DRIVER_NOT_LOADED: "is the kernel module loaded (lsmod | grep nvidia), and is /dev/nvidiactl here? In a pod, "
+    + IN_A_POD,
+    LIBRARY_NOT_FOUND: IN_A_POD,
+    FUNCTION_NOT_FOUND: "upgrade NVIDIA's driver; without NVML all else goes on",
+    VERSION_MISMATCH: "the driver was upgraded: restart this pod, so that it gets the new library, or else the node",
+    GPU_IS_LOST: REMEDY_OF_GPU,
+    RESET_REQUIRED: REMEDY_OF_GPU,
 }
 
 Scope = Literal["library", "gpu", "call"]
@@ -100,5 +95,9 @@ class NotThere(Exception):
 
 def source_error(failed: Failed) -> SourceError:
     """The failure of a whole reading."""
-    reason, remedy = _REMEDIES.get(failed.code, ("unreachable", _KERNEL_LOG))
-    return Unavailable(reason, str(failed), remedy=remedy)
+    code = failed.code
+    return Unavailable(
+        "permission" if code == NO_PERMISSION else "missing" if code == LIBRARY_NOT_FOUND else "unreachable",
+        str(failed),
+        remedy=_REMEDIES.get(code, _KERNEL_LOG),
+    )
