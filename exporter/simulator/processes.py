@@ -79,6 +79,8 @@ class SimulatedProcesses:
             for mig in gpu.instances:
                 of_device[mig.device_id] = (gpu.index, mig.instance_id, most_of(mig))
         for each in running:
+            if each.device_id not in of_device:
+                continue  # an id of an older plugin's, which NVML does not have
             gpu_index, instance, most_bytes = of_device[each.device_id]
             pid = self._pids[pods[each.namespace, each.pod].uid, each.container, each.device_id]
             part = -1 if instance < 0 else 0
@@ -90,7 +92,8 @@ class SimulatedProcesses:
 def _containers(pods: Iterable[Pod]) -> Iterator[_Container]:
     for pod in pods:
         for container in () if pod.has_ended else pod.containers:
-            if "/" not in f"{pod.namespace}{pod.name}{container.name}":  # a hostile name, of which no file can be made
+            names = f"{pod.namespace}{pod.name}{container.name}"
+            if names.isprintable() and "/" not in names:  # of a hostile name no file can be made
                 yield pod, container.name
 
 
