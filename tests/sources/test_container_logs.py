@@ -39,7 +39,8 @@ def put(root: Path, whose: Owner, number: int, *, uid: str = UID, log: int = 0) 
 
 
 def settle(root: Path) -> int:
-    """A moment at which the folder has not changed for a while."""
+    """A moment at which the folder has not changed for a while, and after which a change has another mtime."""
+    time.sleep(0.02)  # a file system's clock ticks every 4 to 10 ms
     return (root / "var/log/containers").stat().st_mtime_ns + SETTLED_NS + 1
 
 

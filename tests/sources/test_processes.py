@@ -173,14 +173,17 @@ def test_in_the_first_pid_namespace_all_is_seen(proc: Proc) -> None:
 
 
 def test_a_process_of_this_machine(proc: Proc) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    script = "print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         before = time.monotonic()
+        assert child.stdout
+        child.stdout.readline()  # until it runs, its command is that of whoever started it, or none
         (proc.folder / str(child.pid)).symlink_to(f"/proc/{child.pid}")
         folder = ProcFolder(proc.folder, with_commands=True)
         process = read(folder, [child.pid])[child.pid]
         assert before - 60 < process.started_at <= before
         assert process.user == str(os.getuid())
-        assert process.command == f"{sys.executable} -c input()"
+        assert process.command == f"{sys.executable} -c {script}"
         child.communicate(b"\n")
 
 
