@@ -1,6 +1,8 @@
 """What NVIDIA's driver says of a node at a moment: its GPUs, how they are cut, and the processes that run on them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from exporter.model.devices import DeviceKey, Inventory
@@ -32,9 +34,11 @@ class DriverReading:
 
     `processes` are sorted by device and pid, one for each device that a process is on; None where they are not known.
     `unknown` are the UUIDs of GPUs whose processes are not among them: what has no process there may have one.
+    `memory_used` is what all together use of a device, in bytes, where the driver tells it.
     """
 
     inventory: Inventory = field(default_factory=Inventory)
     processes: tuple[GpuProcess, ...] | None = None
     unknown: frozenset[str] = frozenset()
+    memory_used: Mapping[DeviceKey, int] = field(default_factory=lambda: MappingProxyType({}))
     read_at: float

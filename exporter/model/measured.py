@@ -109,8 +109,11 @@ class Measured:
     """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
 
     Each process counts for one device at most, under the key by which `Owners` knows it. The memory of a device's
-    owners is at most the device's.
+    owners is at most the device's. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by
+    device, of each owner and, under None, of the processes that count for nobody. It never falls. Devices of which it
+    is not known for every owner are left out.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
     unowned: tuple[Unowned, ...] = ()
+    sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))
