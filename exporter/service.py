@@ -1,4 +1,4 @@
-"""What runs for as long as the process does: a node, exchanged for another when the configuration changes.
+"""What runs for as long as the process does: a role, exchanged for another when the configuration changes.
 
 A change is SIGHUP, or another content of a file that the configuration was made of. The new configuration is built
 beside the old one, which goes on until the new one is whole: a bad one is refused, counted and logged, and no scrape
@@ -9,23 +9,20 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Generic
 
 from exporter import __version__
 from exporter.config.files import Identity, identity_of
 from exporter.config.named_files import Web, read_web
-from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 from exporter.log import log, start_logging
-from exporter.model.snapshot import Snapshot
-from exporter.node import diagnosis
-from exporter.node.role import make_role, say_what_is_read
-from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.outputs.output import LOOK_AT_NODE, AnyLook, Need
 from exporter.pulse import Pulse
+from exporter.role import AnyConfig, ConfigT, RoleKind
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
 from exporter.web.guard import Guard
@@ -35,52 +32,11 @@ LAG_EVERY_SECONDS = 1.0
 # Looking at a few files is cheap, and the kubelet itself takes a minute or so to bring a changed ConfigMap.
 LOOK_EVERY_SECONDS = 2.0
 
-Reread = Callable[[], Config]
 
-
-class Role(Protocol):
-    """What the process does by one configuration: the role of a node. Roles do not know each other."""
-
-    @property
-    def outputs(self) -> Sequence[Output]:
-        """What it answers, and where."""
-
-    @property
-    def telemetry(self) -> Telemetry:
-        """What the program counts of itself: a role hands it on to its successor."""
-
-    @property
-    def instance(self) -> str:
-        """What this process calls itself towards upstreams; handed on, too."""
-
-    @property
-    def pulse_seconds(self) -> float | None:
-        """How often it looks by itself while the process answers; None: never."""
-
-    async def pulse(self) -> None:
-        """Look by itself, for what must not depend on who scrapes."""
-
-    def look(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Coroutine[None, None, Snapshot]:
-        """What can be seen within `wait_seconds`."""
-
-    async def why_not_ready(self) -> str:
-        """The reason, or "" for ready."""
-
-    async def give_way(self, successor: Self) -> None:
-        """Let the looks in flight end, then close what the successor does not go on with."""
-
-    async def close(self) -> None:
-        """End what is in flight."""
-
-
-# of a configuration and the role until now
-MakeRole = Callable[[Config, Role | None], Role]
-
-
-class Service:
+class Service(Generic[ConfigT]):
     """A `Collector` whose role can be exchanged for one of another configuration."""
 
-    def __init__(self, config: Config, reread: Reread | None = None, *, make: MakeRole = make_role) -> None:
+    def __init__(self, config: ConfigT, kind: RoleKind[ConfigT], reread: Callable[[], ConfigT] | None = None) -> None:
         """`reread` makes the configuration anew from the same flags; without it there is no reload.
 
         Raises:
@@ -89,8 +45,8 @@ class Service:
         self._config = config
         self._reread = reread
         self._web = read_web(config.web)
-        self._make = make
-        self._role = make(config, None)
+        self._kind = kind
+        self._role = kind.make(config, None)
         self.guard = Guard(Endpoints(self, self._role.outputs), self._web.config, self.telemetry)
         self._server: Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -112,7 +68,7 @@ class Service:
 
     def collect(
         self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE
-    ) -> Coroutine[None, None, Snapshot]:
+    ) -> Coroutine[None, None, Any]:
         """A look by the configuration of the moment."""
         return self._role.look(wait_seconds, needs)
 
@@ -120,9 +76,14 @@ class Service:
         """The reason, or "" for ready."""
         return await self._role.why_not_ready()
 
-    def about(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """The version, the settings, and what `doctor` has to say."""
-        return diagnosis.as_json(self._config, snapshot)
+    @property
+    def looked(self) -> Callable[..., AnyLook]:
+        """Makes an output's look of what was seen."""
+        return self._role.looked
+
+    def about(self, seen: Any) -> Mapping[str, Any]:  # noqa: ANN401 - what a role sees is its own affair
+        """What there is to say of the program and of what was seen, beside the answers."""
+        return self._kind.about(self._config, seen)
 
     async def listen(self) -> tuple[Address, ...]:
         """Start to answer; the addresses that came of it.
@@ -176,7 +137,7 @@ class Service:
             self._named = config.files
             _check_stays(config, self._config)
             web = read_web(config.web)
-            role = self._make(config, self._role)
+            role = self._kind.make(config, self._role)
         except ConfigError as error:
             self.telemetry.note_reload(error)
             return
@@ -226,15 +187,16 @@ def say_why_it_ended(task: "asyncio.Task[None]") -> None:
         log(logging.ERROR, "a task in the background ended by a fault of the exporter", error)
 
 
-def _check_stays(new: Config, old: Config) -> None:
+def _check_stays(new: AnyConfig, old: AnyConfig) -> None:
     if new.web.listen_addresses != old.web.listen_addresses:
         raise ConfigError("--web.listen-address cannot change while the exporter runs: restart it")
 
 
 async def serve(
-    config: Config,
+    config: ConfigT,
+    kind: RoleKind[ConfigT],
     on_listening: Callable[[tuple[Address, ...]], None] | None = None,
-    reread: Reread | None = None,
+    reread: Callable[[], ConfigT] | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; scrapes in flight then end before it returns.
 
@@ -243,15 +205,15 @@ async def serve(
         PortTaken: an address to listen on cannot be had.
     """
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
-    service = Service(config, reread)
+    service = Service(config, kind, reread)
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))
     watch.add_done_callback(say_why_it_ended)
     started = time.monotonic()
     try:
         addresses = await service.listen()
         for address in addresses:
-            log(logging.INFO, "listening", address=str(address), version=__version__, node=config.node.name)
-        say_what_is_read(config)
+            log(logging.INFO, "listening", address=str(address), version=__version__, **kind.names(config))
+        kind.say(config)
         if on_listening:
             on_listening(addresses)
         await stop.wait()

@@ -19,6 +19,7 @@ import yaml
 from exporter import service
 from exporter.cli.options import read_config
 from exporter.node.node import Node
+from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web.server import Server
@@ -74,7 +75,7 @@ def setup(tmp_path: Path, simulated: SimulatedNode) -> Setup:
 async def reloading(setup: Setup) -> AsyncIterator[tuple[Exporter, asyncio.Event]]:
     hang_up = asyncio.Event()
     given = {"config_file": str(setup.path)}
-    running = Service(read_config(given), lambda: read_config(given))
+    running = Service(read_config(given), NODE, lambda: read_config(given))
     watch = asyncio.create_task(running.watch(hang_up))
     try:
         (address,) = await running.listen()

@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
 from exporter.config.node import Config
 from exporter.model.snapshot import Snapshot
+from exporter.node.role import NODE
 from exporter.outputs.output import NOTHING_SEEN, PLAIN, Answer, Look, Need, Output, answer
-from exporter.service import Role, Service
+from exporter.role import Role
+from exporter.service import Service
 from exporter.telemetry import Telemetry
 from tests.support.exporter import config_of
 from tests.support.waiting import until
@@ -23,6 +26,7 @@ class Greeting:
     def __init__(self, before: Role | None) -> None:
         self.telemetry = before.telemetry if before else Telemetry()
         self.instance = "a-greeting"
+        self.looked = Look.of
         self.outputs = (Output(path="/hello", says="a greeting", make=self._hello),)
         self.gave_way_to: object = None
         self.looks = self.beats = 0
@@ -59,7 +63,7 @@ async def test_another_role_is_run_like_a_node() -> None:
         return made[-1]
 
     config = config_of()
-    service = Service(config, lambda: config, make=make)
+    service = Service(config, replace(NODE, make=make), lambda: config)
     try:
         (address,) = await service.listen()
         async with aiohttp.ClientSession(f"http://{address}") as session:
@@ -77,7 +81,7 @@ async def test_another_role_is_run_like_a_node() -> None:
 
 
 @asynccontextmanager
-async def greeting(*seconds: float | None) -> AsyncIterator[tuple[Service, list[Greeting]]]:
+async def greeting(*seconds: float | None) -> AsyncIterator[tuple[Service[Config], list[Greeting]]]:
     """A service whose roles beat every so often, one after the other."""
     made: list[Greeting] = []
 
@@ -87,7 +91,7 @@ async def greeting(*seconds: float | None) -> AsyncIterator[tuple[Service, list[
         return made[-1]
 
     config = config_of()
-    service = Service(config, lambda: config, make=make)
+    service = Service(config, replace(NODE, make=make), lambda: config)
     try:
         await service.listen()
         yield service, made
@@ -129,7 +133,7 @@ async def test_nobody_beats_who_does_not_listen() -> None:
         made[-1].pulse_seconds = 0.01
         return made[-1]
 
-    service = Service(config, lambda: config, make=make)
+    service = Service(config, replace(NODE, make=make), lambda: config)
     await service.collect(None)
     await service.reload()
     await asyncio.sleep(0.05)

@@ -16,6 +16,7 @@ from exporter.cli.options import read_config, setting_options
 from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.log import start_logging
+from exporter.node.role import NODE
 
 if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode
@@ -99,7 +100,7 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
         def reread() -> Config:
             return _listening_on(_config(simulated, given), addresses)
 
-        await service.serve(config, on_listening=partial(_say_what_to_open, step_seconds), reread=reread)
+        await service.serve(config, NODE, on_listening=partial(_say_what_to_open, step_seconds), reread=reread)
     finally:
         await simulated.stop()
 

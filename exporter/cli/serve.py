@@ -8,6 +8,7 @@ import click
 from exporter import service
 from exporter.cli.options import read_config, setting_options
 from exporter.log import start_logging
+from exporter.node.role import NODE
 
 
 @click.command()
@@ -16,4 +17,4 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - click hands over what the tab
     """Serve GPU metrics with the pods that own them, at /gpu/metrics."""
     config = read_config(given)
     start_logging(config.log.level, config.log.format)
-    asyncio.run(service.serve(config, reread=lambda: read_config(given)))
+    asyncio.run(service.serve(config, NODE, reread=lambda: read_config(given)))

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,9 @@ from exporter.config.node import SETTINGS, Config
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, ExporterError
 from exporter.log import log, start_logging
-from exporter.node.role import make_role, say_what_is_read
+from exporter.node.role import NODE, make_role, say_what_is_read
 from exporter.outputs import textfile as drop
-from exporter.service import Reread, Service, on_signal, say_why_it_ended
+from exporter.service import Service, on_signal, say_why_it_ended
 
 # nothing listens here, and no accounts are kept: nobody would see them
 _WITHOUT = tuple(found.name for found in SETTINGS if found.name.startswith(("web.", "accounting.")))
@@ -53,7 +55,7 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
 
 
 async def write_drops(
-    config: Config, output: Path, *, interval_seconds: float, once: bool, reread: Reread | None = None
+    config: Config, output: Path, *, interval_seconds: float, once: bool, reread: Callable[[], Config] | None = None
 ) -> bool:
     """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
 
@@ -62,7 +64,8 @@ async def write_drops(
         OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
     """
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
-    running = Service(config, reread, make=partial(make_role, divides_counters=not once, keeps_accounts=False))
+    kind = replace(NODE, make=partial(make_role, divides_counters=not once, keeps_accounts=False))
+    running = Service(config, kind, reread)
     watch = asyncio.create_task(running.watch(on_signal(signal.SIGHUP)))
     watch.add_done_callback(say_why_it_ended)
     try:

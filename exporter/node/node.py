@@ -31,7 +31,7 @@ from exporter.node.sources import Sources
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
 from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
-from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
@@ -42,7 +42,8 @@ _ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS})
 class Node:
     """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
 
-    outputs: Sequence[Output] = OUTPUTS
+    outputs: Sequence[Output[Look]] = OUTPUTS
+    looked = staticmethod(Look.of)
 
     def __init__(
         self,

@@ -6,8 +6,10 @@ from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
 from exporter.config.pages import source_names
 from exporter.log import debug, log
+from exporter.node import diagnosis
 from exporter.node.build import make_node
 from exporter.node.node import Node
+from exporter.role import RoleKind
 
 
 def make_role(
@@ -51,3 +53,8 @@ def say_what_is_read(config: Config) -> None:
         log(logging.WARNING, doubt.says, remedy=doubt.remedy)
     for name, shown in config.shown().items():
         debug("setting", name=name, value=shown["value"], given_by=shown["from"])
+
+
+NODE = RoleKind(
+    make=make_role, about=diagnosis.as_json, say=say_what_is_read, names=lambda config: {"node": config.node.name}
+)

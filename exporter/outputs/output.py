@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from exporter.model.devices import Owners
 from exporter.model.pages import Subject
@@ -53,11 +53,12 @@ class Question(NamedTuple):
     """What an output may know of a request.
 
     `query` holds the parameters, by name and in order; one may be there twice. `is_own` says that this very process
-    asks, as its own upstream.
+    asks, as its own upstream. `rest` is what follows the path of an output that answers below its path, too.
     """
 
     query: tuple[tuple[str, str], ...] = ()
     is_own: bool = False
+    rest: str = ""
 
 
 NO_QUESTION = Question()
@@ -65,19 +66,30 @@ NO_QUESTION = Question()
 
 # not frozen: it is made for every scrape, and that would take another microsecond
 @dataclass(kw_only=True, eq=False)
-class Look:
-    """What an answer is made of: a look at the node, and what the program says of itself.
+class AnyLook:
+    """What the answers of every role are made of, beside what the role saw: what the program says of itself.
 
     What was not needed, or not given, is empty. `not_ready` is the reason, or "" for ready; `outputs` is the table
     that the output is in.
     """
 
-    snapshot: Snapshot
     telemetry: Telemetry = field(default_factory=Telemetry)
     question: Question = NO_QUESTION
     about: Mapping[str, Any] = field(default_factory=dict)
     not_ready: str = ""
-    outputs: Sequence["Output"] = ()
+    outputs: Sequence["Output[Any]"] = ()
+
+
+@dataclass(kw_only=True, eq=False)
+class Look(AnyLook):
+    """What an answer of the node role is made of: a look at the node, and what the program says of itself."""
+
+    snapshot: Snapshot
+
+    @classmethod
+    def of(cls, snapshot: Snapshot | None, **rest: Any) -> Self:  # noqa: ANN401 - the fields of AnyLook
+        """A look at what was seen, if anything was."""
+        return cls(snapshot=snapshot or NOTHING_SEEN, **rest)
 
     @cached_property
     def devices(self) -> Sequence[Subject]:
@@ -85,9 +97,12 @@ class Look:
         return all_devices(self.snapshot)
 
 
+LookT = TypeVar("LookT", bound=AnyLook)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """A path and what answers there.
+class Output(Generic[LookT]):
+    """A path and what answers there; `is_below`: and at every path that begins with it.
 
     `says` is what the page for people says of it, "" where that does not name it. `refuse` answers questions that are
     not worth a look. Of a probe's path the kubelet asks: it needs no password, and is never refused under load.
@@ -95,10 +110,11 @@ class Output:
 
     path: str
     says: str
-    make: Callable[[Look], Answer]
+    make: Callable[[LookT], Answer]
     needs: frozenset[Need] = LOOK_AT_NODE
     refuse: Callable[[Question], Answer | None] | None = None
     is_probe: bool = False
+    is_below: bool = False
 
 
 def answer(content_type: str, body: bytes) -> Answer:

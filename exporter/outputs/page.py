@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from html import escape
+from typing import Any
 
 from exporter import __version__
 from exporter.attribution.explain import Explainer
@@ -35,7 +36,7 @@ table {{ border-collapse: collapse; }} td, th {{ padding: .2rem 1rem .2rem 0; te
 """
 
 
-def render(snapshot: Snapshot, outputs: Iterable[Output] = ()) -> str:
+def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> str:
     """The page of this moment, with links to the outputs."""
     devices = seen_devices(snapshot)
     words = explainer(snapshot)

@@ -6,7 +6,7 @@ GET and HEAD only; no endpoint changes anything.
 import math
 import time
 import zlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any, Protocol
@@ -15,8 +15,7 @@ from aiohttp import Payload, web
 from aiohttp.abc import AbstractStreamWriter
 
 from exporter.log import debug, debugging
-from exporter.model.snapshot import Snapshot
-from exporter.outputs.output import NO_QUESTION, NOTHING_SEEN, Answer, Look, Need, Output, Question, line
+from exporter.outputs.output import NO_QUESTION, Answer, AnyLook, Need, Output, Question, line
 from exporter.telemetry import Telemetry
 
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
@@ -39,14 +38,18 @@ class Collector(Protocol):
     def instance(self) -> str:
         """What this process calls itself towards upstreams, in the header Via."""
 
-    def collect(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Awaitable[Snapshot]:
-        """A look at the node, with what its sources can say within `wait_seconds`."""
+    @property
+    def looked(self) -> Callable[..., AnyLook]:
+        """Makes an output's look of what was seen, None for nothing, and of the fields of `AnyLook` by name."""
+
+    def collect(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Awaitable[Any]:
+        """What is seen of the node or the cluster, with what its sources can say within `wait_seconds`."""
 
     async def why_not_ready(self) -> str:
         """The reason, or "" for ready."""
 
-    def about(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """What there is to say of the program and of a look at the node, beside the mapping."""
+    def about(self, seen: Any) -> Mapping[str, Any]:  # noqa: ANN401 - what a role sees is its own affair
+        """What there is to say of the program and of what was seen, beside the answers."""
 
 
 def patience_of(headers: Mapping[str, str]) -> float | None:
@@ -108,11 +111,12 @@ class _Pieces(Payload):
 class Endpoints:
     """Answers by a table of outputs: take the look that an output needs, have it make its answer. Keeps no state."""
 
-    def __init__(self, collector: Collector, outputs: Sequence[Output]) -> None:
+    def __init__(self, collector: Collector, outputs: Sequence[Output[Any]]) -> None:
         self._collector = collector
         self._outputs = outputs
         # A dictionary is all the router that a few fixed paths need: 10 us less.
-        self._by_path: Mapping[str, Output] = {output.path: output for output in outputs}
+        self._by_path: Mapping[str, Output[Any]] = {output.path: output for output in outputs}
+        self._below = tuple(output for output in outputs if output.is_below)
 
     @property
     def probes(self) -> frozenset[str]:
@@ -121,7 +125,7 @@ class Endpoints:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """What the path's output makes of a look, or why there is none."""
-        output = self._by_path.get(request.path)
+        output = self._by_path.get(request.path) or self._above(request.path)
         if output is None:
             return _respond(request, line("nothing is here; / lists what there is", 404))
         if request.method not in ("GET", "HEAD"):
@@ -142,23 +146,29 @@ class Endpoints:
         )
         return answer
 
-    async def _answer(self, output: Output, request: web.BaseRequest) -> web.Response:
+    def _above(self, path: str) -> Output[Any] | None:
+        return next((output for output in self._below if path.startswith(output.path)), None)
+
+    async def _answer(self, output: Output[Any], request: web.BaseRequest) -> web.Response:
         collector, needs = self._collector, output.needs
         via, query = request.headers.get("Via"), request.query_string
         question = NO_QUESTION
-        if via or query:
-            question = Question(tuple(request.query.items()), is_own=via is not None and collector.instance in via)
+        if via or query or output.is_below:
+            is_own = via is not None and collector.instance in via
+            # as it was sent: in a part of a path %2F is no border
+            rest = request.rel_url.raw_path.removeprefix(output.path) if output.is_below else ""
+            question = Question(tuple(request.query.items()), is_own=is_own, rest=rest)
         refusal = output.refuse(question) if output.refuse else None
         if refusal:
             return _respond(request, refusal)
-        snapshot = NOTHING_SEEN
+        seen = None
         if _NODE in needs:
-            snapshot = await collector.collect(patience_of(request.headers), needs)
-        look = Look(
-            snapshot=snapshot,
+            seen = await collector.collect(patience_of(request.headers), needs)
+        look = collector.looked(
+            seen,
             telemetry=collector.telemetry,
             question=question,
-            about=collector.about(snapshot) if _DIAGNOSIS in needs else _NOTHING,
+            about=collector.about(seen) if _DIAGNOSIS in needs else _NOTHING,
             not_ready=await collector.why_not_ready() if _READINESS in needs else "",
             outputs=self._outputs,
         )

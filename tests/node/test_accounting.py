@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from exporter.config.node import Config
 from exporter.node.node import Node
-from exporter.node.role import make_role
+from exporter.node.role import NODE, make_role
 from exporter.outputs.families import accounts as accounts_families
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
@@ -31,7 +32,7 @@ def accounts(metrics: str) -> str:
     return "".join(line for line in metrics.splitlines(keepends=True) if ACCOUNTS.match(line))
 
 
-def node_of(service: Service) -> Node:
+def node_of(service: Service[Config]) -> Node:
     role = service._role
     assert isinstance(role, Node)
     return role
@@ -118,7 +119,7 @@ async def timed_by(clock: Callable[[], int], config: Config) -> AsyncIterator[Ex
         role.lasting.clock = clock
         return role
 
-    service = Service(config, make=make)
+    service = Service(config, replace(NODE, make=make))
     try:
         (address,) = await service.listen()
         async with aiohttp.ClientSession() as session:

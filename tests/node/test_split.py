@@ -10,6 +10,7 @@ from aiohttp import web
 
 from exporter.config.node import Config
 from exporter.model.snapshot import Snapshot
+from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
@@ -126,12 +127,12 @@ def config_for(*nodes: SimulatedNode, kubelet_max_age: str = "0s") -> Config:
 
 
 @asynccontextmanager
-async def serving(node: SimulatedNode, *more: SimulatedNode) -> AsyncIterator[Service]:
+async def serving(node: SimulatedNode, *more: SimulatedNode) -> AsyncIterator[Service[Config]]:
     """A service in front of the nodes' pages and the first one's kubelet, which reloads on request."""
     nodes = (node, *more)
     await asyncio.gather(*(found.start() for found in nodes))
     config = config_for(*nodes)
-    service = Service(config, lambda: config)
+    service = Service(config, NODE, lambda: config)
     try:
         yield service
     finally:
@@ -144,7 +145,7 @@ def shown(snapshot: Snapshot) -> dict[str, int]:
     return rows(snapshot.joined.body.decode())
 
 
-async def a_scrape_with_its_page_in_hand(node: SimulatedNode, service: Service) -> "asyncio.Task[Snapshot]":
+async def a_scrape_with_its_page_in_hand(node: SimulatedNode, service: Service[Config]) -> "asyncio.Task[Snapshot]":
     """It waits for a kubelet that has stopped to answer."""
     before = node.dcgm.fetches
     node.kubelet.stall()
@@ -228,7 +229,7 @@ async def test_a_restart_of_the_exporter_begins_at_0(node: SimulatedNode) -> Non
         for _ in range(3):
             last = shown(await service.collect(None))
         assert last == {"a": 10, "b": 10, "": 0}
-        again = Service(config_for(node))
+        again = Service(config_for(node), NODE)
         try:
             assert shown(await again.collect(None)) == {"a": 0, "b": 0, "": 0}
         finally:

@@ -18,7 +18,7 @@ from exporter.config.node import Config
 from exporter.errors import ConfigError, ExporterError
 from exporter.node import lasting
 from exporter.node.node import Node
-from exporter.node.role import make_role
+from exporter.node.role import NODE, make_role
 from exporter.node.state_file import MOST_BYTES, StateFile, check_place
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
@@ -276,7 +276,7 @@ async def test_an_exporter_that_cannot_listen_leaves_the_file_of_the_one_that_do
         await begun(exporter)
         await beat(exporter, clock)
         known = state.read_bytes(), state.stat().st_mtime_ns
-        second = Service(config(simulated, state, web_listen_address=exporter.base[7:]))
+        second = Service(config(simulated, state, web_listen_address=exporter.base[7:]), NODE)
         with suppress(ExporterError):
             await second.listen()
         await second.close()
@@ -289,7 +289,7 @@ class Reloadable:
     def __init__(self, simulated: SimulatedNode, **more: str) -> None:
         self._simulated = simulated
         self.now = config_of(**given(simulated, web_listen_address="127.0.0.1:0", **more))
-        self.service = Service(self.now, lambda: self.now)
+        self.service = Service(self.now, NODE, lambda: self.now)
 
     async def change(self, **more: str) -> None:
         self.now = config_of(**given(self._simulated, web_listen_address="127.0.0.1:0", **more))

@@ -12,6 +12,7 @@ from exporter.cli.main import command_named
 from exporter.cli.options import read_config
 from exporter.config.load import load
 from exporter.config.node import SETTINGS, Config
+from exporter.node.role import NODE
 from exporter.outputs.node import OUTPUTS
 from exporter.service import Service
 
@@ -67,7 +68,7 @@ def config_from(arguments: list[str]) -> Config:
 class Exporter:
     """A running exporter: the node role behind a real socket."""
 
-    service: Service
+    service: Service[Config]
     base: str
     session: aiohttp.ClientSession
 
@@ -87,7 +88,7 @@ Start = Callable[..., Awaitable[Exporter]]
 
 @asynccontextmanager
 async def running(config: Config) -> AsyncIterator[Exporter]:
-    service = Service(config)
+    service = Service(config, NODE)
     try:
         (address,) = await service.listen()
         async with aiohttp.ClientSession() as session:

@@ -24,6 +24,7 @@ from exporter.cli.main import run
 from exporter.config.named_files import read_web
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError
+from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
@@ -372,7 +373,7 @@ async def test_a_renewed_certificate_new_passwords_and_tls_itself_are_taken_up_w
     monkeypatch.setattr(service, "LOOK_EVERY_SECONDS", 0.05)
     path = files.write({**files.tls(), **USERS})
     config = config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, web_config_file=path)
-    running_service = Service(config, lambda: config)
+    running_service = Service(config, NODE, lambda: config)
     (address,) = await running_service.listen()
     watch = asyncio.create_task(running_service.watch(asyncio.Event()))
 

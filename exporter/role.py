@@ -1,0 +1,88 @@
+"""A role: what the process does by one configuration. service.py runs any, and exchanges it for another."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from exporter.config.common import LogSettings, WebSettings
+from exporter.outputs.output import AnyLook, Need, Output
+from exporter.telemetry import Telemetry
+
+
+class AnyConfig(Protocol):
+    """What every role's configuration has."""
+
+    @property
+    def web(self) -> WebSettings:
+        """Where it answers, and to whom."""
+
+    @property
+    def log(self) -> LogSettings:
+        """What is logged, and how."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is made of: a change in one of them is a change of the configuration."""
+
+
+class Role(Protocol):
+    """What the process does by one configuration: that of a node, or of a cluster. Roles do not know each other.
+
+    What a role sees when it looks is its own affair: its outputs are made of that.
+    """
+
+    @property
+    def outputs(self) -> Sequence[Output[Any]]:
+        """What it answers, and where."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What the program counts of itself: a role hands it on to its successor."""
+
+    @property
+    def instance(self) -> str:
+        """What this process calls itself towards upstreams; handed on, too."""
+
+    @property
+    def pulse_seconds(self) -> float | None:
+        """How often it looks by itself while the process answers; None: never."""
+
+    async def pulse(self) -> None:
+        """Look by itself, for what must not depend on who scrapes."""
+
+    @property
+    def looked(self) -> Callable[..., AnyLook]:
+        """Makes an output's look of what was seen, None for nothing, and of the fields of `AnyLook` by name."""
+
+    def look(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Coroutine[None, None, Any]:
+        """What can be seen within `wait_seconds`."""
+
+    async def why_not_ready(self) -> str:
+        """The reason, or "" for ready."""
+
+    async def give_way(self, successor: Self) -> None:
+        """Let the looks in flight end, then close what the successor does not go on with."""
+
+    async def close(self) -> None:
+        """End what is in flight."""
+
+
+ConfigT = TypeVar("ConfigT", bound=AnyConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleKind(Generic[ConfigT]):
+    """How a role is made of a configuration and of the role until now, and what is said of it.
+
+    `about` is what there is to say of the program and of what the role saw, beside its answers; `say` logs what will
+    be done; `names` go into the line that says that it listens.
+
+    `make` raises:
+        ConfigError: a file that the configuration names cannot be used.
+    """
+
+    make: Callable[[ConfigT, Role | None], Role]
+    about: Callable[[ConfigT, Any], Mapping[str, Any]]
+    say: Callable[[ConfigT], None]
+    names: Callable[[ConfigT], Mapping[str, str]]
