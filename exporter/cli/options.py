@@ -10,23 +10,27 @@ import click
 
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.files import read_structured
-from exporter.config.load import flag_of, load
+from exporter.config.gather import flag_of
+from exporter.config.load import load
 from exporter.config.node import SETTINGS, Config
+from exporter.config.settings import Setting
 from exporter.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Add a flag for every setting, and --config.file.
+def setting_options(
+    without: Sequence[str] = (), *, settings: Sequence[Setting] = SETTINGS
+) -> Callable[[Command], Command]:
+    """Add a flag for every setting, the node's if no others are given, and --config.file.
 
     To click, every flag may be given several times: then a flag that was not given differs from one that was given
     its default. `read_config` refuses several values of a setting that takes one.
     """
 
     def decorate(command: Command) -> Command:
-        for setting in reversed(SETTINGS):
+        for setting in reversed(settings):
             if setting.name in without:
                 continue
             default = f" Default: {setting.default}." if setting.default else ""
@@ -50,13 +54,28 @@ def setting_options(without: Sequence[str] = ()) -> Callable[[Command], Command]
 
 
 def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
-    """The configuration of this command line, environment and file. `fixed` settings, by parameter, win over all.
+    """The node's configuration of this command line, environment and file.
+
+    `fixed` settings, by parameter, win over all.
 
     Raises:
         ConfigError: one line.
     """
+    flags = flags_of(given, SETTINGS, fixed)
+    path, file = file_of(given)
+    return load(flags, os.environ, file, socket.gethostname(), path, _own_namespace())
+
+
+def flags_of(
+    given: Mapping[str, Any], settings: Sequence[Setting], fixed: Mapping[str, str]
+) -> Mapping[str, tuple[str, ...]]:
+    """The texts of the flags that were given, by setting name.
+
+    Raises:
+        ConfigError: several values of a setting that takes one.
+    """
     flags = {}
-    for setting in SETTINGS:
+    for setting in settings:
         texts = given.get(setting.parameter) or ()
         if len(texts) > 1 and not setting.repeatable:
             raise ConfigError(f"{flag_of(setting.name)} is given {len(texts)} times; give it once")
@@ -64,9 +83,17 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
             flags[setting.name] = tuple(texts)
         if setting.parameter in fixed:
             flags[setting.name] = (fixed[setting.parameter],)
+    return flags
+
+
+def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
+    """The path of --config.file, if there is one, and what the file says.
+
+    Raises:
+        ConfigError: it cannot be read, or is not keys and values.
+    """
     path = given.get("config_file") or os.environ.get(CONFIG_FILE)
-    file = _read_file(path) if path else None
-    return load(flags, os.environ, file, socket.gethostname(), path, _own_namespace())
+    return path, _read_file(path) if path else None
 
 
 def _own_namespace() -> str:

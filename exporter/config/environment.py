@@ -1,12 +1,11 @@
 """The environment as settings, and what in it was probably meant otherwise. Pure: it comes in as a value."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from exporter.config.given import Doubt, Given
-from exporter.config.node import SETTINGS
 from exporter.config.parsers import MAX_PORT, without_secrets
-from exporter.config.settings import ENVIRONMENT_PREFIX
+from exporter.config.settings import ENVIRONMENT_PREFIX, Setting
 
 CONFIG_FILE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 DEFAULT_DCGM_PORT = 9400
@@ -17,19 +16,15 @@ _SERVICE_LINK = re.compile(
 )
 
 
-def settings_from(environ: Mapping[str, str]) -> dict[str, Given]:
+def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> dict[str, Given]:
     """By setting name. Unknown names are left out: `doubts` names them."""
     found: dict[str, Given] = {}
-    host = environ.get("DCGM_HOST", "").strip()
-    if host:
-        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        found["dcgm.url"] = Given("DCGM_HOST", (f"http://{host}:{dcgm_port(environ)}{dcgm_path(environ)}",))
     api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
     if api:
         port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
         api = f"[{api}]" if ":" in api else api
         found["kubernetes.url"] = Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
-    for setting in SETTINGS:
+    for setting in settings:
         for name in (setting.also_env, setting.env):  # the exporter's own name wins
             text = environ.get(name, "").strip() if name else ""
             if not text:
@@ -39,6 +34,15 @@ def settings_from(environ: Mapping[str, str]) -> dict[str, Given]:
             values = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeatable else (text,)
             found[setting.name] = Given(name, values)
     return found
+
+
+def dcgm_host(environ: Mapping[str, str]) -> dict[str, Given]:
+    """DCGM_HOST with its port and path, as --dcgm.url; nothing where it is not given."""
+    host = environ.get("DCGM_HOST", "").strip()
+    if not host:
+        return {}
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return {"dcgm.url": Given("DCGM_HOST", (f"http://{host}:{dcgm_port(environ)}{dcgm_path(environ)}",))}
 
 
 def dcgm_port(environ: Mapping[str, str]) -> int:
@@ -55,9 +59,9 @@ def dcgm_path(environ: Mapping[str, str]) -> str:
     return "/" + (environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics").removeprefix("/")
 
 
-def doubts(environ: Mapping[str, str], *, port_is_used: bool) -> Iterator[Doubt]:
-    """Names that no setting has, and a DCGM_PORT without effect; `port_is_used` says that one would have an effect."""
-    known = {CONFIG_FILE, *(setting.env for setting in SETTINGS)}
+def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[Doubt]:
+    """Names that no setting has."""
+    known = {CONFIG_FILE, *(setting.env for setting in settings)}
     for name in sorted(environ):
         rest = name.removeprefix(ENVIRONMENT_PREFIX)
         if rest != name and name not in known and not _SERVICE_LINK.fullmatch(rest):
@@ -68,17 +72,21 @@ def doubts(environ: Mapping[str, str], *, port_is_used: bool) -> Iterator[Doubt]
                 f"{name} is no setting, and is ignored",
                 f"did you mean {ENVIRONMENT_PREFIX}{close[0]}?" if close else "serve --help names them all",
             )
+
+
+def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Doubt]:
+    """A DCGM_PORT without effect; `is_used` says that one would have an effect."""
     port = environ.get("DCGM_PORT", "").strip()
     if not port:
         return
-    if port_is_used and not _is_port(port):
+    if is_used and not _is_port(port):
         yield Doubt(
             f"DCGM_PORT {without_secrets(port)!r} is no port, and is ignored: {DEFAULT_DCGM_PORT} is used",
             f"give it a number from 1 to {MAX_PORT}; a Service called dcgm sets it to tcp://… in every pod of its"
             " namespace (enableServiceLinks: false in the pod's spec keeps it out)",
         )
     # a service link's tcp://… was meant by nobody
-    elif not port_is_used and "://" not in port:
+    elif not is_used and "://" not in port:
         yield Doubt(
             f"DCGM_PORT {port!r} is ignored: nothing says whose port it is",
             "it goes with DCGM_HOST or --dcgm.selector; otherwise name the whole URL with --dcgm.url",
