@@ -60,10 +60,15 @@ def measure(
         if not device.instance or keys.of(device) != keys.of(DeviceKey(uuid=device.uuid))
     }
     uses: dict[_Share, Use] = {}
-    for key, of_key in _uses(owned, unowned, keys, reading.unknown).items():
-        scaled = _within(tuple(of_key.values()), others.get(key, ()), of_all.get(key, _NOTHING))
+    nobodys: dict[DeviceKey, Use] = {}
+    of_owners = _uses(owned, unowned, keys, reading.unknown)
+    for key in (*of_owners, *(key for key in others if key not in of_owners)):
+        of_key, of_nobody = of_owners.get(key, {}), others.get(key, ())
+        *scaled, rest = _within((*of_key.values(), _sum(of_nobody)), of_all.get(key, _NOTHING))
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
-    return Measured(uses=MappingProxyType(uses), unowned=tuple(unowned))
+        if of_nobody:
+            nobodys[key] = rest
+    return Measured(uses=MappingProxyType(uses), unowned=tuple(unowned), nobodys=MappingProxyType(nobodys))
 
 
 def each_once(processes: Iterable[GpuProcess]) -> list[GpuProcess]:
@@ -212,13 +217,12 @@ def _sum(processes: Sequence[GpuProcess]) -> Use:
     )
 
 
-def _within(uses: Sequence[Use], others: Sequence[GpuProcess], total: Total) -> Iterable[Use]:
-    """The uses of a device, scaled down where they and the processes of nobody exceed the total."""
-    memory, sm = sum(process.memory_bytes or 0 for process in others), sum(each.sm_ratio or 0.0 for each in others)
-    parts = scale_down([*(use.memory_bytes or 0 for use in uses), memory], total.memory_bytes)
-    sm += sum(use.sm_ratio or 0.0 for use in uses)
+def _within(uses: Sequence[Use], total: Total) -> Iterable[Use]:
+    """What all use of a device, scaled down where it exceeds the total together."""
+    parts = scale_down([use.memory_bytes or 0 for use in uses], total.memory_bytes)
+    sm = sum(use.sm_ratio or 0.0 for use in uses)
     factor = total.sm_ratio / sm if sm > total.sm_ratio else 1.0
-    for use, part in zip(uses, parts, strict=False):
+    for use, part in zip(uses, parts, strict=True):
         yield Use(
             memory_bytes=None if use.memory_bytes is None else part,
             sm_ratio=None if use.sm_ratio is None else use.sm_ratio * factor,

@@ -89,7 +89,7 @@ class Unowned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What the processes of one container use of one device; None where it is not known, never 0 for that."""
+    """What processes, mostly those of one container, use of one device; None where it is not known, never 0."""
 
     memory_bytes: int | None
     sm_ratio: float | None
@@ -109,11 +109,13 @@ class Measured:
     """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
 
     Each process counts for one device at most, under the key by which `Owners` knows it. The memory of a device's
-    owners is at most the device's. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by
-    device, of each owner and, under None, of the processes that count for nobody. It never falls. Devices of which it
-    is not known for every owner are left out.
+    owners is at most the device's. `nobodys` is what the processes of `unowned` use together, by device; a device that
+    has none is left out. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of
+    each owner and, under None, which is always there, of the processes that count for nobody. It never falls as long as
+    it is told. Devices of which it is not known for all of these are left out.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
     unowned: tuple[Unowned, ...] = ()
+    nobodys: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
     sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))

@@ -17,6 +17,7 @@ from exporter.sources.limits import MOST_LINKS, MOST_PROCESSES
 from exporter.sources.source import Attempt, Bound, OnHealth, Source, absent
 
 if TYPE_CHECKING:
+    from exporter.accounting.sm_times import SmTimes
     from exporter.attribution.containers import Containers
     from exporter.model.driver import DriverReading
     from exporter.model.measured import Measured
@@ -61,6 +62,7 @@ class Measuring:
         self._followed: DriverReading | None = None  # the one whose processes are looked up, or were
         self._reading: DriverReading | None = None  # the last one whose processes were looked up
         self._measured: tuple[Owners, Measured | None] | None = None
+        self._times: SmTimes | None = None
         self._task: asyncio.Task[None] | None = None
         self.bounds: Mapping[str, Bound] = {
             "processes": Bound(MOST_PROCESSES, lambda: self._used("processes")),
@@ -112,6 +114,8 @@ class Measuring:
 
     def _forget(self) -> None:
         self._reading = self._measured = self._followed = None
+        if self._times is not None:
+            self._times.pause()
 
     def _follow(self, reading: "DriverReading") -> None:
         """Look up the processes of a reading, unless those of another one are being looked up."""
@@ -137,10 +141,12 @@ class Measuring:
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
         # only a node on which GPUs are shared, and NVML is there, pays for these
+        from exporter.accounting.sm_times import SmTimes  # noqa: PLC0415
         from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
         from exporter.sources.processes import FOLDER, Processes  # noqa: PLC0415
 
         folder = f"{self._root.rstrip('/')}{FOLDER}"
+        self._times = SmTimes()
         self._sources = (
             Processes(folder=folder, on_health=self._tell),
             ContainerLogs(root=self._root, on_health=self._tell),
@@ -154,10 +160,13 @@ class Measuring:
     def _measure(self, reading: "DriverReading", owners: Owners) -> "Measured | None":
         from exporter.attribution.containers import containers_of_pods  # noqa: PLC0415 - see _find
         from exporter.attribution.measured import measure  # noqa: PLC0415
+        from exporter.model.measured import Total  # noqa: PLC0415
 
-        if self._sources is None:
+        if self._sources is None or self._times is None:
             return None
         if self._of_pods is None or self._of_pods[0] is not self._pods:
             self._of_pods = self._pods, containers_of_pods(self._pods.values())
         processes, logs = self._sources
-        return measure(reading, processes.processes, (logs.containers, self._of_pods[1]), owners)
+        tables = (logs.containers, self._of_pods[1])
+        totals = {device: Total(memory_bytes=used) for device, used in reading.memory_used.items()}
+        return self._times.add(reading, measure(reading, processes.processes, tables, owners, totals))

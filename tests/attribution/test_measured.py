@@ -165,6 +165,7 @@ def test_processes_that_count_for_nobody_are_kept_apart(pid: int, reason: str, w
     assert (other.process.pid, other.reason, other.owner) == (pid, reason, whose)
     assert other.place == (HOST[pid].place if pid in HOST else None)
     assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
+    assert result.nobodys == {WHOLE: use(GIB, 0.25, 1)}
     # it may be its process that nobody can name
     assert result.uses[WHOLE, B] == (use(None, None, 0) if pid in (60, 88) else use(0, 0.0, 0))
 
@@ -234,6 +235,9 @@ def test_parts_that_exceed_the_device_are_scaled_down() -> None:
     result = measured(listed, totals={WHOLE: Total(memory_bytes=8 * GIB)})
     assert result.uses == {(WHOLE, A): use(4 * GIB, 0.375, 1), (WHOLE, B): use(2 * GIB, 0.375, 1)}
     assert result.unowned[0].process.memory_bytes == 3 * GIB
+    assert result.nobodys == {WHOLE: use(2 * GIB, 0.25, 1)}
+    of_nobody = measured(listed, owners({}), {WHOLE: Total(memory_bytes=11 * GIB)})
+    assert of_nobody.nobodys == {WHOLE: use(11 * GIB, 1.0, 3)}
     assert measured(listed).uses[WHOLE, A].memory_bytes == 6 * GIB
 
 
@@ -272,8 +276,12 @@ def test_whatever_runs_nothing_counts_twice_and_no_device_is_exceeded(
     merged = [each for each in once if each not in counted]
     assert sum(of.processes for of in result.uses.values()) <= len(merged)
     assert sum(of.memory_bytes or 0 for of in result.uses.values()) <= sum(each.memory_bytes or 0 for each in merged)
+    assert sum(of.memory_bytes or 0 for of in result.nobodys.values()) <= sum(
+        process.memory_bytes or 0 for process in counted
+    )
     for key in who.holders:
         parts = [of for (of_key, _), of in result.uses.items() if of_key == key]
+        parts += [of for of_key, of in result.nobodys.items() if of_key == key]
         total = totals.get(key, Total())
         if total.memory_bytes is not None:
             assert sum(of.memory_bytes or 0 for of in parts) <= total.memory_bytes

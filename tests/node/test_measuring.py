@@ -11,7 +11,10 @@ from decimal import Decimal
 
 import pytest
 
+from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
 from exporter.node import measuring
+from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.sources.nvml import library, source
@@ -178,3 +181,31 @@ async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_ask
             metrics = (await exporter.get("/metrics"))[1]
             assert ('source_up{source="processes"} 0' in metrics) is is_told
             assert ("hostPID" in metrics) is is_told
+
+
+# issue 10, B: measured sharing
+async def test_the_time_of_kernels_goes_on_through_a_reload_and_counts_each_reading_once(node: SimulatedNode) -> None:
+    config = config_of(**of_node(node))
+    service = Service(config, lambda: config)
+    try:
+        before: dict[tuple[DeviceKey, Owner | None], int] = {}
+        grew, until = 0, time.monotonic() + 2.5
+        began = time.monotonic()
+        while time.monotonic() < until:
+            node.write_processes()
+            snapshot = await service.collect(None)
+            await service.reload()
+            now = snapshot.measured.sm_ns if snapshot.measured else {}
+            flat = {(device, owner): ns for device, of in now.items() for owner, ns in of.items()}
+            if flat:
+                assert snapshot.measured is not None
+                assert {of for of in flat if of[1]} == set(snapshot.measured.uses)
+                assert all((device, None) in flat for device in now)
+            assert all(ns >= before.get(of, 0) for of, ns in flat.items())
+            assert all(ns <= (time.monotonic() - began) * 1e9 for ns in flat.values())
+            grew += sum(ns > before[of] for of, ns in flat.items() if of in before)
+            before = flat
+            await asyncio.sleep(0.05)
+        assert grew
+    finally:
+        await service.close()

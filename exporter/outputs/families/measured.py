@@ -9,7 +9,6 @@ from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 
 if TYPE_CHECKING:
-    from exporter.model.driver import GpuProcess
     from exporter.model.measured import Measured
 
 _OF_ROW = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
@@ -28,20 +27,8 @@ def _rows(measured: "Measured") -> Iterator[_Row]:
     for (device, owner), use in measured.uses.items():
         of = (owner.namespace, owner.pod, owner.container)
         yield _Row(of, device, use.memory_bytes, use.sm_ratio, use.processes)
-    nobodys: dict[DeviceKey, list[GpuProcess]] = {}
-    for each in measured.unowned:
-        nobodys.setdefault(each.process.device, []).append(each.process)
-    for device, processes in nobodys.items():
-        memory = [process.memory_bytes for process in processes if process.memory_bytes is not None]
-        sm = [process.sm_ratio for process in processes if process.sm_ratio is not None]
-        count = len(processes)
-        yield _Row(
-            ("", "", ""),
-            device,
-            memory_bytes=sum(memory) if len(memory) == count else None,
-            sm_ratio=min(1.0, sum(sm)) if len(sm) == count else None,
-            processes=count,
-        )
+    for device, use in measured.nobodys.items():
+        yield _Row(("", "", ""), device, use.memory_bytes, use.sm_ratio, use.processes)
 
 
 def _each(value: Callable[[_Row], float | None]) -> Callable[[Look], Samples]:
