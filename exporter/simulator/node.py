@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from exporter.simulator import driver_files
+from exporter.simulator import driver_files, nvml_values
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
@@ -108,14 +108,14 @@ class SimulatedNode:
         return new
 
     def write_processes(self) -> list[str]:
-        """Show the processes of this moment: to NVML by the lines that it returns, in /proc and in folders of logs."""
-        lines = self._processes.look(self.world)
+        """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
+        lines = [*self._processes.look(self.world), *nvml_values.lines(self.world)]
         self.nvml.write(self.world.gpus, lines, is_recut=False)
         return lines
 
     def _write_inventory(self) -> None:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
-        self.nvml.write(self.world.gpus)
+        self.nvml.write(self.world.gpus, nvml_values.lines(self.world))
 
     async def _live(self, step_seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@
      mig <gpu> <place> <gpu instance> <compute instance> <slices> <compute slices> <MiB> <uuid> <name to the end>
      process <gpu> <gpu instance or -1> <compute instance or -1> <pid> <list: c, g or m> <bytes, or -1: not known>
      sample <gpu> <pid> <microseconds> <percent of the time>
+     memory <gpu> <gpu instance or -1> <bytes in all> <reserved> <used>
      fail <call> <return code> <gpu, or -1: all>
      hang <call> <milliseconds>
      events <0 or 1: whether changes are told> <a number that is another one after each change>            */
@@ -26,7 +27,7 @@ typedef struct device *device_t; /* 1000 * (gpu + 1), of a MIG device 1 + place 
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    DRIVER_NOT_LOADED = 9, TIMEOUT = 10
+    DRIVER_NOT_LOADED = 9, TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25
 };
 enum { MOST = 4096, TEXT = 96 };
 
@@ -38,12 +39,14 @@ typedef struct {
 } mig_t;
 typedef struct { unsigned gpu; int instance, part; unsigned pid; char list; long long memory; } running_t;
 typedef struct { unsigned gpu, pid; unsigned long long at; unsigned percent; } used_t;
+typedef struct { unsigned gpu; int instance; unsigned long long total, reserved, used; } held_t;
 typedef struct { char call[TEXT]; int code, gpu; unsigned ms; } fault_t;
 
 /* of nvml.h */
 typedef struct { unsigned pid; unsigned long long used; unsigned instance, part; } process_info_t;
 typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } sample_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
 typedef struct {
     unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, slices, part_slices;
     unsigned long long mib;
@@ -55,8 +58,9 @@ static struct {
     mig_t migs[MOST];
     running_t running[MOST];
     used_t used[MOST];
+    held_t held[MOST];
     fault_t faults[256];
-    unsigned gpu_count, mig_count, running_count, used_count, fault_count;
+    unsigned gpu_count, mig_count, running_count, used_count, held_count, fault_count;
     int tells_changes;
     long change;
 } state;
@@ -92,6 +96,7 @@ static int load(void)
         mig_t *m = &state.migs[state.mig_count % MOST];
         running_t *r = &state.running[state.running_count % MOST];
         used_t *u = &state.used[state.used_count % MOST];
+        held_t *h = &state.held[state.held_count % MOST];
         fault_t *f = &state.faults[state.fault_count % 256];
         if (sscanf(line, "gpu %u %d %d %llu %95s", &g->index, &g->minor, &g->mig, &g->memory, g->uuid) == 5)
             state.gpu_count++;
@@ -103,6 +108,9 @@ static int load(void)
             state.running_count++;
         else if (sscanf(line, "sample %u %u %llu %u", &u->gpu, &u->pid, &u->at, &u->percent) == 4)
             state.used_count++;
+        else if (sscanf(line, "memory %u %d %llu %llu %llu", &h->gpu, &h->instance, &h->total, &h->reserved,
+                        &h->used) == 5)
+            state.held_count++;
         else if (sscanf(line, "fail %95s %d %d", f->call, &f->code, &f->gpu) == 3)
             state.fault_count++;
         else if (sscanf(line, "hang %95s %u", f->call, &f->ms) == 2)
@@ -233,15 +241,40 @@ result_t nvmlDeviceGetMinorNumber(device_t device, unsigned *minor)
     return leave(SUCCESS);
 }
 
-result_t nvmlDeviceGetMemoryInfo(device_t device, memory_t *memory)
+/* Of a GPU without a line all is free; of an instance without one nothing is known. */
+static result_t memory(device_t device, memory_v2_t *told)
+{
+    gpu_t *g = gpu(device);
+    mig_t *m = mig(device);
+    told->reserved = told->used = 0;
+    told->total = g ? g->memory : 0;
+    for (unsigned i = 0; i < state.held_count && i < MOST; i++) {
+        held_t *h = &state.held[i];
+        if (h->gpu != gpu_of(device) || h->instance != (m ? (int)m->instance : -1))
+            continue;
+        told->total = h->total;
+        told->reserved = h->reserved;
+        told->used = h->used;
+    }
+    told->free = told->total - told->reserved - told->used;
+    return !g && !m ? INVALID_ARGUMENT : told->total ? SUCCESS : NOT_SUPPORTED;
+}
+
+result_t nvmlDeviceGetMemoryInfo_v2(device_t device, memory_v2_t *told)
 {
     ENTER(device);
-    gpu_t *g = gpu(device);
-    if (!g)
-        return leave(INVALID_ARGUMENT);
-    memory->total = memory->free = g->memory;
-    memory->used = 0;
-    return leave(SUCCESS);
+    return leave(told->version == 0x2000028 ? memory(device, told) : ARGUMENT_VERSION_MISMATCH);
+}
+
+result_t nvmlDeviceGetMemoryInfo(device_t device, memory_t *old)
+{
+    ENTER(device);
+    memory_v2_t told;
+    result_t result = memory(device, &told);
+    old->total = told.total;
+    old->free = told.free;
+    old->used = told.used + told.reserved;
+    return leave(result);
 }
 
 result_t nvmlDeviceGetMigMode(device_t device, unsigned *now, unsigned *pending)

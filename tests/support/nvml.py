@@ -26,6 +26,7 @@ OPTIONAL = (
     "nvmlEventSetCreate",
     "nvmlDeviceRegisterEvents",
     "nvmlEventSetWait_v2",
+    "nvmlDeviceGetMemoryInfo_v2",
 )
 OF_MIG = (
     "nvmlDeviceGetMigMode",

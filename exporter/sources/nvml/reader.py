@@ -1,15 +1,17 @@
 """Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from exporter.errors import Trouble
-from exporter.model.devices import Inventory, InventoryGpu
+from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.sources.nvml.failures import IN_A_POD, NO_PERMISSION, REMEDY_OF_GPU, Failed
 from exporter.sources.nvml.gpus import Gpu, optional, read_gpu
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
+from exporter.sources.nvml.memory import Memory, memory_of
 from exporter.sources.nvml.processes import Listed, busy, listed, together
 
 # The GPUs are read again when the driver tells of a change, after so long at the latest, and where it does not tell
@@ -57,6 +59,7 @@ class Reader:
             if self._is_due(now):
                 self._read_gpus(now)
             processes, unknown = self._processes(now)
+            memories = self._memories(now)
         except Failed as failed:
             if failed.scope == "library":
                 self.library.close()
@@ -66,6 +69,7 @@ class Reader:
             inventory=self._inventory,
             processes=tuple(sorted(processes[:MOST_PROCESSES], key=lambda one: (one.device, one.pid))),
             unknown=frozenset(unknown),
+            memory_used={device: memory.used for device, memory in memories.items()},
             read_at=now,
         )
 
@@ -184,6 +188,19 @@ class Reader:
             entries += (entry._replace(instance=instance) for entry in of_instance)
         return entries
 
+    def _memories(self, now: float) -> dict[DeviceKey, Memory]:
+        """The memory of each GPU and MIG instance that tells it."""
+        found: dict[DeviceKey, Memory] = {}
+        for index, gpu in list(self._gpus.items()):
+            try:
+                for device, handle in _devices(gpu):
+                    memory = memory_of(self.library, handle)
+                    if memory is not None:
+                        found[device] = memory
+            except Failed as failed:
+                self._lose(index, gpu.known, failed, now)
+        return found
+
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:
             index, lost = min(self._lost.items())
@@ -196,3 +213,11 @@ class Reader:
         if processes > MOST_PROCESSES:
             return Trouble("oversize", f"{processes} processes use GPUs; the first {MOST_PROCESSES} are taken", "none")
         return None
+
+
+def _devices(gpu: Gpu) -> Iterator[tuple[DeviceKey, object]]:
+    """A GPU and its MIG instances; an instance's compute instances share its memory, and the first is asked."""
+    yield DeviceKey(uuid=gpu.known.uuid), gpu.handle
+    of_instances = {instance: handle for handle, instance in reversed(gpu.instances)}
+    for instance, handle in of_instances.items():
+        yield DeviceKey(uuid=gpu.known.uuid, instance=str(instance)), handle

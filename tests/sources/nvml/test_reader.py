@@ -306,6 +306,40 @@ def test_where_there_is_no_library() -> None:
         Reader(Library("libnothere.so.1")).read(0)
 
 
+MEMORY = ("memory 0 -1 1000 100 250", "memory 1 -1 1000 100 30", "memory 1 1 400 10 20", "memory 1 2 400 10 10")
+
+
+@pytest.mark.parametrize(
+    ("faults", "of_whole", "of_cut"),
+    [
+        ((), 250, (30, 20, 10)),
+        # before R510 what the driver keeps for itself is a part of what is used
+        ((f"fail nvmlDeviceGetMemoryInfo_v2 {FUNCTION_NOT_FOUND} -1",), 350, (130, 30, 20)),
+        ((f"fail nvmlDeviceGetMemoryInfo_v2 {UNKNOWN} 0",), None, (30, 20, 10)),
+    ],
+)
+def test_the_memory_in_use_of_gpus_and_instances(
+    nvml: SimulatedNvml,
+    new_reader: Callable[[], Reader],
+    faults: tuple[str, ...],
+    of_whole: int | None,
+    of_cut: tuple[int, ...],
+) -> None:
+    nvml.write(whole_and_cut(), [*MEMORY, *faults])
+    used = dict(zip((DeviceKey(uuid=GPU(1), instance=instance) for instance in ("", "1", "2")), of_cut, strict=True))
+    if of_whole is not None:
+        used[DeviceKey(uuid=GPU(0))] = of_whole
+    assert new_reader().read(0).memory_used == used
+
+
+def test_compute_instances_of_one_gpu_instance_have_one_memory(
+    nvml: SimulatedNvml, new_reader: Callable[[], Reader]
+) -> None:
+    parts = [f"mig 0 {place} 5 {place} 3 1 40192 {MIG(place)} NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb" for place in (0, 1)]
+    nvml.write((), [f"gpu 0 0 1 1000 {GPU(0)}", *parts, "memory 0 5 400 10 20"])
+    assert new_reader().read(0).memory_used == {DeviceKey(uuid=GPU(0)): 0, DeviceKey(uuid=GPU(0), instance="5"): 20}
+
+
 def test_a_device_of_a_process_is_as_samples_name_it(new_reader: Callable[[], Reader]) -> None:
     devices = {one.device for one in new_reader().read(0).processes or ()}
     assert devices == {
