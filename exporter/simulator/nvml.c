@@ -10,7 +10,8 @@
      memory <gpu> <gpu instance or -1> <bytes in all> <reserved> <used>
      fail <call> <return code> <gpu, or -1: all>
      hang <call> <milliseconds>
-     events <0 or 1: whether changes are told> <a number that is another one after each change>            */
+     events <0 or 1: whether changes are told> <a number that is another one after each change>
+     xid <gpu> <the error's code> <a number that grows with each error>            */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -41,6 +42,7 @@ typedef struct { unsigned gpu; int instance, part; unsigned pid; char list; long
 typedef struct { unsigned gpu, pid; unsigned long long at; unsigned percent; } used_t;
 typedef struct { unsigned gpu; int instance; unsigned long long total, reserved, used; } held_t;
 typedef struct { char call[TEXT]; int code, gpu; unsigned ms; } fault_t;
+typedef struct { unsigned gpu, code; long number; } xid_t;
 
 /* of nvml.h */
 typedef struct { unsigned pid; unsigned long long used; unsigned instance, part; } process_info_t;
@@ -60,13 +62,13 @@ static struct {
     used_t used[MOST];
     held_t held[MOST];
     fault_t faults[256];
-    unsigned gpu_count, mig_count, running_count, used_count, held_count, fault_count;
+    xid_t xids[256];
+    unsigned xid_count, gpu_count, mig_count, running_count, used_count, held_count, fault_count;
     int tells_changes;
     long change;
 } state;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int users;
-static long told_change;
 static struct stat last;
 
 static int load(void)
@@ -98,6 +100,7 @@ static int load(void)
         used_t *u = &state.used[state.used_count % MOST];
         held_t *h = &state.held[state.held_count % MOST];
         fault_t *f = &state.faults[state.fault_count % 256];
+        xid_t *x = &state.xids[state.xid_count % 256];
         if (sscanf(line, "gpu %u %d %d %llu %95s", &g->index, &g->minor, &g->mig, &g->memory, g->uuid) == 5)
             state.gpu_count++;
         else if (sscanf(line, "mig %u %u %u %u %u %u %llu %95s %95[^\n]", &m->gpu, &m->place, &m->instance, &m->part,
@@ -115,6 +118,8 @@ static int load(void)
             state.fault_count++;
         else if (sscanf(line, "hang %95s %u", f->call, &f->ms) == 2)
             state.fault_count++;
+        else if (sscanf(line, "xid %u %u %ld", &x->gpu, &x->code, &x->number) == 3)
+            state.xid_count++;
         else
             sscanf(line, "events %d %ld", &state.tells_changes, &state.change);
     }
@@ -384,18 +389,25 @@ result_t nvmlDeviceGetProcessUtilization(device_t device, sample_t *samples, uns
     return leave(!found ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : SUCCESS);
 }
 
+/* Events. There is one set; a GPU's events are told from its registration on. */
+enum { XID = 0x8, MIG_CHANGE = 0x100 };
+static struct { unsigned long long types[64]; long change, xid; } told;
+
 result_t nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types)
 {
     ENTER(device);
-    *types = state.tells_changes ? 0x10f : 0xf;
+    *types = 0xf | (state.tells_changes ? MIG_CHANGE : 0);
     return leave(SUCCESS);
 }
 
 result_t nvmlEventSetCreate(void **set)
 {
     ENTER(NULL);
-    told_change = state.change;
-    *set = &told_change;
+    memset(&told, 0, sizeof told);
+    told.change = state.change;
+    for (unsigned i = 0; i < state.xid_count && i < 256; i++)
+        told.xid = state.xids[i].number;
+    *set = &told;
     return leave(SUCCESS);
 }
 
@@ -408,9 +420,11 @@ result_t nvmlEventSetFree(void *set)
 
 result_t nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void *set)
 {
-    (void)types;
     (void)set;
     ENTER(device);
+    if (types & ~(0xfull | (state.tells_changes ? MIG_CHANGE : 0)))
+        return leave(NOT_SUPPORTED);
+    told.types[gpu_of(device) % 64] |= types;
     return leave(SUCCESS);
 }
 
@@ -419,12 +433,28 @@ result_t nvmlEventSetWait_v2(void *set, event_t *event, unsigned ms)
     (void)set;
     (void)ms; /* nobody waits */
     ENTER(NULL);
-    if (told_change == state.change)
-        return leave(TIMEOUT);
-    told_change = state.change;
     memset(event, 0, sizeof *event);
-    event->type = 0x100;
-    return leave(SUCCESS);
+    event->instance = event->part = 0xFFFFFFFF;
+    for (unsigned i = 0; i < 64; i++)
+        if (told.change != state.change && told.types[i] & MIG_CHANGE) {
+            told.change = state.change;
+            event->device = (device_t)(uintptr_t)(1000 * (i + 1));
+            event->type = MIG_CHANGE;
+            return leave(SUCCESS);
+        }
+    for (unsigned i = 0; i < state.xid_count && i < 256; i++) {
+        xid_t *x = &state.xids[i];
+        if (x->number <= told.xid)
+            continue;
+        told.xid = x->number;
+        if (!(told.types[x->gpu % 64] & XID))
+            continue;
+        event->device = (device_t)(uintptr_t)(1000 * (x->gpu + 1));
+        event->type = XID;
+        event->data = x->code;
+        return leave(SUCCESS);
+    }
+    return leave(TIMEOUT);
 }
 
 const char *nvmlErrorString(result_t result)

@@ -14,6 +14,7 @@ import pytest
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from exporter.node import measuring
+from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
@@ -186,7 +187,7 @@ async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_ask
 # issue 10, B: measured sharing
 async def test_the_time_of_kernels_goes_on_through_a_reload_and_counts_each_reading_once(node: SimulatedNode) -> None:
     config = config_of(**of_node(node))
-    service = Service(config, lambda: config)
+    service = Service(config, NODE, lambda: config)
     try:
         before: dict[tuple[DeviceKey, Owner | None], int] = {}
         grew, until = 0, time.monotonic() + 2.5

@@ -26,6 +26,7 @@ class Gpu:
 
     handle: object
     known: InventoryGpu
+    can_be_cut: bool
     is_cut: bool
     instances: list[tuple[object, int]]
     busy: Busy | None = field(default=None)
@@ -51,6 +52,7 @@ def read_gpu(library: Library, index: int) -> Gpu:
             device="" if minor is None else f"nvidia{minor}",
             mig=tuple(mig for _, mig in instances),
         ),
+        can_be_cut=bool(mode),
         is_cut=is_cut,
         instances=[(mig_handle, int(mig.instance_id)) for mig_handle, mig in instances],
     )

@@ -1,14 +1,14 @@
 """Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
+from exporter.sources.nvml.events import Events
 from exporter.sources.nvml.failures import IN_A_POD, NO_PERMISSION, REMEDY_OF_GPU, Failed
-from exporter.sources.nvml.gpus import Gpu, optional, read_gpu
+from exporter.sources.nvml.gpus import Gpu, read_gpu
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
 from exporter.sources.nvml.memory import Memory, memory_of
@@ -19,8 +19,6 @@ from exporter.sources.nvml.processes import Listed, busy, listed, together
 INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
-_MIG_CHANGE = 0x100  # nvmlEventMigConfigChange
-_MOST_EVENTS = 64
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class Reader:
         self._lost: dict[int, _Lost] = {}
         self._inventory = Inventory()
         self._inventory_at: float | None = None
-        self._events: object = None
+        self._events = Events(library)
         self._may_not_ask = False
 
     def read(self, now: float) -> DriverReading:
@@ -73,29 +71,19 @@ class Reader:
             read_at=now,
         )
 
+    @property
+    def last_xids(self) -> Mapping[str, int]:
+        """The last error by the UUID of each GPU that tells of errors; 0 where none came since NVML is asked."""
+        return self._events.last_xids
+
     def _forget(self) -> None:
-        self._gpus, self._lost, self._inventory_at, self._events = {}, {}, None, None
+        self._gpus, self._lost, self._inventory_at = {}, {}, None
+        self._events.forget()
 
     def _is_due(self, now: float) -> bool:
-        if self._inventory_at is None or self._has_changed():
+        if self._events.have_changed() or self._inventory_at is None:
             return True
-        return now - self._inventory_at >= (UNTOLD_SECONDS if self._events is None else INVENTORY_SECONDS)
-
-    def _has_changed(self) -> bool:
-        """Whether the driver told of a change since the last time."""
-        for told in range(_MOST_EVENTS):
-            if self._events is None:
-                return False
-            try:
-                self.library.call("nvmlEventSetWait_v2", self._events, 0)
-            except Failed as failed:
-                if failed.scope == "library":
-                    raise
-                if failed.is_timeout:
-                    return told > 0
-                self._deafen()
-                return True
-        return True
+        return now - self._inventory_at >= (INVENTORY_SECONDS if self._events.tells_changes else UNTOLD_SECONDS)
 
     def _read_gpus(self, now: float) -> None:
         count = min(self.library.call("nvmlDeviceGetCount"), MOST_GPUS)
@@ -115,9 +103,9 @@ class Reader:
             if index in before:
                 gpu.busy = before[index].busy
         self._lost = {index: lost for index, lost in self._lost.items() if index < count}
-        if self._events is None:
-            self._listen()
-        self._inventory_at = now
+        # what changed before the driver began to tell of it is seen the next time
+        is_new = self._events.listen(self._gpus.values())
+        self._inventory_at = None if is_new else now
         self._settle()
 
     def _settle(self) -> None:
@@ -133,26 +121,6 @@ class Reader:
             raise failed
         self._gpus.pop(index, None)
         self._lost[index] = _Lost(known, str(failed), now + LOST_SECONDS)
-
-    def _listen(self) -> None:
-        """Have the driver tell of changes, where every GPU that can be cut can tell."""
-        try:
-            gpus = self._gpus.values()
-            cuttable = [gpu for gpu in gpus if optional(self.library, "nvmlDeviceGetMigMode", gpu.handle)]
-            for gpu in cuttable:
-                if not self.library.call("nvmlDeviceGetSupportedEventTypes", gpu.handle) & _MIG_CHANGE:
-                    return
-            self._events = self.library.call("nvmlEventSetCreate")
-            for gpu in cuttable:
-                self.library.call("nvmlDeviceRegisterEvents", gpu.handle, _MIG_CHANGE, self._events)
-        except Failed:
-            self._deafen()
-
-    def _deafen(self) -> None:
-        events, self._events = self._events, None
-        if events is not None:
-            with suppress(Failed):
-                self.library.call("nvmlEventSetFree", events)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
         """The processes of all GPUs, and the UUIDs of the GPUs whose processes are not known."""
