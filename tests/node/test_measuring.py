@@ -134,7 +134,8 @@ async def test_processes_of_nobody_are_counted_and_named_with_their_reason(node:
     cgroup.write_text("0::/user.slice/user-0.slice/session-1.scope\n")
     stat.write_text(f"77 (miner) S 1 {' '.join(['0'] * 17)} 1 0\n")
     lines = node.write_processes()
-    node.nvml.write(node.world.gpus, [*lines, f"process {gpu.index} -1 -1 77 c {2**30}"], is_recut=False)
+    stray = (f"process {gpu.index} -1 -1 77 c {2**30}", f"memory {gpu.index} -1 {2**38} 0 {2**37}")
+    node.nvml.write(node.world.gpus, [*lines, *stray], is_recut=False)
     async with running(config_of(**of_node(node))) as exporter:
         await measured(exporter, node)
         metrics = (await exporter.get("/metrics"))[1]
