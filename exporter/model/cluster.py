@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from exporter.errors import Trouble
 
@@ -13,8 +12,9 @@ class HeldDevice:
     """A device of a node and one container that holds it: one object of the node's /container/metrics.
 
     `pod` is "" for a device that nobody holds. `workload` and `kind` are the pod's top-level owner, "" where the node's
-    exporter does not know it. `is_shared`: several containers hold the device. `fields` is the whole object, as the
-    exporter sent it and as docs/openapi.yaml describes it; it has been checked.
+    exporter does not know it. `is_shared`: several containers hold the device. `values` are the numbers, by the names
+    of their fields and of families `pod_gpu_*`; `measured` are those of them that are the container's own although the
+    device is shared. `text` is the whole object as JSON, as docs/openapi.yaml describes it; it has been checked.
     """
 
     uuid: str
@@ -25,7 +25,9 @@ class HeldDevice:
     workload: str
     kind: str
     is_shared: bool
-    fields: Mapping[str, Any]
+    values: Mapping[str, float]
+    measured: frozenset[str] = frozenset()
+    text: bytes
 
     @property
     def device(self) -> tuple[str, str]:
