@@ -6,8 +6,10 @@ from dataclasses import dataclass, fields
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given, shown
 from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
-from exporter.config.parsers import namespace, namespaced_name, node_address, port, selector
+from exporter.config.parsers import namespace, namespaced_name, node_address, port_or_name, selector
 from exporter.config.settings import optional, setting, settings_of, several
+
+DEFAULT_PORT = 9400  # of a node exporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,8 @@ class ClusterSettings:
     """Where the node exporters answer, found in one of three ways, and how often and how long each is asked.
 
     `nodes` are names and URLs; the name is "" where the exporter is to say it. `service` is a namespace and a name.
-    `namespace` is None where there is no selector.
+    `namespace` is None where there is no selector; `port` is a number, or
+    the name of a port of the service.
     """
 
     nodes: tuple[tuple[str, str], ...] = several(
@@ -38,11 +41,11 @@ class ClusterSettings:
         Kind(namespace, "a namespace's name", "NAMESPACE"),
         "Where --cluster.selector finds pods: whoever makes pods there is believed. Default: this pod's own.",
     )
-    port: int = setting(
+    port: str | None = optional(
         "cluster.port",
-        Kind(port, "a port's number", "NUMBER"),
-        "The port of the pods that --cluster.selector finds.",
-        default="9400",
+        Kind(port_or_name, "a port's number, or the name of a Service's port", "PORT"),
+        "The exporters' port. Default: 9400 for pods; of a Service its only port, or the one that is called metrics,"
+        " http-metrics or http.",
     )
     interval_seconds: float = setting(
         "cluster.interval",

@@ -72,6 +72,12 @@ def _check_together(config: ClusterConfig) -> None:
         raise ConfigError("--cluster.namespace: it goes with --cluster.selector; leave it out")
     if cluster.selector is not None and cluster.namespace is None:
         raise ConfigError("--cluster.selector: it is not known in which namespace; name it with --cluster.namespace")
+    if cluster.port is not None and cluster.nodes:
+        raise ConfigError("--cluster.port: the port is a part of each --cluster.node; leave it out")
+    if cluster.port is not None and cluster.selector and not cluster.port.isdigit():
+        raise ConfigError(
+            f"--cluster.port: {cluster.port!r} is not allowed with --cluster.selector; it takes a port's number"
+        )
     _check_times(cluster)
     for flag, values in (
         ("--cluster.node", tuple(url for _, url in cluster.nodes)),

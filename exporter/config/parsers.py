@@ -228,12 +228,9 @@ def node_address(text: str) -> tuple[str, str]:
     return name, base_url(address)
 
 
-def port(text: str) -> int:
-    """A port to ask at."""
-    found = positive_integer(text)
-    if found > MAX_PORT:
-        raise ValueError
-    return found
+def port_or_name(text: str) -> str:
+    """A port's number, or the name of a Service's port (a DNS label)."""
+    return namespace(text) if not text.isdigit() or positive_integer(text) > MAX_PORT else text
 
 
 def log_level(text: str) -> str:
