@@ -1,5 +1,6 @@
 """What follows /autoscale/ → a question. Pure."""
 
+import re
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -7,6 +8,10 @@ from exporter.cluster.scaling import Question, Unanswerable
 
 FORM = "/autoscale/<namespace>/<workload>/<metric>"
 _PARTS = 3
+# The forms that Kubernetes allows; a workload may have its name from a label's value (--workload.labels).
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_KIND = re.compile(r"[A-Za-z0-9]{1,63}")
 
 
 def read_question(rest: str) -> Question:
@@ -24,12 +29,13 @@ def read_question(rest: str) -> Question:
         raise _refused("a part of the path is not UTF-8") from None
     if len(parts) != _PARTS or not all(decoded):
         raise _refused(f"there are {len(parts) if rest else 0} parts, or one is empty")
-    if any("/" in part or not part.isprintable() for part in decoded):
-        raise _refused("no namespace, workload or metric has a slash or a control character in its name")
     namespace, workload, metric = decoded
     kind, colon, name = workload.rpartition(":")
-    if colon and not (kind and name):
-        raise _refused(f"{workload!r} is neither a name nor <kind>:<name>")
+    # what nobody can have made has no pods, and 0 would be the answer to a slip of the pen
+    if not _NAMESPACE.fullmatch(namespace):
+        raise _refused(f"{namespace!r} is no namespace's name")
+    if not _NAME.fullmatch(name) or (colon and not _KIND.fullmatch(kind)):
+        raise _refused(f"{workload!r} is neither a workload's name nor <kind>:<name>")
     return Question(namespace=namespace, workload=name, metric=metric, kind=kind)
 
 

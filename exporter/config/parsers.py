@@ -230,7 +230,11 @@ def node_address(text: str) -> tuple[str, str]:
 
 def port_or_name(text: str) -> str:
     """A port's number, or the name of a Service's port (a DNS label)."""
-    return namespace(text) if not text.isdigit() or positive_integer(text) > MAX_PORT else text
+    if not text.isdigit():
+        return namespace(text)
+    if positive_integer(text) > MAX_PORT:
+        raise ValueError
+    return text
 
 
 def log_level(text: str) -> str:

@@ -193,7 +193,7 @@ def test_the_names_of_many_missing_nodes_do_not_fill_the_answers_line() -> None:
         ("ml/trainer/gpu_utilization", ask()),
         ("ml/deployment:trainer/gpu_utilization", ask(kind="deployment")),
         ("ml/Deployment%3Atrainer/gpu_utilization", ask(kind="Deployment")),
-        ("ml/a%2520b/sm_active", ask("sm_active", "a%20b")),
+        ("ml/a%2Db/sm_active", ask("sm_active", "a-b")),
     ],
 )
 def test_the_path_is_the_question(rest: str, question: Question) -> None:
@@ -212,6 +212,9 @@ def test_the_path_is_the_question(rest: str, question: Question) -> None:
         "ml/trainer/gpu_utilization/",
         "ml/trainer/gpu_utilization/more",
         "ml/a%2Fb/gpu_utilization",
+        "ml/a%2520b/gpu_utilization",
+        "ML/trainer/gpu_utilization",
+        "ml/a,b/gpu_utilization",
         "ml/%FF/gpu_utilization",
         "ml/a%0Ab/gpu_utilization",
         "ml/:trainer/gpu_utilization",
