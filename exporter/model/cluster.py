@@ -12,9 +12,10 @@ class HeldDevice:
     """A device of a node and one container that holds it: one object of the node's /container/metrics.
 
     `pod` is "" for a device that nobody holds. `workload` and `kind` are the pod's top-level owner, "" where the node's
-    exporter does not know it. `is_shared`: several containers hold the device. `values` are the numbers, by the names
-    of their fields and of families `pod_gpu_*`; `measured` are those of them that are the container's own although the
-    device is shared. `text` is the whole object as JSON, as docs/openapi.yaml describes it; it has been checked.
+    exporter does not know it; `model` and `index` are the GPU's, "" where they are not known. `is_shared`: several
+    containers hold the device. `values` are the numbers, by the names of their fields and of families `pod_gpu_*`;
+    `measured` are those of them that are the container's own although the device is shared. `text` is the whole object
+    as JSON, as docs/openapi.yaml describes it; it has been checked.
     """
 
     uuid: str
@@ -28,6 +29,8 @@ class HeldDevice:
     values: Mapping[str, float]
     measured: frozenset[str] = frozenset()
     text: bytes
+    model: str = ""
+    index: str = ""
 
     @property
     def device(self) -> tuple[str, str]:

@@ -36,7 +36,7 @@ class SimulatedApi:
         self.slices: list[Object] | None = None
         self.seen_tokens: set[str] = set()
         self._world = world
-        self._node_name = node_name
+        self.node_name = self._node_name = node_name
         self._slice_version = slice_version
         self._slices_back_at = 0.0
         self._publications = 1

@@ -37,6 +37,8 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         (["--sharing=copy", "--sharing=device"], "--sharing is given 2 times"),
         (["--kubelet.timeout=soon"], "such as 500ms"),
         (["frobnicate"], "frobnicate"),
+        (["cluster"], "--cluster.node, --cluster.service, --cluster.selector"),
+        (["cluster", "--kubelet.socket=/x"], "--kubelet.socket: no such flag"),
         (["serve", "extra"], "extra"),
         (["--config.file=/no/such/file"], "/no/such/file"),
         (["demo", "--gpus=2", "--shared=3"], "more than --gpus 2"),
@@ -137,6 +139,7 @@ def test_help_and_version() -> None:
     [
         (["--version"], set()),
         (["healthcheck", "--web.listen-address=127.0.0.1:1"], set()),
+        (["cluster"], {"aiohttp", "asyncio", "prometheus_client"}),
         (["textfile", "--output=/x"], {"aiohttp", "asyncio", "grpc", "prometheus_client"}),
     ],
 )

@@ -38,6 +38,14 @@ _TEXTS = (
     "workload_kind",
 )
 _SHARED = "gpu_shared"
+# The fields of the object `measured`, and the families that they are.
+OWN_FAMILIES = {
+    "memory_used_bytes": "pod_gpu_memory_used_bytes",
+    "utilization_ratio": "pod_gpu_utilization_ratio",
+    "processes": "pod_gpu_processes",
+}
+_NOTHING: Mapping[str, float] = {}
+_NONE: frozenset[str] = frozenset()
 _NAMES = {name: name for name in (*METRICS, *_OWNER, *_TEXTS, _SHARED)}
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -132,6 +140,7 @@ def _device(row: Object, text: str, where: str) -> HeldDevice:
             raise _garbage(f"{where}: {name} has more than {MOST_TEXT_CHARS} characters")
     if type(row.get(_SHARED)) is not bool:
         raise _garbage(f"{where}: {_SHARED} is neither true nor false")
+    own = _own_use(row, where)
     return HeldDevice(
         # a device that samples name by its index alone has no UUID
         uuid=row["device_uuid"] or row.get("device") or row.get("device_id", ""),
@@ -142,8 +151,11 @@ def _device(row: Object, text: str, where: str) -> HeldDevice:
         workload=row.get("workload_name", ""),
         kind=row.get("workload_kind", ""),
         is_shared=row[_SHARED],
-        values=_values(row, where),
+        values={**_values(row, where), **own},
+        measured=_NONE if not own else frozenset(own),
         text=text.encode(),
+        model=row.get("model_name", ""),
+        index=row.get("device_id", ""),
     )
 
 
@@ -160,6 +172,24 @@ def _values(row: Object, where: str) -> Mapping[str, float]:
         elif value is not None and name in METRICS:
             raise _garbage(f"{where}: {name} is neither a number nor null")
     return values
+
+
+def _own_use(row: Object, where: str) -> Mapping[str, float]:
+    """What is measured of the container itself, by the families that say the same on /metrics."""
+    said = row.get("measured")
+    if said is None:
+        return _NOTHING
+    if type(said) is not dict:
+        raise _garbage(f"{where}: measured is not a JSON object")
+    own = {}
+    for name, family in OWN_FAMILIES.items():
+        value = said.get(name)
+        if value is None:
+            continue
+        if type(value) not in (int, float) or not 0 <= value < _LARGEST:
+            raise _garbage(f"{where}: {name} is no number that can be measured")
+        own[family] = value
+    return own
 
 
 def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:
