@@ -160,6 +160,16 @@ def test_a_command_imports_what_it_needs_and_no_more(arguments: list[str], may_i
     assert set(ended.stdout.splitlines()[-1].split()) <= may_import
 
 
+def test_a_healthcheck_takes_the_file_of_the_cluster_role(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("web.listen-address: 127.0.0.1:1\ncluster.node: http://a:9400\n")
+    ended = run("healthcheck", POD_GPU_EXPORTER_CONFIG_FILE=str(path))
+    assert (ended.returncode, "127.0.0.1:1 does not answer" in ended.stderr) == (1, True), ended.stderr
+    path.write_text("web.listen-address: 127.0.0.1:1\nclutser.node: http://a:9400\n")
+    ended = run("healthcheck", POD_GPU_EXPORTER_CONFIG_FILE=str(path))
+    assert (ended.returncode, "'clutser.node' is not a key" in ended.stderr) == (2, True), ended.stderr
+
+
 def test_a_taken_port_ends_with_a_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
