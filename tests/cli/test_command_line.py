@@ -398,3 +398,34 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
     assert re.search(r"level=debug msg=page source=dcgm:127\.0\.0\.1:9 up=False reason=refused", log)
     assert re.search(rf"level=debug msg=answered path=/gpu/metrics status=200 bytes={size} seconds=[0-9.]+", log)
     assert "hunter2" not in log
+
+
+def test_the_cluster_role_as_a_process_takes_a_changed_file_over_and_ends_cleanly(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("cluster:\n  node: [gone=http://127.0.0.1:1]\n  interval: 200ms\n")
+    command = [*PROGRAM, "cluster", f"--config.file={path}", "--web.listen-address=127.0.0.1:0", "--log.level=debug"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        address = next(found[1] for line in process.stderr if (found := re.search(r"address=(\S+)", line)))
+
+        def nodes() -> dict[str, str]:
+            with urllib.request.urlopen(f"http://{address}/debug/nodes", timeout=10) as answer:
+                return {node["name"]: node["reason"] for node in json.load(answer)["nodes"]}
+
+        assert nodes() == {"gone": "refused"}
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10) as answer:
+            assert answer.read().startswith(b"ready; 1 of 1 nodes are missing: gone: ")
+        path.write_text("cluster:\n  node: [other=http://127.0.0.1:2]\n")
+        until = time.monotonic() + 20
+        while nodes() != {"other": "refused"}:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "configuration reloaded" in rest
+        assert "Traceback" not in rest
+    finally:
+        process.kill()
+        process.communicate()
