@@ -1,6 +1,8 @@
 """The series of all nodes, as they come in answer by answer → the view of each node. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from exporter.attribution.labels import STANDARD_NAMES, LabelPolicy
 from exporter.errors import Trouble
@@ -17,6 +19,7 @@ from exporter.sources.prometheus.targets import Target, Targets
 _NAME, _INSTANCE = "__name__", "instance"
 _NO_LABELS = Target("", {})
 _MOST_MEASURED = 1e300
+_DEVICE_NAME = re.compile(r"(?:nvidia)?[0-9]+")
 _TOO_LARGE = Trouble("oversize", f"it has more than {MOST_ROWS} devices and containers that hold them", REMEDY)
 _TWICE = Trouble(
     "garbage",
@@ -60,7 +63,7 @@ class Collected:
                 if owner != NOBODY:
                     rows.add(self._policy.read_subject(labels), owner)
             case queries.OWNERS:
-                subject = self._named(rows, labels)
+                subject = self._named(labels)
                 rows.add_device(subject)
                 rows.owners[subject.key] = float(value)
             case queries.ALLOCATED:
@@ -70,7 +73,7 @@ class Collected:
             case name if name in MEASURED:
                 use = float(value)
                 if owner != NOBODY and 0 <= use < _MOST_MEASURED:
-                    of_owner = rows.measured.setdefault((self._named(rows, labels).key, owner), {})
+                    of_owner = rows.measured.setdefault((self._named(labels).key, owner), {})
                     of_owner[name] = int(use) if use.is_integer() else use
             case name:
                 raise garbage(f"it was not asked for {name[:99]!r}")
@@ -123,15 +126,14 @@ class Collected:
         entry.uid = entry.uid or labels.get("pod_uid", "")
         return entry
 
-    def _named(self, rows: NodeRows, labels: Mapping[str, str]) -> Subject:
-        """A device by families in which one that has no UUID goes by its name."""
+    def _named(self, labels: Mapping[str, str]) -> Subject:
+        """A device by families in which one that has no UUID goes by its name, or by its number."""
         subject = self._policy.read_subject(labels)
-        if subject.key in rows.devices or subject.is_device:
-            return subject
         name = subject.uuid
-        is_index = name == subject.index
-        return Subject(
-            device="" if is_index else name, index=subject.index, instance=subject.instance, profile=subject.profile
+        if not _DEVICE_NAME.fullmatch(name):
+            return subject
+        return replace(
+            subject, uuid="", device="" if name.isdigit() else name, index=subject.index or name.removeprefix("nvidia")
         )
 
     def _shared_addresses(self) -> frozenset[str]:
