@@ -98,7 +98,7 @@ def test_of_two_names_of_one_measurement_the_older_counts_whatever_comes_first()
 @pytest.mark.parametrize("exporters_own", [{}, {"pod": "exporter-x", "namespace": "ml", "container": "exporter"}])
 def test_whose_it_is_with_and_without_honor_labels(exporters_own: dict[str, str]) -> None:
     """Without it, the target's labels stay on every sample, and the owner's have another name where they clash."""
-    of_target = target(**exporters_own)
+    of_target = [({**labels, **exporters_own}, value) for labels, value in target()]
     honored = [(of_device(UTIL, pod="a"), "1"), (of_device(UTIL, "GPU-2"), "2")]
     assert short(nodes_of(of_target, (), honored)["n1"]) == [("GPU-1", "a", 1), ("GPU-2", "", 2)]
     before = "exported_" if exporters_own else ""
