@@ -5,11 +5,15 @@ targets have the labels that one would give.
 """
 
 import json
+import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import yaml
@@ -96,6 +100,13 @@ def jobs(targets: Mapping[str, str], prefix: str = "", **changes: Any) -> Iterat
         }
 
 
+def quick_records(folder: Path) -> Path:
+    """The shipped recording rules, evaluated each second over a time that a test can wait for."""
+    text = (ROOT / "deploy" / "prometheus" / "rules" / "recording.yaml").read_text()
+    (folder / "recording.yaml").write_text(text.replace("interval: 1m", "interval: 1s").replace("[5m]", "[4s]"))
+    return folder / "recording.yaml"
+
+
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     background = Background()
@@ -117,6 +128,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             "node_name": name,
             # no pod has it: workloads are called by their controllers, and are labels of the accounts
             "workload_labels": "example.com/workload",
+            "accounting_interval": "250ms",
             **settings,
         }
         return await stack.enter_async_context(running(config_of(**given)))
@@ -129,7 +141,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         *jobs(targets, "dishonored-", honor_labels=False, labels={"cluster": "dishonored"}),
     ]
     try:
-        with prometheus(tmp_path_factory.mktemp("prometheus"), scraped) as server:
+        folder = tmp_path_factory.mktemp("prometheus")
+        with prometheus(folder, scraped, rule_files=[quick_records(folder)]) as server:
             server.wait_for_scrapes(4 * len(targets))
             directly = background.run(stack.enter_async_context(running_cluster({"cluster.node": asked})))
             yield Nodes(background, server, directly, exporters=exporters, enter=stack.enter_async_context)
@@ -194,6 +207,78 @@ def test_autoscalers_get_the_same(nodes: Nodes, metric: str) -> None:
             said.append(status)
     assert set(said) <= {200, 409, 503}
     assert 200 in said
+
+
+ADAPTER = yaml.safe_load((ROOT / "deploy" / "prometheus-adapter" / "values.yaml").read_text())["rules"]
+OF_PODS = {
+    "gpu_utilization": ("gpu_utilization", 1),
+    "gpu_graphics_engine_active": ("graphics_engine_active", 100),
+    "gpu_memory_used_mib": ("framebuffer_used", 1),
+    "gpu_power_watts": ("power_usage", 1),
+}
+
+
+def expanded(rule: Mapping[str, Any], matchers: str, group_by: str) -> str:
+    """A rule's query, as prometheus-adapter makes it of the template: it knows no more than these three fields."""
+    series, _, _ = rule["seriesQuery"].partition("{")
+    query = rule["metricsQuery"]
+    for name, text in (("Series", series), ("LabelMatchers", matchers), ("GroupBy", group_by)):
+        query = query.replace(f"<<.{name}>>", text)
+    assert "<<" not in query
+    return str(query)
+
+
+def metric_of(rule: Mapping[str, Any]) -> str:
+    """Its name in the API."""
+    series, _, _ = rule["seriesQuery"].partition("{")
+    assert re.search(rule["name"]["matches"], series)
+    return str(rule["name"]["as"])
+
+
+# issue 11: custom metrics without KEDA
+@pytest.mark.parametrize("group_by", ["pod", "namespace, pod"])
+def test_prometheus_adapter_tells_of_each_pod_its_mean_over_its_devices(nodes: Nodes, group_by: str) -> None:
+    rules = {metric_of(rule): rule for rule in ADAPTER["custom"]}
+    assert rules.keys() == {*OF_PODS, "gpu_own_utilization", "gpu_own_memory_bytes"}
+    _, direct = nodes.get(nodes.directly, "/container/metrics")
+    for metric, (name, times) in OF_PODS.items():
+        of_pods = defaultdict[str, list[float]](list)
+        pods = set()
+        for row in rows(direct):
+            if row["namespace"] == "ml":
+                pods.add(row["pod"])
+                if row[name] is not None and not row["gpu_shared"]:
+                    of_pods[row["pod"]].append(row[name] * times)
+        matchers = f'namespace="ml",pod=~"{"|".join(sorted(pods))}",cluster=""'
+        found = nodes.server.query(expanded(rules[metric], matchers, group_by))
+        assert {labels["pod"]: value for labels, value in found} == pytest.approx(
+            {pod: sum(values) / len(values) for pod, values in of_pods.items()}, rel=1e-6
+        ), metric
+        assert len(found) > 1, metric
+        # nothing is measured of these nodes' containers, which is not 0
+        for own_metric in ("gpu_own_utilization", "gpu_own_memory_bytes"):
+            assert nodes.server.query(expanded(rules[own_metric], matchers, group_by)) == []
+        series = nodes.server.ask(f"series?{urlencode({'match[]': rules[metric]['seriesQuery']})}")
+        assert all(labels["namespace"] and labels["pod"] for labels in series)
+        assert series
+
+
+def test_prometheus_adapter_tells_what_a_workload_holds(nodes: Nodes) -> None:
+    rules = {metric_of(rule): rule for rule in ADAPTER["external"]}
+    matchers = 'namespace="ml",workload_name="trainer",workload_kind="Deployment"'
+    held = nodes.server.number(f'sum(pod_gpu_allocated_ratio{{{matchers},cluster=""}})')
+    assert held > 1
+
+    def ask() -> dict[str, float]:
+        query = {metric: expanded(rule, f'{matchers},cluster=""', "namespace") for metric, rule in rules.items()}
+        return {metric: nodes.server.number(text) for metric, text in query.items()}
+
+    until = time.monotonic() + 15
+    while (values := ask())["gpu_workload_allocated"] != pytest.approx(held, rel=0.2) and time.monotonic() < until:
+        time.sleep(0.5)  # a rate needs some scrapes
+    assert values["gpu_workload_allocated"] == pytest.approx(held, rel=0.2)
+    assert 0 <= values["gpu_workload_active"] <= values["gpu_workload_allocated"] * 1.2
+    assert values.keys() == {"gpu_workload_allocated", "gpu_workload_active"}
 
 
 def test_a_cluster_that_is_two_in_one_prometheus_is_refused_until_one_is_chosen(nodes: Nodes) -> None:
