@@ -22,7 +22,7 @@ KNOWN_SECONDS = 900.0
 # the next one. Forgetting it at once would be to count too little in silence.
 LEFT_SECONDS = 120.0
 # One answer of all fields would be large: so many queries have a part of the fields each.
-PARTS = 4
+PARTS = 7
 
 # The label that says what a row of `targets` is about, and what it then says.
 ABOUT = "about"

@@ -2,9 +2,11 @@
 
 import asyncio
 import gzip
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from exporter.errors import Trouble
 from exporter.sources.prometheus.queries import PARTS
 from exporter.sources.prometheus.source import MOST_RETRY_SECONDS, Prometheus
 from tests.support.canned import NOW, Row, body, of_device, target
+from tests.support.certificates import Authority
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,14 +58,14 @@ class Clock:
 
 
 @asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[Server]:
+async def serving(server: Server, context: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     app = web.Application()
     app.router.add_route("*", "/prefix/api/v1/query", server.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/prefix"
+    server.url = f"{'https' if context else 'http'}://127.0.0.1:{runner.addresses[0][1]}/prefix"
     try:
         yield server
     finally:
@@ -274,6 +277,22 @@ async def test_a_server_that_stalls_and_one_that_is_not_there() -> None:
         await ask(source)
         assert source.health.trouble
         assert source.health.trouble.reason == "refused"
+
+
+async def test_tls_by_the_authority_that_is_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "own")
+    pair = authority.issue("prometheus", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    async with serving(Server(), context) as server:
+        trusting = HttpConfig(tls=ClientTls(ca_file=str(authority.ca)))
+        async with asking(server, Clock(), http=trusting) as source:
+            await ask(source)
+            assert source.view.nodes["n1"].trouble is None
+        async with asking(server, Clock()) as source:
+            await ask(source)
+            assert source.health.trouble
+            assert (source.health.trouble.reason, "ca_file" in source.health.trouble.remedy) == ("tls", True)
 
 
 async def test_those_who_ask_meanwhile_share_the_queries() -> None:
