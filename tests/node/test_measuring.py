@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -12,9 +11,7 @@ from decimal import Decimal
 
 import pytest
 
-from exporter.cli.doctor import checkup
 from exporter.node import measuring
-from exporter.outputs.findings.report import Level
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.sources.nvml import library, source
@@ -181,49 +178,3 @@ async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_ask
             metrics = (await exporter.get("/metrics"))[1]
             assert ('source_up{source="processes"} 0' in metrics) is is_told
             assert ("hostPID" in metrics) is is_told
-
-
-# issue 10, "Must show" 6
-@pytest.mark.parametrize(
-    ("spoil", "says", "remedy"),
-    [
-        ("library", "there is no", "NVIDIA_DRIVER_CAPABILITIES=utility"),
-        ("proc", "does not show the processes of the host", "hostPID: true"),
-        ("logs", "there is no /var/log/containers", "mount the host's"),
-    ],
-)
-async def test_doctor_and_the_mapping_say_what_measuring_lacks_though_nobody_asked_for_it(
-    node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, spoil: str, says: str, remedy: str
-) -> None:
-    if spoil == "library":
-        monkeypatch.setattr(library, "NAME", "/nonexistent/libnvidia-ml.so.1")
-    elif spoil == "proc":
-        (node.root / "proc/1/cgroup").unlink()
-    else:
-        shutil.rmtree(node.root / "var/log/containers")
-    for mode, level in (("auto", Level.OK), ("on", Level.WARNING)):
-        config = config_of(**of_node(node, nvml_mode=mode))
-        seen = await checkup.examine(config)
-        (finding,) = (each for each in seen.findings if says in each.says)
-        assert (finding.level, remedy in finding.remedy) == (level, True), finding
-        assert seen.works(strict=True) is (mode == "auto")
-        async with running(config) as exporter:
-            async with asyncio.timeout(5):
-                told = None
-                while told is None:
-                    told = json.loads((await exporter.get("/debug/mapping"))[1])["unmeasured"]
-            assert (says in told["message"], remedy in told["remedy"]) == (True, True)
-            is_a_failure = "source_up{source" in "".join(
-                line for line in (await exporter.get("/metrics"))[1].splitlines() if line.endswith("} 0")
-            )
-            assert is_a_failure is (mode == "on")
-    if spoil != "library":
-        node.write_processes()
-
-
-async def test_nothing_is_said_of_measuring_where_it_works_or_nobody_shares(node: SimulatedNode) -> None:
-    for more in ({"nvml_mode": "auto"}, {"nvml_mode": "off"}):
-        seen = await checkup.examine(config_of(**of_node(node, **more)))
-        assert seen.works(strict=True)
-        assert not [each for each in seen.findings if each.about == "shared GPUs"]
-    assert any(each.about == "processes" for each in (await checkup.examine(config_of(**of_node(node)))).findings)
