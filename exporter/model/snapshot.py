@@ -80,7 +80,7 @@ class Snapshot:
     asked for and are known. `pod_labels` are the uid (pod_uid) and labels (label_…) of pods that hold devices, by the
     same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
     very one that `joined` was made with. `accounts` is None where nobody keeps any, `measured` where it is
-    not known what owners of shared GPUs use of them.
+    not known what owners of shared GPUs use of them; `unmeasured` then says why, where somebody shares one.
     """
 
     node: str
@@ -96,4 +96,5 @@ class Snapshot:
     inventory: Inventory = field(default_factory=Inventory)
     accounts: Accounts | None = None
     measured: "Measured | None" = None
+    unmeasured: Trouble | None = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from exporter.errors import Trouble
 from exporter.model.devices import Owners
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
@@ -98,12 +99,25 @@ class Measuring:
             self._measured = owners, self._measure(self._reading, owners)
         return self._measured[1]
 
+    @property
+    def unmeasured(self) -> Trouble | None:
+        """Why it is not known what owners of shared GPUs use; None where it is, or where nobody has a share."""
+        if not self._has_shares:
+            return None
+        if not self._nvml.health.up or self._sources is None:
+            return self._nvml.health.trouble
+        processes, logs = self._sources
+        # pods name their containers, too
+        needed = (processes,) if self._pods else (processes, logs)
+        return next((source.health.trouble for source in needed if source.health.up is False), None)
+
     def begin(self) -> Attempt | None:
-        """Readings begin it."""
+        """Readings begin it. The first look at processes may be waited for, though no scrape does."""
+        return self._task if self._reading is None and self._task is not None and not self._task.done() else None
 
     async def close(self) -> None:
         """Wait for nobody."""
-        self._nvml.follow(None)
+        self._nvml.unfollow(self._follow)
         if self._task is not None:
             self._task.cancel()
         for part in self._sources or ():

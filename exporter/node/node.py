@@ -87,6 +87,11 @@ class Node:
         if waiting:
             await asyncio.wait(waiting, timeout=seconds)
 
+    @property
+    def is_finding_out(self) -> bool:
+        """Whether it is about to be known what owners of shared GPUs use."""
+        return self.sources.measuring is not None and self.sources.measuring.begin() is not None
+
     async def give_way(self, successor: "Node") -> None:
         """Let the scrapes in flight end, then close what the successor does not go on with."""
         while self._looking or self._is_beating:
@@ -190,6 +195,7 @@ class Node:
             inventory=in_force,
             attribute=self._owners.attribution,
             measured=self._owners.measured,
+            unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from exporter.attribution.explain import is_unfollowed_claim
+from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
@@ -85,8 +86,13 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
         ],
         "inventory": _inventory(snapshot.inventory),
+        "unmeasured": _why(snapshot.unmeasured) if snapshot.unmeasured else None,
         "processes_of_nobody": _of_nobody(snapshot.measured) if snapshot.measured else None,
     }
+
+
+def _why(trouble: Trouble) -> dict[str, str]:
+    return {"reason": trouble.reason, "message": trouble.message, "remedy": trouble.remedy}
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:

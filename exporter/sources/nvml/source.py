@@ -45,8 +45,11 @@ class NoNvml:
         """Those of NVML."""
         return _bounds(lambda: self.reading)
 
-    def follow(self, hears: Callable[[DriverReading], None] | None) -> None:
+    def follow(self, hears: Callable[[DriverReading], None]) -> None:
         """There is nothing to hear."""
+
+    def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
+        """Nobody has heard anything."""
 
     def begin(self) -> Attempt | None:
         """Nothing is there to be read."""
@@ -82,7 +85,7 @@ class Nvml:
         self._is_late = self._is_closed = False
         self._heard = asyncio.Event()
         self._first: asyncio.Task[object] | None = None
-        self._hears: Callable[[DriverReading], None] | None = None
+        self._hear: list[Callable[[DriverReading], None]] = []
 
     @property
     def health(self) -> Health:
@@ -94,9 +97,13 @@ class Nvml:
         """What a reading may hold."""
         return _bounds(lambda: self.reading)
 
-    def follow(self, hears: Callable[[DriverReading], None] | None) -> None:
-        """Whom to tell of each new reading; not of one that a failure leaves without processes."""
-        self._hears = hears
+    def follow(self, hears: Callable[[DriverReading], None]) -> None:
+        """Whom else to tell of each new reading; not of one that a failure leaves without processes."""
+        self._hear.append(hears)
+
+    def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
+        """Whom to tell no more. With a reload the next one follows before the last one ends."""
+        self._hear.remove(hears)
 
     def begin(self) -> Attempt | None:
         """Begin a reading if one is due and none runs; only the first one ever is to be waited for."""
@@ -139,8 +146,8 @@ class Nvml:
             self._absent, self._pause, self._due = None, PAUSE_SECONDS, self._began + AGAIN_SECONDS
             self.reading, self.inventory = result, result.inventory
             self._note(None)
-            if self._hears is not None:
-                self._hears(result)
+            for hears in tuple(self._hear):
+                hears(result)
         elif isinstance(result, NotThere):
             self._due = now + LONGEST_PAUSE_SECONDS
             says = f"there is no {library.NAME}"
