@@ -184,7 +184,9 @@ class SharingSettings:
         default="copy",
     )
     gauges: tuple[str, ...] = several(
-        "sharing.gauges", FAMILY, "One more family that split divides as it stands, as it does power and memory."
+        "sharing.gauges",
+        FAMILY,
+        "One more family that split divides as it stands, in equal parts, as it does reserved memory.",
     )
     counters: tuple[str, ...] = several(
         "sharing.counters", FAMILY, "One more family that split divides by its increases, as it does energy."
