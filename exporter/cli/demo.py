@@ -91,6 +91,8 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
     try:
         await simulated.start(step_seconds=step_seconds)
         simulated.nvml.load()
+        if "off" in given["dcgm_mode"] and not simulated.nvml.is_loaded:
+            raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
         config = _config(simulated, given)
         start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
@@ -121,7 +123,8 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
         **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
-    return {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, **usual}
+    page = {} if "off" in given["dcgm_mode"] else {"dcgm_url": simulated.url}
+    return {"kubelet_socket": str(simulated.socket), **page, **usual}
 
 
 def _on_a_free_port(config: Config) -> Config:

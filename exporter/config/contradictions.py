@@ -16,6 +16,7 @@ def check_together(config: Config) -> None:
     """
     _check_addresses(config)
     _check_names(config)
+    _check_mode(config)
     if config.devices.inventory == "off" and config.devices.inventory_file:
         raise ConfigError("--inventory: off contradicts --inventory.file; leave one of the two out")
     if config.devices.inventory == "file" and not config.devices.inventory_file:
@@ -40,6 +41,21 @@ def _check_addresses(config: Config) -> None:
                     f"--dcgm.url: {without_secrets(upstream)} is this exporter's own address ({own}): one of the two"
                     " must move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
                 )
+
+
+def _check_mode(config: Config) -> None:
+    dcgm = config.dcgm
+    if dcgm.mode != "off":
+        return
+    named = {"--dcgm.url": dcgm.urls, "--dcgm.file": dcgm.files, "--dcgm.selector": dcgm.selectors}
+    for flag, pages in named.items():
+        if pages:
+            raise ConfigError(
+                f"--dcgm.mode: off means that no dcgm-exporter is asked, and contradicts {flag}; leave one of the two"
+                " out (DCGM_HOST and DCGM_LABELS name pages, too)"
+            )
+    if config.nvml.mode == "off":
+        raise ConfigError("--dcgm.mode: off has NVML make the page, and contradicts --nvml.mode off; leave one out")
 
 
 def _check_names(config: Config) -> None:

@@ -47,6 +47,13 @@ class DcgmSettings:
     )
     port: int
     path: str
+    mode: Literal["auto", "off"] = setting(
+        "dcgm.mode",
+        one_of("auto", "off"),
+        "Whose page of GPU samples it is: dcgm-exporter's, by the settings beside this one (auto), or one that NVML"
+        " fills with dcgm-exporter's families and labels, for nodes without dcgm-exporter (off).",
+        default="auto",
+    )
     files: tuple[str, ...] = several(
         "dcgm.file",
         Kind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),

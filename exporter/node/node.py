@@ -252,7 +252,8 @@ class Node:
         """The healths of the sources that are not asked on every scrape."""
         asked = self.sources
         others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
-        health |= {source.name: source.health for source in others if not is_absent(source.health)}
+        # NVML may be among the pages already
+        health |= {each.name: each.health for each in others if each.name not in health and not is_absent(each.health)}
         if self._accounting is not None and self.lasting.state_file is not None:
             health[self.lasting.state_file.name] = self.lasting.state_file.health
 

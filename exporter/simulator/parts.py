@@ -13,6 +13,11 @@ DRA_DRIVER = "gpu.nvidia.com"
 DRA_POOL = "gpu-node-1"
 
 
+def bus_id(index: int) -> str:
+    """Where a GPU is on the PCI bus, as NVML and DCGM write it."""
+    return f"00000000:{0x19 + index * 0x12:02X}:00.0"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry."""

@@ -37,6 +37,8 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
         health = snapshot.health[name]
         if health.up:
             yield Finding(level=Level.OK, about=name, says="answers")
+            if health.trouble:
+                yield _trouble(name, health, Level.WARNING)
         else:
             others_answer = snapshot.joined is not None
             yield _trouble(name, health, Level.WARNING if others_answer else Level.PROBLEM)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
@@ -13,6 +14,9 @@ from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
 from exporter.sources.nvml.memory import Memory, memory_of
 from exporter.sources.nvml.processes import Listed, busy, listed, together
+
+if TYPE_CHECKING:
+    from exporter.sources.nvml.page import PageMaker, Row
 
 # The GPUs are read again when the driver tells of a change, after so long at the latest, and where it does not tell
 # of changes as often as this.
@@ -31,11 +35,16 @@ class _Lost:
 
 
 class Reader:
-    """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew."""
+    """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew.
 
-    def __init__(self, library: Library) -> None:
+    `page` is that of the last reading, where one is asked for; b"" where no GPU can be asked.
+    """
+
+    def __init__(self, library: Library, pages: "PageMaker | None" = None) -> None:
         self.library = library
         self.trouble: Trouble | None = None
+        self.page = b""
+        self._pages = pages
         self._gpus: dict[int, Gpu] = {}
         self._lost: dict[int, _Lost] = {}
         self._inventory = Inventory()
@@ -58,6 +67,8 @@ class Reader:
                 self._read_gpus(now)
             processes, unknown = self._processes(now)
             memories = self._memories(now)
+            if self._pages is not None:
+                self.page = self._make_page(self._pages, memories, now)
         except Failed as failed:
             if failed.scope == "library":
                 self.library.close()
@@ -79,6 +90,8 @@ class Reader:
     def _forget(self) -> None:
         self._gpus, self._lost, self._inventory_at = {}, {}, None
         self._events.forget()
+        if self._pages is not None:
+            self._pages.forget()
 
     def _is_due(self, now: float) -> bool:
         if self._events.have_changed() or self._inventory_at is None:
@@ -168,6 +181,15 @@ class Reader:
             except Failed as failed:
                 self._lose(index, gpu.known, failed, now)
         return found
+
+    def _make_page(self, pages: "PageMaker", memories: Mapping[DeviceKey, Memory], now: float) -> bytes:
+        rows: list[Row] = []
+        for index, gpu in list(self._gpus.items()):
+            try:
+                rows += pages.rows(gpu, memories, self._events.last_xids, now)
+            except Failed as failed:
+                self._lose(index, gpu.known, failed, now)
+        return pages.text(rows)
 
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:
