@@ -123,7 +123,7 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
         **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
-    page = {} if "off" in given["dcgm_mode"] else {"dcgm_url": simulated.url}
+    page = {} if "off" in (given.get("dcgm_mode") or ()) else {"dcgm_url": simulated.url}
     return {"kubelet_socket": str(simulated.socket), **page, **usual}
 
 
