@@ -1,13 +1,17 @@
-"""Why an assigned device has no samples, and why a device of samples has no owner: in words, with a remedy."""
+"""Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.attribution.owners import Unmatched, is_meant
 from exporter.model.devices import Assignment, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Facts
+
+if TYPE_CHECKING:
+    from exporter.model.measured import WithoutOwner
 
 
 class Advice(NamedTuple):
@@ -175,3 +179,15 @@ _ADVICE = {
         "is its dcgm-exporter among the sources, and does nvidia-smi on the node still list the GPU?",
     ),
 }
+# why a process on a GPU counts for no owner of the GPU
+WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
+    {
+        "gone": "the process has ended",
+        "unread": "nobody has looked which process it is: there are too many",
+        "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
+        "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
+        "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
+        "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
+        "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
+    }
+)

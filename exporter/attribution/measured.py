@@ -68,7 +68,13 @@ def measure(
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
         if of_nobody:
             nobodys[key] = rest
-    return Measured(uses=MappingProxyType(uses), unowned=tuple(unowned), nobodys=MappingProxyType(nobodys))
+    return Measured(
+        uses=MappingProxyType(uses),
+        unowned=tuple(unowned),
+        nobodys=MappingProxyType(nobodys),
+        owned=MappingProxyType(owned),
+        host=processes,
+    )
 
 
 def each_once(processes: Iterable[GpuProcess]) -> list[GpuProcess]:

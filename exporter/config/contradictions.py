@@ -23,6 +23,8 @@ def check_together(config: Config) -> None:
         raise ConfigError("--inventory: file needs --inventory.file: name it")
     if config.accounting.state_file and not config.accounting.is_on:
         raise ConfigError("--accounting.state: nothing is kept with --accounting.mode off; leave one of the two out")
+    if config.processes.is_exposed and config.nvml.mode == "off":
+        raise ConfigError("--processes.expose: on needs NVML, and --nvml.mode is off; leave one of the two out")
     needs_pods = config.labels.pod_uid or config.labels.pod_labels
     if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
         raise ConfigError(

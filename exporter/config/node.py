@@ -22,7 +22,7 @@ from exporter.config.kinds import (
     choice,
     one_of,
 )
-from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings
+from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProcessSettings
 from exporter.config.parsers import label_names, not_empty, without_secrets
 from exporter.config.settings import optional, setting, settings_of, several
 
@@ -248,6 +248,7 @@ class Groups:
     devices: DeviceSettings
     dcgm: DcgmSettings
     nvml: NvmlSettings
+    processes: ProcessSettings
     node: NodeSettings
     labels: LabelSettings
     pods: PodsSettings

@@ -55,6 +55,7 @@ class Facts:
     `collision` (renamed) or `limit` (left out). `node_is_named`: the node's name was given, and is not just the host
     name. `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices.
     `slices_up` says whether the source of ResourceSlices answers; None where there is no such source.
+    `exposes_processes`: the user wants command lines of processes to be shown.
     """
 
     resources: tuple[str, ...] = ()
@@ -67,6 +68,7 @@ class Facts:
     follows_claims: bool = True
     slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
     slices_up: bool | None = None
+    exposes_processes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,7 @@ def _settings(config: Config) -> Facts:
         has_inventory=config.devices.inventory_file is not None,
         node_is_named=config.node.is_named,
         follows_claims=config.devices.follows_claims,
+        exposes_processes=config.processes.is_exposed,
     )
 
 
@@ -186,8 +187,10 @@ def _nvml(config: Config, made: Made) -> DriverSource:
 
 
 def _measuring(config: Config, made: Made, nvml: DriverSource) -> Measuring | None:
-    mode = config.nvml.mode
-    return None if mode == "off" else made.get(Measuring, nvml=nvml, root=config.root, is_missed=mode == "on")
+    mode, is_exposed = config.nvml.mode, config.processes.is_exposed
+    if mode == "off":
+        return None
+    return made.get(Measuring, nvml=nvml, root=config.root, is_missed=mode == "on", is_exposed=is_exposed)
 
 
 def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:

@@ -1,7 +1,8 @@
 """What owners of shared GPUs are measured to use: beside the looks, with each reading of the driver.
 
 NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for any of it.
-Nothing is read, nor imported, before somebody holds a share of a GPU and NVML has told of processes.
+Nothing is read, nor imported, before NVML has told of processes, and somebody holds a share of a GPU or wants to see
+processes (--processes.expose).
 """
 
 import asyncio
@@ -46,17 +47,22 @@ class Measuring:
         nvml: DriverSource,
         root: str,
         is_missed: bool,
+        is_exposed: bool = False,
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The machine's folders are below `root`. `is_missed`: folders that are not there are a failure."""
+        """The machine's folders are below `root`. `is_missed`: folders that are not there are a failure.
+
+        `is_exposed`: somebody wants to see the processes of every GPU, with their commands and users.
+        """
         self._nvml = nvml
         self._root = root
-        self._is_missed = is_missed
+        self._is_missed = is_missed or is_exposed
+        self._is_exposed = is_exposed
         self._on_health = on_health
         self._clock = clock
         self._owners: Owners | None = None
-        self._has_shares = False
+        self._is_wanted = False
         self._pods: Pods = {}
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
@@ -82,8 +88,9 @@ class Measuring:
         self._pods = pods
         if owners is not self._owners:
             self._owners = owners
-            self._has_shares = any(holder.shared for held in owners.holders.values() for holder in held)
-        if not self._has_shares:
+            has_shares = any(holder.shared for held in owners.holders.values() for holder in held)
+            self._is_wanted = self._is_exposed or has_shares
+        if not self._is_wanted:
             self._forget()
             return None
         last = self._nvml.reading
@@ -134,7 +141,7 @@ class Measuring:
     def _follow(self, reading: "DriverReading") -> None:
         """Look up the processes of a reading, unless those of another one are being looked up."""
         is_idle = self._task is None or self._task.done()
-        if self._has_shares and reading.processes is not None and reading is not self._followed and is_idle:
+        if self._is_wanted and reading.processes is not None and reading is not self._followed and is_idle:
             self._followed = reading
             self._task = asyncio.create_task(self._look_up(reading))
 
@@ -146,7 +153,7 @@ class Measuring:
             if source.reading is not None:
                 await asyncio.wait((source.reading,))
         owners = self._owners
-        if owners is None or not self._has_shares:
+        if owners is None or not self._is_wanted:
             return
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
             return  # the read that ran already had begun before
@@ -154,7 +161,7 @@ class Measuring:
         self._reading = reading
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
-        # only a node on which GPUs are shared, and NVML is there, pays for these
+        # only a node where somebody wants to know, and NVML is there, pays for these
         from exporter.accounting.sm_times import SmTimes  # noqa: PLC0415
         from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
         from exporter.sources.processes import FOLDER, Processes  # noqa: PLC0415
@@ -162,7 +169,7 @@ class Measuring:
         folder = f"{self._root.rstrip('/')}{FOLDER}"
         self._times = SmTimes()
         self._sources = (
-            Processes(folder=folder, on_health=self._tell),
+            Processes(folder=folder, with_commands=self._is_exposed, on_health=self._tell),
             ContainerLogs(root=self._root, on_health=self._tell),
         )
         return self._sources

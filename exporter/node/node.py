@@ -36,7 +36,7 @@ from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
-_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS})
+_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES})
 
 
 class Node:
@@ -117,6 +117,10 @@ class Node:
                 snapshot = replace(snapshot, workloads=await found)
             if Need.ACCOUNTS in needs and self._accounting is not None:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
+            if Need.PROCESSES in needs and self.sources.measuring:
+                # what rows show of them is that of the page's moment
+                now = self.sources.measuring.measured_for(snapshot.owners, self.sources.pods.now.pods)
+                snapshot = replace(snapshot, measured=now)
             return snapshot
         finally:
             self._looking -= 1

@@ -1,10 +1,9 @@
 """/debug/mapping: every device id that the kubelet named, every device of the samples, and why one has no match."""
 
 import json
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from exporter.attribution.explain import is_unfollowed_claim
+from exporter.attribution.explain import WITHOUT_OWNER, is_unfollowed_claim
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
 from exporter.model.pages import Subject
@@ -13,22 +12,9 @@ from exporter.outputs.devices import explainer, seen_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from exporter.model.measured import Measured, WithoutOwner
+    from exporter.model.measured import Measured
 
 MOST_PROCESSES = 100  # that are named; all are counted on /metrics
-_WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
-    {
-        "gone": "the process has ended",
-        "unread": "nobody has looked which process it is: there are too many",
-        "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
-        "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
-        "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
-        "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
-        "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
-    }
-)
 
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
@@ -106,7 +92,7 @@ def _of_nobody(measured: "Measured") -> dict[str, Any]:
                 "memory_bytes": each.process.memory_bytes,
                 "sm_ratio": each.process.sm_ratio,
                 "reason": each.reason,
-                "explanation": _WITHOUT_OWNER[each.reason],
+                "explanation": WITHOUT_OWNER[each.reason],
                 "container_id": each.place.container_id if each.place else "",
                 "pod_uid": each.place.pod_uid if each.place else "",
                 "engine": each.place.engine if each.place else "",

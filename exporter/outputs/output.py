@@ -27,6 +27,7 @@ class Need(StrEnum):
     NODE = auto()  # a look at the node: `Look.snapshot`
     WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
     ACCOUNTS = auto()  # what containers have had of GPUs: `Look.snapshot.accounts`
+    PROCESSES = auto()  # the processes on its GPUs as they are known now: `Look.snapshot.measured`
     DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`
     READINESS = auto()  # `Look.not_ready`
 
