@@ -85,6 +85,11 @@ class Explainer:
             f"if its devices are GPUs, add --resources {assignment.resource}",
         )
 
+    @property
+    def units(self) -> Advice:
+        """Why nobody can say which GPU a container holds that holds units."""
+        return _UNITS
+
     def unowned(self, device: Subject) -> str:
         """Why a device that has samples has no owner; "not known: …" where another problem may hide the owner."""
         if not self._kubelet_answered:
@@ -99,6 +104,8 @@ class Explainer:
             return "not known: a DRA claim holds a device of this node, and nothing here says which"
         if self._reasons & {Unmatched.UNKNOWN_ID, Unmatched.AMBIGUOUS}:
             return "not known: the kubelet handed out devices by ids that are not understood"
+        if self._owners.units:
+            return "not known: containers hold units of this node's GPUs, whose ids name no GPU"
         return "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
     @cached_property
@@ -164,6 +171,10 @@ _SPECS_LACK_IT = Advice(
 _NO_SLICES = Advice(
     "no ResourceSlice and no CDI name says which GPU this claim's device is",
     "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
+)
+_UNITS = Advice(
+    "its ids count units of GPUs and name no GPU: gpu-manager chooses the GPU by itself",
+    "let NVML tell of its processes (--nvml.mode, hostPID): they show what it uses of which GPU",
 )
 _ADVICE = {
     Unmatched.UNKNOWN_ID: Advice(

@@ -39,6 +39,9 @@ PORTS_TO_TRY = 20
 )
 @click.option("--claims", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by DRA.")
 @click.option(
+    "--units", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by gpu-manager's units."
+)
+@click.option(
     "--generation",
     type=click.Choice(("1", "3", "4.8", "4.9")),
     default="3",
@@ -67,6 +70,7 @@ def demo(
     shared: int,
     mig: int | None,
     claims: int,
+    units: int,
     generation: str,
     counters: str,
     speed: float,
@@ -79,10 +83,11 @@ def demo(
     from exporter.simulator.world import World  # noqa: PLC0415
 
     if mig is None:
-        mig = 1 if shared + claims < gpus else 0
-    if shared + mig + claims > gpus:
-        raise click.UsageError(f"--shared {shared}, --mig {mig} and --claims {claims} are more than --gpus {gpus}")
-    world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, seed=seed, speed=speed)
+        mig = 1 if shared + claims + units < gpus else 0
+    if shared + mig + claims + units > gpus:
+        kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
+        raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
+    world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, seed=seed, speed=speed)
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
     asyncio.run(_demo(SimulatedNode(world, socket.gethostname(), generation, counters=counters), step_seconds, given))
 

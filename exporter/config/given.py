@@ -19,9 +19,9 @@ class Given:
         return "default" if self.where.startswith(_DEFAULT) else self.where
 
 
-def by_default(flag: str, text: str) -> Given:
+def by_default(flag: str, *texts: str) -> Given:
     """A default, which an error names as such."""
-    return Given(f"{_DEFAULT}{flag}", (text,))
+    return Given(f"{_DEFAULT}{flag}", texts)
 
 
 class Doubt(NamedTuple):

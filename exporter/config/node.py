@@ -61,7 +61,7 @@ class DeviceSettings:
         "resources",
         Kind(not_empty, "a glob such as nvidia.com/*", "GLOB"),
         "Which extended resources are GPUs.",
-        default="nvidia.com/*",
+        default="nvidia.com/*,tencent.com/vcuda-*",
         also_env="NVIDIA_RESOURCE_NAMES",
     )
     rules_file: str | None = optional(

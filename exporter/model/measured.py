@@ -113,7 +113,7 @@ class Measured:
     has none is left out. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of
     each owner and, under None, which is always there, of the processes that count for nobody. It never falls as long as
     it is told. Devices of which it is not known for all of these are left out. `owned` are the processes that count for
-    an owner; `host` is what /proc says of all of them.
+    an owner; `host` is what /proc says of all of them. `unread` are the UUIDs of GPUs whose processes are not known.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
@@ -122,3 +122,4 @@ class Measured:
     sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))
     owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=lambda: MappingProxyType({}))
     host: HostProcesses | None = None
+    unread: frozenset[str] = frozenset()

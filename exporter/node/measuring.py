@@ -1,8 +1,8 @@
 """What owners of shared GPUs are measured to use: beside the looks, with each reading of the driver.
 
 NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for any of it.
-Nothing is read, nor imported, before NVML has told of processes, and somebody holds a share of a GPU or wants to see
-processes (--processes.expose).
+Nothing is read, nor imported, before NVML has told of processes, and somebody holds a share of a GPU or units of some
+GPU, or wants to see processes (--processes.expose).
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Measuring:
         self._on_health = on_health
         self._clock = clock
         self._owners: Owners | None = None
-        self._is_wanted = False
+        self._has_shares = self._is_wanted = False
         self._pods: Pods = {}
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
@@ -88,8 +88,9 @@ class Measuring:
         self._pods = pods
         if owners is not self._owners:
             self._owners = owners
-            has_shares = any(holder.shared for held in owners.holders.values() for holder in held)
-            self._is_wanted = self._is_exposed or has_shares
+            is_shared = any(holder.shared for held in owners.holders.values() for holder in held)
+            self._has_shares = is_shared or bool(owners.units)
+            self._is_wanted = self._has_shares or self._is_exposed
         if not self._is_wanted:
             self._forget()
             return None

@@ -1,9 +1,10 @@
 """/debug/mapping: every device id that the kubelet named, every device of the samples, and why one has no match."""
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from exporter.attribution.explain import WITHOUT_OWNER, is_unfollowed_claim
+from exporter.attribution.explain import WITHOUT_OWNER, Explainer, is_unfollowed_claim
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
 from exporter.model.pages import Subject
@@ -28,26 +29,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             name: {"up": state.up, "reason": state.reason, "message": state.message, "remedy": state.remedy}
             for name, state in snapshot.health.items()
         },
-        "assigned": [
-            *(
-                {
-                    **_assigned(match.assignment),
-                    **_resolved(match),
-                    "reason": match.reason,
-                    "explanation": str(words.assigned(match) or ""),
-                }
-                for match in snapshot.owners.matches
-            ),
-            *(
-                {
-                    **_assigned(assignment),
-                    **_resolved(None),
-                    "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.facts) else "outside_resources",
-                    "explanation": str(words.outside(assignment)),
-                }
-                for assignment in snapshot.facts.outside
-            ),
-        ],
+        "assigned": [*_all_assigned(snapshot, words)],
         "seen": [
             {
                 "uuid": subject.uuid,
@@ -79,6 +61,27 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
 
 def _why(trouble: Trouble) -> dict[str, str]:
     return {"reason": trouble.reason, "message": trouble.message, "remedy": trouble.remedy}
+
+
+def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, Any]]:
+    """What the kubelet handed out: of GPUs by an id, in units, and of resources that are left out."""
+    for match in snapshot.owners.matches:
+        yield {
+            **_assigned(match.assignment),
+            **_resolved(match),
+            "reason": match.reason,
+            "explanation": str(words.assigned(match) or ""),
+        }
+    for held in snapshot.owners.units:
+        said = {"units": held.units, "reason": "units", "explanation": str(words.units)}
+        yield {**_assigned(held), **_resolved(None), **said}
+    for assignment in snapshot.facts.outside:
+        yield {
+            **_assigned(assignment),
+            **_resolved(None),
+            "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.facts) else "outside_resources",
+            "explanation": str(words.outside(assignment)),
+        }
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:

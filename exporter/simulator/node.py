@@ -54,7 +54,7 @@ class SimulatedNode:
         self.kubelet = SimulatedKubelet(
             self.socket,
             lambda: world.listed,
-            offers=lambda: [slot for gpu in world.gpus if not gpu.claimed for slot in gpu.slots],
+            offers=lambda: [offer for gpu in world.gpus for offer in gpu.offers],
         )
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)

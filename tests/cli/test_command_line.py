@@ -370,7 +370,7 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
         "labels=pod_name,pod_namespace,container_name",
         "sharing=split",
         "dra=auto",
-        "resources=nvidia.com/*",
+        "resources=nvidia.com/*,tencent.com/vcuda-*",
         "inventory=auto",
         "level=info",
     ):
