@@ -23,13 +23,15 @@ Share = tuple[int, int]  # numerator and denominator
 class Device:
     """A GPU that is not cut, or a MIG instance: its compute slices, and the parts that its holders have.
 
-    A part is a number of the GPU's `whole`. `is_sampled`: the page has samples of it.
+    A part is a number of the GPU's `whole`, and `all_of_it` is the whole device in the same way. `is_sampled`: the page
+    has samples of it.
     """
 
     key: DeviceKey
     slices: int
     is_sampled: bool
     parts: tuple[tuple[Owner, int], ...]
+    all_of_it: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ def _gpu(
             of_gpu,
             key in sampled,
             tuple((owner, part * of_gpu * (unit // whole)) for owner, part in sorted(parts.items())),
+            unit * of_gpu,
         )
         for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
     )

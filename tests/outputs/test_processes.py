@@ -19,8 +19,10 @@ from exporter.model.driver import GpuProcess
 from exporter.model.measured import HostProcesses, Measured, Place, Process, Unowned
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Facts, Snapshot
+from exporter.node.role import NODE
 from exporter.outputs import processes
 from exporter.outputs.output import Look
+from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.sources.nvml import library, source
@@ -254,3 +256,29 @@ async def test_without_the_hosts_processes_it_says_what_is_missing(node: Simulat
             if "hostPID" in text:
                 break
             await asyncio.sleep(0.05)
+
+
+async def test_a_reload_turns_it_on_and_off(node: SimulatedNode) -> None:
+    places = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "root": str(node.root), "nvml_mode": "on"}
+    configs = {word: config_of(**places, processes_expose=word) for word in ("off", "on")}
+    now = "off"
+    service = Service(configs[now], NODE, lambda: configs[now])
+    try:
+        for word in ("on", "off", "on"):
+            now = word
+            await service.reload()
+            async with asyncio.timeout(10):
+                while True:
+                    snapshot = await service.collect(None, processes.OUTPUT.needs)
+                    made = processes.OUTPUT.make(Look(snapshot=snapshot))
+                    if made.status == {"on": 200, "off": 403}[word]:
+                        break
+                    await asyncio.sleep(0.05)
+            for _ in range(3):  # and so it stays
+                snapshot = await service.collect(None, processes.OUTPUT.needs)
+                assert processes.OUTPUT.make(Look(snapshot=snapshot)).status == made.status
+                assert word == "on" or snapshot.measured is None
+                node.write_processes()
+                await asyncio.sleep(0.1)
+    finally:
+        await service.close()
