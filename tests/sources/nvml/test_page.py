@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.simulator.counters import FULL
 from exporter.simulator.nvml import SimulatedNvml
+from exporter.simulator.parts import Gpu
+from exporter.sources.nvml import reader as of_reader
 from exporter.sources.nvml.failures import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
@@ -73,6 +76,21 @@ CALLS: dict[str, tuple[dict[int, int], dict[str, str]]] = {
         },
     ),
 }
+# Profiling counters: percent, and MiB a second.
+GPM = {1: 90.5, 2: 80, 3: 40, 4: 12, 5: 60.25, 10: 55, 11: 0, 12: 20, 13: 6, 20: 100, 21: 50.5, 60: 7, 61: 8}
+RATIOS = {
+    "GR_ENGINE_ACTIVE": "0.905000",
+    "SM_ACTIVE": "0.800000",
+    "SM_OCCUPANCY": "0.400000",
+    "PIPE_INT_ACTIVE": "0.120000",
+    "PIPE_TENSOR_ACTIVE": "0.602500",
+    "DRAM_ACTIVE": "0.550000",
+    "PIPE_FP64_ACTIVE": "0.000000",
+    "PIPE_FP32_ACTIVE": "0.200000",
+    "PIPE_FP16_ACTIVE": "0.060000",
+}
+RATES = {"PCIE_TX_BYTES": "104857600", "PCIE_RX_BYTES": "52953088"}
+RATES |= {"NVLINK_RX_BYTES": "7340032", "NVLINK_TX_BYTES": "8388608"}
 MIB = 1024 * 1024
 MEMORY = (
     f"memory 0 -1 {81_559 * MIB} {559 * MIB} {1_000 * MIB + 17}",
@@ -93,13 +111,23 @@ def values(gpu: int) -> list[str]:
     return [f"value {gpu} {call} {of} {number}" for call, (told, _) in CALLS.items() for of, number in told.items()]
 
 
+def profiled(gpu: int, instance: int = -1) -> list[str]:
+    return [f"gpm {gpu} {instance} {metric} {value}" for metric, value in GPM.items()]
+
+
 def everything(*more: str) -> list[str]:
-    return [*values(0), *values(1), *MEMORY, *TEXTS, *more]
+    return [*values(0), *values(1), *profiled(0), *profiled(1), *profiled(1, 1), *MEMORY, *TEXTS, *more]
 
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> SimulatedNvml:
     return stand_in(tmp_path, more=everything())
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in needs no time between two samples."""
+    monkeypatch.setattr(of_reader, "SAMPLE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -110,32 +138,36 @@ def reader(nvml: SimulatedNvml) -> Iterator[Reader]:
 
 
 def rows(page: bytes) -> Rows:
-    """The values by family (without DCGM_FI_DEV_), by the index and the instance of the device."""
+    """The values by family (without DCGM_FI_…_), by the index and the instance of the device."""
     found: Rows = {}
     for line in page.splitlines():
         if line.startswith(b"#"):
             continue
         sample = read_line(line)
         assert isinstance(sample, SampleLine)
-        name, labels, value = re.fullmatch(r"DCGM_FI_DEV_(\w+)\{(.*)\} (\S+)", line.decode()).groups()  # type: ignore[union-attr]
+        name, labels, value = re.fullmatch(r"DCGM_FI_(?:DEV|PROF)_(\w+)\{(.*)\} (\S+)", line.decode()).groups()  # type: ignore[union-attr]
         of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         found.setdefault((of["gpu"], of.get("GPU_I_ID", "")), {})[name] = value
     return found
 
 
 def all_of_whole() -> dict[str, str]:
-    return {name: value for _, told in CALLS.values() for name, value in told.items()} | OF_MEMORY | {"XID_ERRORS": "0"}
+    of_calls = {name: value for _, told in CALLS.values() for name, value in told.items()}
+    return of_calls | OF_MEMORY | RATIOS | RATES | {"XID_ERRORS": "0"}
 
 
 def test_all_that_nvml_knows_of_a_whole_gpu_and_of_instances(reader: Reader) -> None:
     reader.read(0)
     found = rows(reader.page)
     assert found["0", ""] == all_of_whole()
-    assert {f"DCGM_FI_DEV_{name}" for name in all_of_whole()} == set(FAMILIES), "each family is asked for here"
+    asked_for = {re.sub("DCGM_FI_(DEV|PROF)_", "", name) for name in FAMILIES}
+    assert all_of_whole().keys() == asked_for, "each family is asked for here"
     # no row of a GPU that is cut, which is repeated on its instances' rows, but for their own memory
     assert found.keys() == {("0", ""), ("1", "1"), ("1", "2")}
     of_instance = {"FB_TOTAL": "40192", "FB_USED": "20", "FB_FREE": "40151", "FB_RESERVED": "21"}
     assert found["1", "1"] == all_of_whole() | of_instance
+    # nobody tells of this one's activity, but what goes over the bus is the whole GPU's
+    assert all_of_whole().keys() - found["1", "2"].keys() == RATIOS.keys()
     assert (found["1", "2"]["FB_USED"], found["1", "2"]["POWER_USAGE"]) == ("10", "628.045")
 
 
@@ -254,8 +286,63 @@ def test_a_gpu_that_is_to_be_cut_and_has_no_instance_yet_has_a_row_of_its_own(
     assert rows(reader.page).keys() == {("0", "")}
 
 
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND, NO_PERMISSION, UNKNOWN])
+@pytest.mark.parametrize(
+    "call", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmMetricsGet"]
+)
+def test_without_profiling_counters_all_else_is_there(
+    nvml: SimulatedNvml, reader: Reader, call: str, code: int
+) -> None:
+    nvml.write(whole_and_cut(), everything(f"fail {call} {code} -1"))
+    for moment in (0.0, 1.0):
+        reader.read(moment)
+        found = rows(reader.page)
+        assert all_of_whole().keys() - found["0", ""].keys() == RATIOS.keys() | RATES.keys()
+        of_instance = found["1", "1"].keys() & RATIOS.keys()
+        assert bool(of_instance) is (call == "nvmlGpmSampleGet"), "an instance is sampled by another call"
+    nvml.write(whole_and_cut(), everything())
+    reader.read(2.0)
+    assert rows(reader.page)["0", ""] == all_of_whole()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_a_profiling_counter_that_is_no_number_is_left_out(nvml: SimulatedNvml, reader: Reader, value: str) -> None:
+    nvml.write(whole_and_cut(), [f"gpm 0 -1 1 {value}", "gpm 0 -1 2 100.4", *everything()])
+    reader.read(0)
+    found = rows(reader.page)["0", ""]
+    assert all_of_whole().keys() - found.keys() == {"GR_ENGINE_ACTIVE"}
+    assert found["SM_ACTIVE"] == "1.000000"
+
+
+def test_samples_of_instances_that_went_are_given_back(
+    nvml: SimulatedNvml, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is memory of the driver's library."""
+    count = {"nvmlGpmSampleAlloc": 0, "nvmlGpmSampleFree": 0}
+    original = reader.library.call
+
+    def call(name: str, *arguments: object) -> Any:
+        result = original(name, *arguments)
+        if name in count:
+            count[name] += 1
+        return result
+
+    monkeypatch.setattr(reader.library, "call", call)
+    for moment in range(3):
+        reader.read(moment)
+    whole, cut = whole_and_cut()
+    nvml.write((whole, Gpu(index=1, uuid=cut.uuid, instances=cut.instances[1:])), everything())
+    reader.read(3)
+    assert count["nvmlGpmSampleAlloc"] - count["nvmlGpmSampleFree"] == 2, "of the two GPUs"
+    reader.close()
+    assert count["nvmlGpmSampleAlloc"] == count["nvmlGpmSampleFree"] > 6
+
+
 # issue 10, "Must show" 6
-@pytest.mark.parametrize("call", [*CALLS, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMemoryInfo_v2"])
+@pytest.mark.parametrize(
+    "call",
+    [*CALLS, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMemoryInfo_v2", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet"],
+)
 def test_a_gpu_that_falls_off_the_bus_leaves_the_page_and_comes_back(
     nvml: SimulatedNvml, reader: Reader, call: str
 ) -> None:
@@ -270,7 +357,9 @@ def test_a_gpu_that_falls_off_the_bus_leaves_the_page_and_comes_back(
 
 
 # issue 10, "Must show" 6
-@pytest.mark.parametrize("call", [*CALLS, "nvmlDeviceGetPciInfo_v3", "nvmlSystemGetDriverVersion"])
+@pytest.mark.parametrize(
+    "call", [*CALLS, "nvmlDeviceGetPciInfo_v3", "nvmlSystemGetDriverVersion", "nvmlGpmSampleGet", "nvmlGpmMetricsGet"]
+)
 def test_a_driver_that_went_in_any_call_lets_go_of_the_library(nvml: SimulatedNvml, reader: Reader, call: str) -> None:
     nvml.write(whole_and_cut(), everything(f"fail {call} {DRIVER_NOT_LOADED} -1"))
     with pytest.raises(Failed):
