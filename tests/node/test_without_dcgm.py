@@ -20,6 +20,7 @@ from exporter.simulator.world import World
 from exporter.sources.nvml import library, reader, source
 from exporter.sources.nvml.failures import GPU_IS_LOST, NOT_SUPPORTED, UNINITIALIZED
 from tests.node.test_measuring import rows
+from tests.node.test_measuring_goes_on import reload
 from tests.support.components import LINT, check, real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads
@@ -252,6 +253,19 @@ async def test_measured_memory_and_the_rest_are_the_devices(node: SimulatedNode)
                 await asyncio.sleep(0.05)
         whole = {key: value for key, value in samples(node.dcgm.page()).items() if key[0] == "DCGM_FI_DEV_FB_USED"}
         assert sum(used.values()) == next(value for (_, labels), value in whole.items() if uuid in labels)
+
+
+async def test_reloads_from_dcgm_exporter_to_nvml_and_back_fail_no_scrape(node: SimulatedNode) -> None:
+    async with running(config_of(**with_dcgm(node))) as exporter:
+        before = samples(await exporter.page())
+        for settings, made_by in ((without(node), "nvml"), (with_dcgm(node), "dcgm"), (without(node), "nvml")):
+            await reload(exporter, **settings)
+            status, text = await exporter.get("/gpu/metrics")
+            assert status == 200, text
+            assert {key: value for key, value in samples(text).items() if key[0] == ENERGY} == {
+                key: value for key, value in before.items() if key[0] == ENERGY
+            }
+            assert (f'source_up{{source="{made_by}' in text, "source_up" in text) == (True, True)
 
 
 async def failed(exporter: Exporter) -> str:
