@@ -10,6 +10,7 @@
      memory <gpu> <gpu instance or -1> <bytes in all> <reserved> <used>
      value <gpu> <call> <its argument, or which of its numbers> <number>; a call without one is not supported
      text <gpu, or -1> <call> <text to the end>
+     gpm <gpu> <gpu instance or -1> <metric> <value>; a GPU without one has no profiling counters
      fail <call> <return code> <gpu, or -1: all>
      hang <call> <milliseconds>
      events <0 or 1: whether changes are told> <a number that is another one after each change>
@@ -44,6 +45,7 @@ typedef struct { unsigned gpu; int instance, part; unsigned pid; char list; long
 typedef struct { unsigned gpu, pid; unsigned long long at; unsigned percent; } used_t;
 typedef struct { unsigned gpu; int instance; unsigned long long total, reserved, used; } held_t;
 typedef struct { unsigned gpu; char call[TEXT]; unsigned of; unsigned long long number; } value_t;
+typedef struct { unsigned gpu; int instance; unsigned metric; double value; } gpm_t;
 typedef struct { int gpu; char call[TEXT], text[TEXT]; } text_t;
 typedef struct { char call[TEXT]; int code, gpu; unsigned ms; } fault_t;
 typedef struct { unsigned gpu, code; long number; } xid_t;
@@ -65,6 +67,10 @@ typedef struct {
     unsigned domain, bus, device, device_id, subsystem_id;
     char id[32];
 } pci_t;
+typedef struct { unsigned version, is_supported; } support_t;
+typedef struct { unsigned gpu; int instance; } gpm_sample_t;
+typedef struct { unsigned metric; result_t result; double value; char *names[3]; } gpm_metric_t;
+typedef struct { unsigned version, count; gpm_sample_t *first, *second; gpm_metric_t metrics[]; } gpm_metrics_t;
 typedef struct { int is_supported; unsigned count; } licences_t; /* its beginning: no feature follows */
 typedef struct {
     unsigned field, scope;
@@ -82,11 +88,12 @@ static struct {
     used_t used[MOST];
     held_t held[MOST];
     value_t values[MOST];
+    gpm_t gpms[MOST];
     text_t texts[256];
     fault_t faults[256];
     xid_t xids[256];
     unsigned xid_count, gpu_count, mig_count, running_count, used_count, held_count, value_count,
-        text_count, fault_count;
+        text_count, gpm_count, fault_count;
     int tells_changes;
     long change;
 } state;
@@ -123,6 +130,7 @@ static int load(void)
         used_t *u = &state.used[state.used_count % MOST];
         held_t *h = &state.held[state.held_count % MOST];
         value_t *v = &state.values[state.value_count % MOST];
+        gpm_t *p = &state.gpms[state.gpm_count % MOST];
         text_t *t = &state.texts[state.text_count % 256];
         fault_t *f = &state.faults[state.fault_count % 256];
         xid_t *x = &state.xids[state.xid_count % 256];
@@ -143,6 +151,8 @@ static int load(void)
             state.value_count++;
         else if (sscanf(line, "text %d %95s %95[^\n]", &t->gpu, t->call, t->text) == 3)
             state.text_count++;
+        else if (sscanf(line, "gpm %u %d %u %lf", &p->gpu, &p->instance, &p->metric, &p->value) == 4)
+            state.gpm_count++;
         else if (sscanf(line, "fail %95s %d %d", f->call, &f->code, &f->gpu) == 3)
             state.fault_count++;
         else if (sscanf(line, "hang %95s %u", f->call, &f->ms) == 2)
@@ -623,6 +633,73 @@ result_t nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
     ENTER(NULL);
     return told_text(-1, __func__, version, length);
+}
+
+/* Profiling counters. A sample only says whose it is: the values are those of now. */
+static gpm_t *gpm(unsigned of, int instance, unsigned metric)
+{
+    for (unsigned i = 0; i < state.gpm_count && i < MOST; i++) {
+        gpm_t *p = &state.gpms[i];
+        if (p->gpu == of && p->instance == instance && (!metric || p->metric == metric))
+            return p;
+    }
+    return NULL;
+}
+
+static result_t sample(device_t device, int instance, gpm_sample_t *taken)
+{
+    taken->gpu = gpu_of(device);
+    taken->instance = instance;
+    return leave(!gpu(device) ? INVALID_ARGUMENT : gpm(taken->gpu, instance, 0) ? SUCCESS : NOT_SUPPORTED);
+}
+
+result_t nvmlGpmQueryDeviceSupport(device_t device, support_t *told)
+{
+    ENTER(device);
+    told->is_supported = 0;
+    for (unsigned i = 0; i < state.gpm_count && i < MOST; i++)
+        told->is_supported |= state.gpms[i].gpu == gpu_of(device);
+    return leave(SUCCESS);
+}
+
+result_t nvmlGpmSampleAlloc(gpm_sample_t **made)
+{
+    ENTER(NULL);
+    *made = calloc(1, sizeof **made);
+    return leave(SUCCESS);
+}
+
+result_t nvmlGpmSampleFree(gpm_sample_t *taken)
+{
+    ENTER(NULL);
+    free(taken);
+    return leave(SUCCESS);
+}
+
+result_t nvmlGpmSampleGet(device_t device, gpm_sample_t *taken)
+{
+    ENTER(device);
+    return sample(device, -1, taken);
+}
+
+result_t nvmlGpmMigSampleGet(device_t device, unsigned instance, gpm_sample_t *taken)
+{
+    ENTER(device);
+    return sample(device, (int)instance, taken);
+}
+
+result_t nvmlGpmMetricsGet(gpm_metrics_t *asked)
+{
+    ENTER(NULL);
+    if (asked->version != 1 || asked->first->gpu != asked->second->gpu)
+        return leave(INVALID_ARGUMENT);
+    for (unsigned i = 0; i < asked->count; i++) {
+        gpm_metric_t *m = &asked->metrics[i];
+        gpm_t *p = gpm(asked->second->gpu, asked->second->instance, m->metric);
+        m->result = p ? SUCCESS : NOT_SUPPORTED;
+        m->value = p ? p->value : 0;
+    }
+    return leave(SUCCESS);
 }
 
 const char *nvmlErrorString(result_t result)

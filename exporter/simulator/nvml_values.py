@@ -47,6 +47,22 @@ _MILLIWATTS = {"POWER_USAGE": "nvmlDeviceGetPowerUsage", "ENFORCED_POWER_LIMIT":
 _SENT, _RECEIVED = (("nvmlDeviceGetFieldValues", field) for field in (138, 139))  # over all NVLinks, in KiB
 
 
+# Profiling counters by DCGM's name: the metric. The first are ratios, which NVML has in percent, the others bytes a
+# second, in MiB.
+_RATIOS = {
+    "GR_ENGINE_ACTIVE": 1,
+    "SM_ACTIVE": 2,
+    "SM_OCCUPANCY": 3,
+    "PIPE_INT_ACTIVE": 4,
+    "PIPE_TENSOR_ACTIVE": 5,
+    "DRAM_ACTIVE": 10,
+    "PIPE_FP64_ACTIVE": 11,
+    "PIPE_FP32_ACTIVE": 12,
+    "PIPE_FP16_ACTIVE": 13,
+}
+_RATES = {"PCIE_TX_BYTES": 20, "PCIE_RX_BYTES": 21, "NVLINK_RX_BYTES": 60, "NVLINK_TX_BYTES": 61}
+
+
 class NvmlValues:
     """The lines of a world's hardware; of what has gone over NVLinks it keeps the sums, which DCGM has no need of."""
 
@@ -69,8 +85,10 @@ class NvmlValues:
                 readings: Mapping[str, Reading] = of_instance(machine, mig)
                 of_instances += (used := _used(readings, held[mig.device_id]))
                 yield _memory(gpu, mig.instance_id, readings, used)
+                yield from _profiled(gpu, mig.instance_id, readings, _RATIOS)
             readings = of_whole(machine, gpu, later_ns)
             yield _memory(gpu, _WHOLE, readings, of_instances if gpu.instances else _used(readings, held[gpu.uuid]))
+            yield from _profiled(gpu, _WHOLE, readings, _RATES if gpu.instances else _RATIOS | _RATES)
             self._sent[gpu.uuid] += _number(readings, "DCGM_FI_PROF_NVLINK_TX_BYTES") * seconds
             yield from _values(gpu, readings, int(self._sent[gpu.uuid] / _KIB))
         yield from _xids(machine)
@@ -83,6 +101,12 @@ def _values(gpu: Gpu, readings: Mapping[str, Reading], sent_kib: int) -> Iterato
     values += ((_SENT, sent_kib), (_RECEIVED, sent_kib))
     for (call, of), number in values:
         yield f"value {gpu.index} {call} {of} {round(number)}"
+
+
+def _profiled(gpu: Gpu, instance: int, readings: Mapping[str, Reading], metrics: Mapping[str, int]) -> Iterator[str]:
+    for name, metric in metrics.items():
+        value = _number(readings, f"DCGM_FI_PROF_{name}")
+        yield f"gpm {gpu.index} {instance} {metric} {value * 100 if name in _RATIOS else value / _MIB!r}"
 
 
 def _xids(machine: Machine) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """The families of dcgm-exporter that NVML can fill: names, types and units as dcgm-exporter has them until DCGM 4.8.
 
-Those are the names that dashboards and rules ask for. All of dcgm-exporter's default counters are here, but for the
-profiling counters (DCGM_FI_PROF_…), and of the fuller counters file of daemonset.yaml what NVML knows, too. HELP is
-that file's, and a test holds the two together.
+Those are the names that dashboards and rules ask for. All of dcgm-exporter's default counters are here, and of the
+fuller counters file of daemonset.yaml what NVML knows, too. HELP is that file's, and a test holds the two together.
 """
 
 from collections.abc import Mapping
@@ -42,6 +41,21 @@ _GAUGES = {
     "ROW_REMAP_FAILURE": "Whether a remapping has failed.",
     "VGPU_LICENSE_STATUS": "Whether the vGPU has a licence.",
 }
+_PROFILED = {
+    "GR_ENGINE_ACTIVE": "Share of time in which the graphics or compute engine was active (0 to 1).",
+    "SM_ACTIVE": "Share of cycles in which a multiprocessor had a warp (0 to 1).",
+    "SM_OCCUPANCY": "Resident warps as a share of the most that there can be (0 to 1).",
+    "PIPE_TENSOR_ACTIVE": "Share of cycles in which the tensor pipe was active (0 to 1).",
+    "PIPE_INT_ACTIVE": "Share of cycles in which the integer pipe was active (0 to 1).",
+    "PIPE_FP16_ACTIVE": "Share of cycles in which the FP16 pipe was active (0 to 1).",
+    "PIPE_FP32_ACTIVE": "Share of cycles in which the FP32 pipe was active (0 to 1).",
+    "PIPE_FP64_ACTIVE": "Share of cycles in which the FP64 pipe was active (0 to 1).",
+    "DRAM_ACTIVE": "Share of cycles in which the memory interface was active (0 to 1).",
+    "PCIE_TX_BYTES": "Sent over PCIe (in bytes per second).",
+    "PCIE_RX_BYTES": "Received over PCIe (in bytes per second).",
+    "NVLINK_TX_BYTES": "Sent over NVLink (in bytes per second).",
+    "NVLINK_RX_BYTES": "Received over NVLink (in bytes per second).",
+}
 _COUNTERS = {
     "TOTAL_ENERGY_CONSUMPTION": "Energy since the driver was loaded (in mJ).",
     "PCIE_REPLAY_COUNTER": "PCIe retries.",
@@ -62,6 +76,7 @@ _COUNTERS = {
 }
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {f"DCGM_FI_DEV_{name}": Family("gauge", text) for name, text in _GAUGES.items()}
+    | {f"DCGM_FI_PROF_{name}": Family("gauge", text) for name, text in _PROFILED.items()}
     | {f"DCGM_FI_DEV_{name}": Family("counter", text) for name, text in _COUNTERS.items()}
 )
 # dcgm-exporter writes the error's meaning beside its number. In short, by NVIDIA's list of XIDs, what data centres see.

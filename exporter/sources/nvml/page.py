@@ -14,6 +14,7 @@ from exporter.sources.nvml.families import FAMILIES, XID_ERRORS, XIDS
 from exporter.sources.nvml.gpus import Gpu, optional
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.memory import Memory
+from exporter.sources.nvml.profiling import Profiling
 from exporter.sources.nvml.values import Sent, fields_of, of_memory, throughput, values_of
 
 _THROUGHPUT = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
@@ -44,10 +45,29 @@ class PageMaker:
         self._driver: str | None = None
         self._fixed: dict[str, _Fixed] = {}
         self._sent: dict[str, Sent] = {}
+        self._profiling = Profiling(library)
 
     def forget(self) -> None:
         """The library was loaded anew: the driver may be another one."""
         self._driver, self._fixed, self._sent = None, {}, {}
+        self._profiling.forget()
+
+    def lose(self, uuid: str) -> None:
+        """A GPU is gone: if it comes back it counts anew."""
+        self._sent.pop(uuid, None)
+        self._profiling.lose(uuid)
+
+    def close(self) -> None:
+        """Give back what the library lent, while it is open."""
+        self._profiling.close()
+
+    def prepare(self, gpu: Gpu) -> bool:
+        """Take first samples, where values come of two. Returns whether any was taken: the next had better wait.
+
+        Raises:
+            Failed: the GPU or the library is gone.
+        """
+        return self._profiling.prepare(gpu)
 
     def rows(
         self, gpu: Gpu, memories: Mapping[DeviceKey, Memory], xids: Mapping[str, int], now: float
@@ -59,7 +79,8 @@ class PageMaker:
         """
         uuid = gpu.known.uuid
         labels = self._labels(gpu)
-        values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now)}
+        profiled = self._profiling.of_gpu(gpu)
+        values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now), **profiled.get("", {})}
         instances = {mig.instance_id: mig for mig in reversed(gpu.known.mig)}
         ends = self._ends()
         if not instances:
@@ -71,6 +92,7 @@ class PageMaker:
             # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
             profile = mig.profile.rpartition("c.")[2]
             which = (("GPU_I_PROFILE", profile), ("GPU_I_ID", instance))
+            own |= profiled.get(instance, {})
             yield Row((*labels, *which, *ends), {**values, **own}, xids.get(uuid))
 
     @staticmethod

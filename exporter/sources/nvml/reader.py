@@ -1,5 +1,6 @@
 """Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
+# Between the first two samples of profiling counters.
+SAMPLE_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -82,6 +85,12 @@ class Reader:
             read_at=now,
         )
 
+    def close(self) -> None:
+        """Give back what the library lent, and let go of it."""
+        if self.library.is_open and self._pages is not None:
+            self._pages.close()
+        self.library.close()
+
     @property
     def last_xids(self) -> Mapping[str, int]:
         """The last error by the UUID of each GPU that tells of errors; 0 where none came since NVML is asked."""
@@ -133,6 +142,8 @@ class Reader:
         if failed.scope == "library":
             raise failed
         self._gpus.pop(index, None)
+        if self._pages is not None and known is not None:
+            self._pages.lose(known.uuid)
         self._lost[index] = _Lost(known, str(failed), now + LOST_SECONDS)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
@@ -184,6 +195,14 @@ class Reader:
 
     def _make_page(self, pages: "PageMaker", memories: Mapping[DeviceKey, Memory], now: float) -> bytes:
         rows: list[Row] = []
+        is_new = False
+        for index, gpu in list(self._gpus.items()):
+            try:
+                is_new |= pages.prepare(gpu)
+            except Failed as failed:
+                self._lose(index, gpu.known, failed, now)
+        if is_new:
+            time.sleep(SAMPLE_SECONDS)  # once for all, so that the first page has what comes of two samples
         for index, gpu in list(self._gpus.items()):
             try:
                 rows += pages.rows(gpu, memories, self._events.last_xids, now)

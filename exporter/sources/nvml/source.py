@@ -157,7 +157,7 @@ class Nvml:
         self._is_closed = True
         if self._first is not None:
             self._first.cancel()
-        self._worker.close(self._library.close)
+        self._worker.close(self._let_go)
 
     def _read(self) -> DriverReading:
         if self._reader is None:
@@ -167,6 +167,9 @@ class Nvml:
 
             self._reader = Reader(self._library, self._page_maker())
         return self._reader.read(self._clock())
+
+    def _let_go(self) -> None:
+        (self._reader or self._library).close()
 
     def _page_maker(self) -> "PageMaker | None":
         if not self._page_host:
