@@ -8,8 +8,8 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
 _Times = Mapping[Owner | None, int]
-SmTimes = Mapping[DeviceKey, _Times]
-_NOTHING: SmTimes = {}
+SmNs = Mapping[DeviceKey, _Times]
+_NOTHING: SmNs = {}
 
 
 class KernelTimes:
@@ -18,7 +18,7 @@ class KernelTimes:
     def __init__(self) -> None:
         self._last = _NOTHING
 
-    def since_last(self, now: SmTimes, before: Mapping[str, HeldGpu]) -> Mapping[str, Kernels]:
+    def since_last(self, now: SmNs, before: Mapping[str, HeldGpu]) -> Mapping[str, Kernels]:
         """By GPU the times since the last look, of those who held it then.
 
         `now` is measured at this look; it is empty where nobody measures.

@@ -16,7 +16,7 @@ from exporter.accounting.entries import Entries
 from exporter.accounting.gaps import Gaps
 from exporter.accounting.held import HeldGpu
 from exporter.accounting.holders import MOST_GPUS, Holders
-from exporter.accounting.kernels import KernelTimes, SmTimes
+from exporter.accounting.kernels import KernelTimes, SmNs
 from exporter.accounting.observation import PageReader
 from exporter.accounting.stretches import NO_KERNELS
 from exporter.accounting.turn import GpuState, Interval, Turn
@@ -24,7 +24,7 @@ from exporter.model.accounts import Accounts
 from exporter.model.pages import JoinedPage
 from exporter.model.snapshot import Snapshot
 
-_NOT_MEASURED: SmTimes = {}
+_NOT_MEASURED: SmNs = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,7 +172,8 @@ def give_energy(had: Had, gpu: int, group: Sequence[Span], page: Look, amount: F
     """Divide energy among the devices of a GPU by what a page says, and of each among its holders."""
     first, last, gap = group[0].first, group[-1].last, group[0].is_gap
     places = [place for place in first.slices if place[0] == gpu]
-    by = [first.slices[place] * (0 if gap else page.activity.get(place, Fraction(0))) for place in places]
+    active = [Fraction(0) if gap else page.activity.get(place, Fraction(0)) for place in places]
+    by = [first.slices[place] * of for place, of in zip(places, active, strict=True)]
     if not any(by):
         by = [Fraction(first.slices[place]) for place in places]
     for place, part in zip(places, divided(by, amount), strict=True):

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.accounting.ledger import Rules
 from exporter.accounting.state import dump, restore
 from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
 from tests.accounting.plain_account import INTERVAL, Look, Place, plain_activity, plain_energy, plain_time
 from tests.support.looks import GPU, SECOND, Looks, kernels, row
 
@@ -183,7 +184,7 @@ def test_nothing_is_lost_and_nothing_is_counted_twice(random: Random, steps: int
             world.start_anew()
         page = world.look()
         look = world.looks[-1]
-        measured = {}
+        measured: dict[DeviceKey, Mapping[Owner | None, int]] = {}
         for (gpu, _), times in look.kernels.items():
             measured.update(kernels(times, gpu))
         for each in (looks, undisturbed):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.accounting.kernels import SmTimes
+from exporter.accounting.kernels import SmNs
 from exporter.model.devices import DeviceKey
 from tests.support.looks import GPU, Held, Looks, energy, joules, kernels, row, seconds, whole
 
@@ -76,7 +76,7 @@ def test_a_gpu_that_is_handed_out_whole_is_not_divided() -> None:
 
 
 def test_over_several_looks_each_time_in_the_same_hands_is_divided_by_its_kernels() -> None:
-    times: list[SmTimes] = [
+    times: list[SmNs] = [
         kernels({"a": 0, "b": 0}),
         kernels({"a": 6, "b": 0}),
         kernels({"a": 6, "b": 2, "c": 0}),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.accounting.kernels import SmTimes
+from exporter.accounting.kernels import SmNs
 from exporter.accounting.ledger import Ledger, Rules
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
@@ -31,7 +31,7 @@ def owner(pod: str) -> Owner:
     return Owner(namespace=f"ns-{pod}", pod=pod, container="main")
 
 
-def kernels(pods: Mapping[str, int], gpu: int = 0, instance: str = "") -> SmTimes:
+def kernels(pods: Mapping[str, int], gpu: int = 0, instance: str = "") -> SmNs:
     """For how long kernels of a device ran, by pod ("" for processes of nobody)."""
     return {DeviceKey(uuid=GPU(gpu), instance=instance): {owner(pod) if pod else None: ns for pod, ns in pods.items()}}
 
@@ -73,7 +73,7 @@ class Looks:
         uids: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         workloads: Mapping[str, str] | None = None,
-        sm_ns: SmTimes | None = None,
+        sm_ns: SmNs | None = None,
     ) -> Snapshot:
         """`uids`, `labels` (of one name) and `workloads` (Deployments) are by pod; `sm_ns` is measured."""
         assignments = [
