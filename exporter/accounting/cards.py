@@ -162,7 +162,7 @@ def _asked(gpus: Iterable[Gpu], page: _Page) -> dict[Owner, _Asked]:
             # into how many slices a GPU is cut, only its model says
             is_known = not _is_instance(device.key) or (gpu.model and gpu.is_physical)
             all_memory = page.all_memory_of(device.key)
-            of = max(device.all_of_it, sum(part for _, part in device.parts))
+            of = max(device.part, sum(part for _, part in device.parts))
             for owner, part in device.parts:
                 cards[owner].append(part / gpu.whole if is_known else None)
                 memory[owner].append(None if all_memory is None else all_memory * part / of)

@@ -62,6 +62,14 @@ PORTS_TO_TRY = 20
     show_default=True,
     help="How much faster the pods live. Watts and joules stay those of real time.",
 )
+@click.option(
+    "--collect-interval",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the simulated dcgm-exporter reads the GPUs, as its flag of this name says; 0: for every scrape.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
@@ -75,6 +83,7 @@ def demo(
     counters: str,
     speed: float,
     seed: int,
+    collect_interval: float,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
@@ -89,7 +98,8 @@ def demo(
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
     world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, seed=seed, speed=speed)
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    asyncio.run(_demo(SimulatedNode(world, socket.gethostname(), generation, counters=counters), step_seconds, given))
+    node = SimulatedNode(world, socket.gethostname(), generation, counters=counters, collect_seconds=collect_interval)
+    asyncio.run(_demo(node, step_seconds, given))
 
 
 async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any]) -> None:

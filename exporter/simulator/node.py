@@ -36,8 +36,9 @@ class SimulatedNode:
         counters: str = "default",
         families: Sequence[Family] = (),
         with_parents: bool = False,
+        collect_seconds: float = 0.0,
     ) -> None:
-        """For `generation`, `counters`, `families` and `with_parents` see SimulatedDcgm."""
+        """For `generation`, `counters`, `families`, `with_parents` and `collect_seconds` see SimulatedDcgm."""
         self.world = world
         self.dcgm = SimulatedDcgm(
             world,
@@ -46,6 +47,7 @@ class SimulatedNode:
             counters=counters,
             families=families,
             with_parents=with_parents,
+            collect_seconds=collect_seconds,
         )
         self.url = ""
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")

@@ -37,7 +37,7 @@ def xids(looks: Looks) -> dict[str, dict[str, int]]:
 def after(*steps: Step) -> dict[str, dict[str, int]]:
     looks = Looks()
     for number, (page, pods) in enumerate(steps):
-        looks.at(10 * number, energy("1") + page, {pod: whole(0) for pod in pods})
+        looks.at(10 * number, energy(f"{number}") + page, {pod: whole(0) for pod in pods})
     return xids(looks)
 
 
