@@ -114,7 +114,7 @@ class Measuring:
 
     def begin(self) -> Attempt | None:
         """Readings begin it. The first look at processes may be waited for, though no scrape does."""
-        return self._task if self._reading is None and self._task is not None and not self._task.done() else None
+        return self._task if self._looked_up is None and self._task is not None and not self._task.done() else None
 
     async def close(self) -> None:
         """Wait for nobody."""
