@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exporter.accounting.sm_times import SmTimes
     from exporter.attribution.containers import Containers
     from exporter.model.driver import DriverReading
-    from exporter.model.measured import Measured
+    from exporter.model.measured import HostProcesses, Measured
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.processes import Processes
 
@@ -67,7 +67,8 @@ class Measuring:
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the one whose processes are looked up, or were
-        self._reading: DriverReading | None = None  # the last one whose processes were looked up
+        # the last one whose processes were looked up, and what was found: the sources may have looked for others since
+        self._looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
         self._measured: tuple[Owners, Measured | None] | None = None
         self._times: SmTimes | None = None
         self._task: asyncio.Task[None] | None = None
@@ -95,16 +96,16 @@ class Measuring:
             self._forget()
             return None
         last = self._nvml.reading
-        if self._reading is None:
+        if self._looked_up is None:
             if last is not None:
                 self._follow(last)
             return None
         is_failing = last is None or last.processes is None
-        if is_failing and self._clock() - self._reading.read_at > KEPT_SECONDS:
+        if is_failing and self._clock() - self._looked_up[0].read_at > KEPT_SECONDS:
             self._forget()
             return None
         if self._measured is None or self._measured[0] is not owners:
-            self._measured = owners, self._measure(self._reading, owners)
+            self._measured = owners, self._measure(*self._looked_up, owners)
         return self._measured[1]
 
     @property
@@ -121,7 +122,7 @@ class Measuring:
 
     def begin(self) -> Attempt | None:
         """Readings begin it. The first look at processes may be waited for, though no scrape does."""
-        return self._task if self._reading is None and self._task is not None and not self._task.done() else None
+        return self._task if self._looked_up is None and self._task is not None and not self._task.done() else None
 
     async def close(self) -> None:
         """Wait for nobody."""
@@ -135,7 +136,7 @@ class Measuring:
         return next((part.bounds[of].used() for part in self._sources or () if of in part.bounds), 0)
 
     def _forget(self) -> None:
-        self._reading = self._measured = self._followed = None
+        self._looked_up = self._measured = self._followed = None
         if self._times is not None:
             self._times.pause()
 
@@ -149,6 +150,8 @@ class Measuring:
     async def _look_up(self, reading: "DriverReading") -> None:
         processes, logs = self._sources or self._find()
         processes.want(frozenset(process.pid for process in reading.processes or ()), reading.read_at)
+        # a container that came meanwhile has processes, and would be nobody's
+        logs.want(reading.read_at)
         for source in (processes, logs):
             source.begin()
             if source.reading is not None:
@@ -158,8 +161,8 @@ class Measuring:
             return
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
             return  # the read that ran already had begun before
-        self._measured = owners, self._measure(reading, owners)
-        self._reading = reading
+        self._looked_up = reading, processes.processes, logs.containers
+        self._measured = owners, self._measure(*self._looked_up, owners)
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
         # only a node where somebody wants to know, and NVML is there, pays for these
@@ -179,16 +182,17 @@ class Measuring:
         if self._is_missed or health.reason != "missing":
             self._on_health(name, health)
 
-    def _measure(self, reading: "DriverReading", owners: Owners) -> "Measured | None":
+    def _measure(
+        self, reading: "DriverReading", processes: "HostProcesses | None", logged: "Containers", owners: Owners
+    ) -> "Measured | None":
         from exporter.attribution.containers import containers_of_pods  # noqa: PLC0415 - see _find
         from exporter.attribution.measured import measure  # noqa: PLC0415
         from exporter.model.measured import Total  # noqa: PLC0415
 
-        if self._sources is None or self._times is None:
+        if self._times is None:
             return None
         if self._of_pods is None or self._of_pods[0] is not self._pods:
             self._of_pods = self._pods, containers_of_pods(self._pods.values())
-        processes, logs = self._sources
-        tables = (logs.containers, self._of_pods[1])
+        tables = (logged, self._of_pods[1])
         totals = {device: Total(memory_bytes=used) for device, used in reading.memory_used.items()}
-        return self._times.add(reading, measure(reading, processes.processes, tables, owners, totals))
+        return self._times.add(reading, measure(reading, processes, tables, owners, totals))

@@ -13,8 +13,9 @@ from exporter.outputs.findings.report import Level
 from exporter.simulator.node import SimulatedNode
 from exporter.sources.nvml import library, source
 from tests.node import test_measuring
-from tests.node.test_measuring import held_by_several, measured, of_node, own, rows
+from tests.node.test_measuring import held_by_several, measured, of_node, own
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.rows import rows_of
 from tests.support.waiting import until
 
 node = test_measuring.node
@@ -85,7 +86,7 @@ async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_beh
         for sharing in ("split", "copy", "split", "copy"):
             await reload(exporter, **of_node(node, sharing=sharing))
             page = await exporter.page()
-            assert ("", "") in rows(page, "DCGM_FI_DEV_FB_USED")[uuid], "from the first page on"
+            assert ("", "") in rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid], "from the first page on"
             assert len(own((await exporter.get("/metrics"))[1], "pod_gpu_memory_used_bytes")) > 1
             assert threads() == [source.NAME]
         # what is measured anew takes a reading; the last of two that overlap goes on
@@ -103,7 +104,7 @@ async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_beh
         node.write_processes()
         await until(lambda: not threads() and not library._SHARED.users)
         await reload(exporter, **of_node(node))
-        assert ("", "") in rows(await measured(exporter, node), "DCGM_FI_DEV_FB_USED")[uuid]
+        assert ("", "") in rows_of(await measured(exporter, node))["DCGM_FI_DEV_FB_USED"][uuid]
 
 
 async def test_whoever_measures_by_new_settings_hears_the_same_driver(node: SimulatedNode) -> None:
