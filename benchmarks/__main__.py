@@ -6,7 +6,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import accounts, containers, healthcheck, join, nvml, processes, scrape, sharing, worst
+from benchmarks import accounts, containers, healthcheck, join, measuring, nvml, processes, scrape, sharing, worst
 from benchmarks.compare import LATEST
 from benchmarks.table import save, show
 
@@ -24,6 +24,7 @@ if __name__ == "__main__":
         accounts.run,
         sharing.run,
         nvml.run,
+        measuring.run,
         processes.run,
         healthcheck.run,
         worst.run,

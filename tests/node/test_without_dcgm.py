@@ -19,11 +19,11 @@ from exporter.simulator.parts import SHARED_RESOURCE, Container, Pod
 from exporter.simulator.world import World
 from exporter.sources.nvml import library, reader, source
 from exporter.sources.nvml.failures import GPU_IS_LOST, NOT_SUPPORTED, UNINITIALIZED
-from tests.node.test_measuring import rows
 from tests.node.test_measuring_goes_on import reload
 from tests.support.components import LINT, check, real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads
+from tests.support.rows import rows_of
 
 SECOND = 1_000_000_000
 AGAIN_SECONDS = 0.03
@@ -174,7 +174,7 @@ async def test_a_scrape_brings_what_is_so_now(node: SimulatedNode, clock: Time) 
     async with running(config_of(**without(node))) as exporter:
         seen = []
         for _ in range(3):
-            ((of, energy),) = rows(await exporter.page(), ENERGY)[uuid].items()
+            ((of, energy),) = rows_of(await exporter.page())[ENERGY][uuid].items()
             assert of != ("", "")
             assert energy == node.world.machine.energy_mj(uuid)
             seen.append(energy)
@@ -220,12 +220,12 @@ async def test_energy_is_split_and_counted_without_dcgm(node: SimulatedNode, clo
     """Increases of the parts add up to the GPU's, and the accounts count by the owner."""
     uuid = share_one_gpu(node)
     async with running(config_of(**without(node, sharing="split", accounting_interval="50ms"))) as exporter:
-        first = rows(await exporter.page(), ENERGY)[uuid]
+        first = rows_of(await exporter.page())[ENERGY][uuid]
         assert set(first) == {("a", "main"), ("b", "main"), ("", "")}
         before = node.world.machine.energy_mj(uuid)
         for _ in range(5):
             await go_on(node, clock, 7)
-            last = rows(await exporter.page(), ENERGY)[uuid]
+            last = rows_of(await exporter.page())[ENERGY][uuid]
         grown = {of: last[of] - first[of] for of in first}
         assert sum(grown.values()) == node.world.machine.energy_mj(uuid) - before > 1_000_000
         assert grown["a", "main"] > 0 < grown["b", "main"]
@@ -249,7 +249,7 @@ async def test_measured_memory_and_the_rest_are_the_devices(node: SimulatedNode)
     uuid = share_one_gpu(node)
     async with running(config_of(**without(node, root=str(node.root)))) as exporter:
         async with asyncio.timeout(5):
-            while ("", "") not in (used := rows(await exporter.page(), "DCGM_FI_DEV_FB_USED")[uuid]):
+            while ("", "") not in (used := rows_of(await exporter.page())["DCGM_FI_DEV_FB_USED"][uuid]):
                 await asyncio.sleep(0.05)
         whole = {key: value for key, value in samples(node.dcgm.page()).items() if key[0] == "DCGM_FI_DEV_FB_USED"}
         assert sum(used.values()) == next(value for (_, labels), value in whole.items() if uuid in labels)
