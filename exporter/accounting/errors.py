@@ -1,7 +1,7 @@
 """The XIDs: each counted once, to the one container that held the GPU; to nobody where several did.
 
-An XID may have come at any time since the page was read anew before: where the GPU went from one container to another
-since then, it is nobody's.
+An XID may have come at any time since the page was read anew before, and that was after the look before it: where the
+GPU went from one container to another since that look, it is nobody's.
 
 DCGM_FI_DEV_XID_ERRORS keeps the last XID: a new value is an error, the same XID again cannot be seen. dcgm-exporter
 itself counts them, if it is told to: DCGM_EXP_XID_ERRORS_COUNT over a sliding window (always there; 0 without a label
@@ -78,7 +78,10 @@ def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = 
 def _whose(turn: Turn) -> Entry:
     """The entry of the one container that held the GPU since the page was new; of this look's, where none did."""
     stretches = turn.state.page.stretches if turn.state.page is not None else ()
-    holders = [entry for stretch in stretches for entry in _holders(stretch.held)]
+    hands = [stretch.held for stretch in stretches]
+    if turn.state.before is not None:
+        hands.append(turn.state.before)
+    holders = [entry for held in hands for entry in _holders(held)]
     if not holders and not any(stretch.is_gap for stretch in stretches):
         holders = _holders(turn.held)
     if len({(entry.owner, entry.uid, entry.is_dropped) for entry in holders}) == 1 and not holders[0].is_dropped:

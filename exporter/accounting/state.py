@@ -131,7 +131,7 @@ class _Writer:
             "seen": {name: getattr(state.seen, name) for name in _SEEN},
             "reasons": state.seen.reasons,
             "page": self._reading(state.page),
-            "first": None if state.first is None else self._held_number(state.first),
+            "hands": [None if held is None else self._held_number(held) for held in (state.first, state.before)],
             "energy": self._reading(state.energy),
             "rows_are_own": state.rows_are_own,
             "violations": self._reading(state.violations),
@@ -235,12 +235,13 @@ class _Reader:
         seen = Seen(reasons=said["reasons"])
         for name in _SEEN:
             setattr(seen, name, _amounts(said["seen"].get(name, {})))
-        first = said.get("first")
+        first, before = (None if of is None else self._held[of] for of in said.get("hands", (None, None)))
         return GpuState(
             look=int(said["look"]),
             seen=seen,
             page=self._reading(said.get("page")),
-            first=None if first is None else self._held[first],
+            first=first,
+            before=before,
             energy=self._reading(said["energy"]),
             rows_are_own=bool(said["rows_are_own"]),
             violations=self._reading(said["violations"]),

@@ -35,7 +35,8 @@ class GpuState:
     """What is remembered of a GPU: what the last look that saw it said, and the number of that look.
 
     `page` is the time since anything changed that the page says of the GPU (it has no values). `first` held the GPU
-    when the page was read anew and at the look before; None where it changed hands between them.
+    when the page was read anew and at the look before; None where it changed hands between them. `before` held it at
+    that look before.
     `energy` are counters by GPU_I_ID ("" for the GPU's); `rows_are_own` says that they are the instances' own.
     `violations` are counters by reason. `xids` is None before the first look at the GPU.
     `begun` is what rows were begun for.
@@ -45,6 +46,7 @@ class GpuState:
     seen: Seen = field(default_factory=Seen)
     page: Reading | None = None
     first: HeldGpu | None = None
+    before: HeldGpu | None = None
     energy: Reading | None = None
     rows_are_own: bool = False
     violations: Reading | None = None
@@ -117,6 +119,7 @@ class Turn:
         """All is counted: leave what this look has seen to the next one."""
         if self.is_new and page.stretches:
             self.state.first = self.held if self.held is self.before else None
+            self.state.before = page.stretches[-1].held
             page.renew()
         self.state.look, self.state.seen = self.look, self.seen
 

@@ -56,10 +56,12 @@ def test_in_a_gap_of_a_standing_page_energy_goes_to_those_at_both_its_ends() -> 
         ([(0, 0, "a"), (0, 0, ""), (0, 0, ""), (1, 79, "")], "a"),  # a crashed with it, and was gone at once
         ([(0, 0, "a"), (0, 0, ""), (0, 0, ""), (1, 79, "b")], "a"),
         ([(0, 0, ""), (0, 0, "b"), (0, 0, "b"), (1, 79, "b")], "b"),
-        ([(0, 0, "a"), (1, 0, "b"), (1, 0, "b"), (2, 79, "b")], "b"),  # a was gone when the page was new
+        ([(0, 0, "a"), (1, 0, "b"), (1, 0, "b"), (2, 79, "b")], ""),  # a may have left after the second read
+        ([(0, 0, "a"), (1, 0, ""), (1, 0, "b"), (2, 79, "b")], ""),
+        ([(0, 0, "a"), (1, 0, "b"), (2, 0, "b"), (3, 79, "b")], "b"),
         ([(0, 0, "a"), (0, 79, "b"), (0, 79, "b"), (1, 79, "b")], "a"),  # some are told as they happen
         ([(0, 0, "a"), (0, 0, "b"), (0, 79, "b"), (1, 79, "b")], ""),
-        ([(0, 0, "a"), *([(0, 0, "b")] * 12), (0, 79, "b")], "b"),  # no page stands still for two minutes
+        ([(0, 0, "a"), *([(0, 0, "b")] * 13), (0, 79, "b")], "b"),  # no page stands still for two minutes
         ([(0, 0, "a"), *([(0, 0, "b")] * 10), (0, 79, "b")], ""),
     ],
 )
