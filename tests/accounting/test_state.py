@@ -8,6 +8,7 @@ from exporter.accounting.state import dump, restore
 from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, row, seconds, whole
 from tests.support.places import ROOT
 
+NO_XID = row("DCGM_FI_DEV_XID_ERRORS", "0")
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 DATA = ROOT / "tests" / "data"
 
@@ -64,6 +65,14 @@ def test_what_grew_while_a_page_stood_is_divided_after_a_restart_too() -> None:
         "": 0.4,
     }
     assert looks.account(None).xids == {"79": 1}
+
+
+def test_who_left_just_before_a_restart_may_still_be_whose_an_xid_is() -> None:
+    looks = Looks().at(0, energy("1") + NO_XID, {"a": whole(0)}).at(10, energy("2") + NO_XID, {"b": whole(0)})
+    for ledger in (looks.ledger, restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 10 * SECOND)):
+        page = energy("3") + NO_XID.replace("} 0", "} 79")
+        after = Looks(ledger=ledger).at(20, page, {"b": whole(0)})
+        assert [(of.owner, of.xids) for of in after.ledger.accounts.rows if of.xids] == [(None, {"79": 1})]
 
 
 def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
