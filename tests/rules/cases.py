@@ -1,7 +1,7 @@
 """When each alert fires, and when it stays quiet: series in promtool's notation, of a sample each minute.
 
-A case of a firing alert has the labels that tell it from others, and how its annotations write `$value`. Quiet cases are
-near misses: a value just below, the same for too short a time, rows of several owners, one page of two.
+A case of a firing alert has the labels that tell it from others, and how its annotations write `$value`. Quiet cases
+are near misses: a value just below, the same for too short a time, rows of several owners, one page of two.
 """
 
 from collections.abc import Mapping, Sequence
