@@ -279,6 +279,29 @@ def test_monitors_have_the_shape_of_their_custom_resource(path: Path) -> None:
     assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
 
 
+def test_a_discovery_of_pods_finds_the_shipped_ones() -> None:
+    path = DEPLOY / "prometheus" / "scrape-config-kubernetes.yaml"
+    namespace = of_kind(MANIFESTS[0], "DaemonSet")["metadata"]["namespace"]
+    labels = of_kind(MANIFESTS[0], "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    ports = [port["name"] for port in exporter_container(MANIFESTS[0])["ports"]]
+    (config,) = documents(path)
+    found = {job["metrics_path"]: job for job in config["scrape_configs"]}
+    static = yaml.safe_load((DEPLOY / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
+    assert {path: job["job_name"] for path, job in found.items()} == {
+        job["metrics_path"]: job["job_name"] for job in static
+    }
+    for job in found.values():
+        assert (job["honor_labels"], job["scrape_interval"]) == (True, "30s")
+        (discovery,) = job["kubernetes_sd_configs"]
+        assert discovery.keys() == {"role", "namespaces", "selectors"}
+        assert (discovery["role"], discovery["namespaces"]) == ("pod", {"names": [namespace]})
+        (selector,) = discovery["selectors"]
+        name, _, value = selector["label"].partition("=")
+        assert (selector["role"], labels[name]) == ("pod", value)
+        (port,) = (rule["regex"] for rule in job["relabel_configs"] if rule.get("action") == "keep")
+        assert [port] == ports
+
+
 def test_compose() -> None:
     (compose,) = documents(DEPLOY / "docker-compose.yaml")
     exporter, dcgm = compose["services"]["exporter"], compose["services"]["dcgm-exporter"]

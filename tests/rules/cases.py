@@ -228,6 +228,8 @@ EXPORTER: Cases = {
                 **_own("pod_gpu_exporter_bound_limit", 'of="series"', "100x30"),
                 **_own("pod_gpu_exporter_bound_used", 'of="pods"', "90x30"),
                 **_own("pod_gpu_exporter_bound_limit", 'of="pods"', "4000x30"),
+                **_own("pod_gpu_exporter_bound_used", 'of="pods_gone"', "1000x30"),
+                **_own("pod_gpu_exporter_bound_limit", 'of="pods_gone"', "1000x30"),
             },
         ),
     ],
