@@ -2,7 +2,8 @@
 
 python -m benchmarks.scale pages                     series, bytes, bytes with gzip, by kind of node
 python -m benchmarks.scale cpu                       CPU of the exporter for one scrape of each page
-python -m benchmarks.scale prometheus 10 30          Prometheus with so many nodes, in turn; 4 minutes each
+python -m benchmarks.scale prometheus 10 30          Prometheus with so many nodes in turn, 4 minutes or --seconds each;
+                                                     --without-rules shows what the rules cost
 
 Prometheus lives 30 times as fast: it scrapes each second, evaluates the rules every 2 s over windows that are as much
 shorter, and in 4 minutes has what its head holds after 2 hours. Its CPU is divided by 30 again. All nodes are one
@@ -166,17 +167,17 @@ def own_metrics(base: str) -> dict[str, float]:
     return found
 
 
-def print_prometheus(nodes: int) -> None:
+def print_prometheus(nodes: int, for_seconds: float, *, with_rules: bool) -> None:
     from tests.support.prometheus import started  # noqa: PLC0415 # the other figures need no Prometheus
 
     flags = ("--counters=full", "--speed=0.3", "--node-name=gpu-node-1")
     with demo(*flags) as process, tempfile.TemporaryDirectory() as made:
         server, folder = Nodes(process.port), Path(made)
-        rules = quick_rules(folder)
+        rules = quick_rules(folder) if with_rules else ()
         with started(folder, list(jobs(server.port, nodes)), "1s", rule_files=rules) as base:
             time.sleep(15)
             before, began, most = own_metrics(base), time.monotonic(), 0.0
-            while time.monotonic() - began < SECONDS:
+            while time.monotonic() - began < for_seconds:
                 time.sleep(5)
                 with contextlib.suppress(OSError):
                     most = max(most, own_metrics(base)["process_resident_memory_bytes"])
@@ -213,6 +214,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("pages", "cpu", "prometheus"))
     parser.add_argument("nodes", nargs="*", type=int, default=[])
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--without-rules", action="store_true")
     asked = parser.parse_args()
     if asked.what == "pages":
         print_pages()
@@ -220,5 +223,5 @@ if __name__ == "__main__":
         print_cpu()
     else:
         for count in asked.nodes or (10, 30):
-            print_prometheus(count)
+            print_prometheus(count, asked.seconds, with_rules=not asked.without_rules)
     sys.exit(0)
