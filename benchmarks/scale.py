@@ -198,8 +198,8 @@ def print_prometheus(nodes: int, for_seconds: float, *, with_rules: bool) -> Non
                 "resident memory, MiB": most / 2**20,
                 "heap in use, MiB": now["go_memstats_heap_inuse_bytes"] / 2**20,
                 "CPU cores": (now["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]) / seconds,
-                "rule evaluation, seconds": now["prometheus_rule_group_last_duration_seconds"],
-                "missed evaluations": now["prometheus_rule_group_iterations_missed_total"],
+                "rule evaluation, seconds": now.get("prometheus_rule_group_last_duration_seconds", 0.0),
+                "missed evaluations": now.get("prometheus_rule_group_iterations_missed_total", 0.0),
                 "WAL, bytes a sample": sum(path.stat().st_size for path in (folder / "data" / "wal").glob("0*"))
                 / now["prometheus_tsdb_head_samples_appended_total"],
                 "chunks on disk, bytes": sum(
