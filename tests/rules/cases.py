@@ -394,9 +394,29 @@ GPU: Cases = {
             labels=_BY_GPU,
             value="99%",
         ),
+        # what split makes of it: nobody has what is free, two owners have the rest
+        Firing(
+            at="20m",
+            series={
+                f"DCGM_FI_DEV_FB_FREE{{{_GPU}}}": "800x30",
+                **_copies("DCGM_FI_DEV_FB_TOTAL", "40000x30"),
+            },
+            labels=_BY_GPU,
+            value="99%",
+        ),
         Quiet(
             at="20m",
             series={**_copies("DCGM_FI_DEV_FB_FREE", "4000x30"), **_copies("DCGM_FI_DEV_FB_TOTAL", "80000x30")},
+        ),
+        # of a shared GPU without a total nothing can be said
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_DEV_FB_FREE{{{_GPU}}}": "800x30",
+                f"DCGM_FI_DEV_FB_USED{{{_GPU}}}": "0x30",
+                f"DCGM_FI_DEV_FB_RESERVED{{{_GPU}}}": "200x30",
+                f'DCGM_FI_DEV_FB_USED{{gpu_shared="true",{_GPU},{_OWNER}}}': "79000x30",
+            },
         ),
     ],
     "GpuXidCritical": [
