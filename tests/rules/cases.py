@@ -26,7 +26,10 @@ _THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x1500"}
 
 @dataclass(frozen=True, kw_only=True)
 class Firing:
-    """At a moment an alert fires, with these labels besides its severity, and `value` written as its annotations do."""
+    """At a moment an alert fires, with these labels besides its severity, and `value` written as its annotations do.
+
+    Before the time that it waits for has passed, it does not.
+    """
 
     at: str
     series: Series
@@ -156,14 +159,15 @@ EXPORTER: Cases = {
     "PodGpuExporterOwnersStale": [
         Firing(
             at="10m",
-            series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 60+60x20"),
+            series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20"),
             labels=_OWN_LABELS,
-            value="8m 0s",
+            value="2m 30s",
         ),
-        Quiet(at="10m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "1x6 90x2 1x20")),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "110x20")),
+        Quiet(at="4m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20")),
     ],
     "PodGpuExporterWrongNode": [
-        Firing(at="10m", series=_unmatched("other_node", "8x20"), labels=_BY_INSTANCE, value="8"),
+        Firing(at="10m", series=_unmatched("other_node", "2x20"), labels=_BY_INSTANCE, value="2"),
         Quiet(at="10m", series=_unmatched("no_sample", "8x20")),
     ],
     "PodGpuExporterAttributionAmbiguous": [
@@ -183,9 +187,9 @@ EXPORTER: Cases = {
     "PodGpuExporterAccountingGaps": [
         Firing(
             at="40m",
-            series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "0x10 0+12x30"),
+            series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "0x10 0+8x30"),
             labels={**_BY_INSTANCE, "reason": "kubelet"},
-            value="5m 48s",
+            value="3m 52s",
         ),
         Quiet(at="40m", series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "500x20 620x30")),
     ],
@@ -201,7 +205,7 @@ EXPORTER: Cases = {
     "PodGpuExporterLinesRejected": [
         Firing(
             at="40m",
-            series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "0+2x60"),
+            series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "0x9 1x9 2x9 3x9 4x9"),
             labels={**_BY_INSTANCE, "reason": "syntax"},
         ),
         Quiet(at="40m", series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "7x60")),
@@ -236,28 +240,28 @@ EXPORTER: Cases = {
     "PodGpuExporterRequestsRefused": [
         Firing(
             at="40m",
-            series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+2x60"),
+            series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+1x60"),
             labels={**_BY_INSTANCE, "reason": "password"},
         ),
-        Quiet(at="40m", series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0x20 9x60")),
+        Quiet(at="40m", series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+0.5x60")),
     ],
     "PodGpuExporterLoopSlow": [
         Firing(
             at="40m",
             series={
-                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.5"', "0+30x60"),
-                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="1"', "0+60x60"),
-                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+60x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.5"', "0+79x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="1"', "0+80x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+80x60"),
             },
             labels=_BY_INSTANCE,
-            value="990ms",
+            value="600ms",
         ),
         Quiet(
             at="40m",
             series={
-                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.0025"', "0+60x60"),
-                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.5"', "0+60x60"),
-                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+60x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.1"', "0+98x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.5"', "0+100x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+100x60"),
             },
         ),
     ],
@@ -268,7 +272,7 @@ EXPORTER: Cases = {
             labels=_OWN_LABELS,
             value="4",
         ),
-        Quiet(at="50m", series={**_THERE, **_own("process_start_time_seconds", "", "1x20 2x40")}),
+        Quiet(at="50m", series={**_THERE, **_own("process_start_time_seconds", "", "1x20 2x10 3x30")}),
         # somebody else's program
         Quiet(at="50m", series={'process_start_time_seconds{job="x"}': "1x10 2x10 3x10 4x10 5x20"}),
     ],
@@ -310,11 +314,18 @@ GPU: Cases = {
         Firing(
             at="20m",
             series={
-                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.5x30",
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.12x30",
                 f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
             },
             labels={"node": "n", "UUID": "GPU-a"},
-            value="50%",
+            value="12%",
+        ),
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.08x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+            },
         ),
         Quiet(
             at="20m",
@@ -456,6 +467,7 @@ GPU: Cases = {
             labels={"node": "n"},
             value="1",
         ),
+        Quiet(at="66m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"}),
         # the driver is gone with all of them
         Firing(
             at="80m",
@@ -485,9 +497,9 @@ GPU: Cases = {
     "GpuThrottledForHeat": [
         Firing(
             at="40m",
-            series=_throttled("thermal", "3"),
+            series=_throttled("thermal", "2.1"),
             labels={"node": "n", "UUID": "GPU-a"},
-            value="10%",
+            value="7%",
         ),
         Quiet(at="40m", series=_throttled("thermal", "1")),
         Quiet(at="40m", series=_throttled("power", "30")),
@@ -495,11 +507,12 @@ GPU: Cases = {
     "GpuThrottledByHardware": [
         Firing(
             at="40m",
-            series=_throttled("hw_slowdown", "3"),
+            series=_throttled("hw_slowdown", "2.1"),
             labels={"node": "n", "UUID": "GPU-a", "reason": "hw_slowdown"},
-            value="10%",
+            value="7%",
         ),
         Quiet(at="40m", series={**_throttled("thermal", "30"), **_throttled("low_util", "30")}),
+        Quiet(at="40m", series=_throttled("reliability", "1")),
     ],
     "GpuThrottledForPower": [
         Firing(
@@ -550,12 +563,13 @@ GPU: Cases = {
         Quiet(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x20")),
     ],
     "GpuPcieReplays": [
-        Firing(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 5, 205), labels=_BY_GPU, value="200"),
-        Quiet(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_TOTAL", 5, 15)),
+        Firing(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 5, 155), labels=_BY_GPU, value="150"),
+        Quiet(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_TOTAL", 5, 65)),
     ],
     "GpuPcieLinkNarrowed": [
         Firing(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90"), labels=_BY_GPU, value="8"),
         Quiet(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "8x150")),
+        Quiet(at="72m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90")),
     ],
     "GpuNvlinkRecoveries": [
         Firing(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 1, 4), labels=_BY_GPU, value="3"),

@@ -29,11 +29,16 @@ def expected(rule: dict[str, Any], case: Firing | Quiet) -> list[dict[str, Any]]
 
 
 def block(name: str, number: int, case: Firing | Quiet) -> dict[str, Any]:
+    rule = alerts()[name]
+    tests = [{"alertname": name, "eval_time": case.at, "exp_alerts": expected(rule, case)}]
+    if isinstance(case, Firing) and "for" in rule:
+        waits_minutes = int(rule["for"].rstrip("mh")) * (60 if rule["for"].endswith("h") else 1)
+        tests.append({"alertname": name, "eval_time": f"{waits_minutes - 1}m", "exp_alerts": []})
     return {
         "interval": "1m",
         "name": f"{name}, {number}",
         "input_series": [{"series": series, "values": values} for series, values in case.series.items()],
-        "alert_rule_test": [{"alertname": name, "eval_time": case.at, "exp_alerts": expected(alerts()[name], case)}],
+        "alert_rule_test": tests,
     }
 
 
