@@ -6,7 +6,19 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import accounts, containers, healthcheck, join, measuring, nvml, processes, scrape, sharing, worst
+from benchmarks import (
+    accounts,
+    cluster,
+    containers,
+    healthcheck,
+    join,
+    measuring,
+    nvml,
+    processes,
+    scrape,
+    sharing,
+    worst,
+)
 from benchmarks.compare import LATEST
 from benchmarks.table import save, show
 
@@ -28,6 +40,7 @@ if __name__ == "__main__":
         processes.run,
         healthcheck.run,
         worst.run,
+        cluster.run,
     )
     rows = [row for part in parts for row in part(effort)]
     print(show(rows))

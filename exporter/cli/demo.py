@@ -1,4 +1,4 @@
-"""`demo`: a simulated GPU node with the real exporter in front of it."""
+"""`demo`: a simulated GPU node, or several, with the real exporter in front of it."""
 
 import asyncio
 import errno
@@ -13,6 +13,7 @@ import click
 
 from exporter import service
 from exporter.cli.options import read_config, setting_options
+from exporter.config.common import WebSettings
 from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.log import start_logging
@@ -24,18 +25,31 @@ if TYPE_CHECKING:
 STEP_SECONDS = 5.0
 LEAST_STEP_SECONDS = 2.0  # however fast life is, owners stay long enough to be read
 PORTS_TO_TRY = 20
+MOST_NODES = 50
 
 
 @click.command()
-@click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of the node.")
-@click.option("--shared", type=click.IntRange(0), default=2, show_default=True, help="Of these, time-sliced by four.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_NODES),
+    default=1,
+    show_default=True,
+    help="With more than one, each has an exporter on a port of its own, and the cluster role answers for all.",
+)
+@click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of a node.")
+@click.option(
+    "--shared",
+    type=click.IntRange(0),
+    default=None,
+    help="Of these, time-sliced by four.  [default: 2, or none with --nodes]",
+)
 @click.option(
     "--mig",
     type=click.IntRange(0),
     is_flag=False,
     flag_value=1,
     default=None,
-    help="Of these, cut into 7 MIG instances.  [default: 1, if there is one left]",
+    help="Of these, cut into 7 MIG instances.  [default: 1, if there is one left, or none with --nodes]",
 )
 @click.option("--claims", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by DRA.")
 @click.option(
@@ -74,8 +88,9 @@ PORTS_TO_TRY = 20
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
     *,
+    nodes: int,
     gpus: int,
-    shared: int,
+    shared: int | None,
     mig: int | None,
     claims: int,
     units: int,
@@ -86,20 +101,30 @@ def demo(
     collect_interval: float,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
-    """Simulate a GPU node, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
+    """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415
 
+    if shared is None:
+        shared = 2 if nodes == 1 else 0
     if mig is None:
-        mig = 1 if shared + claims + units < gpus else 0
+        mig = 1 if nodes == 1 and shared + claims + units < gpus else 0
     if shared + mig + claims + units > gpus:
         kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
-    world = World(gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, seed=seed, speed=speed)
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    node = SimulatedNode(world, socket.gethostname(), generation, counters=counters, collect_seconds=collect_interval)
-    asyncio.run(_demo(node, step_seconds, given))
+    world_of = partial(World, gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, speed=speed)
+    node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
+    if nodes == 1:
+        asyncio.run(_demo(node_of(world_of(seed=seed), socket.gethostname()), step_seconds, given))
+        return
+    if "off" in given["dcgm_mode"]:
+        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
+    from exporter.cli.demo_cluster import TEAMS, demo_of_nodes  # noqa: PLC0415
+
+    several = [node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}") for number in range(nodes)]
+    asyncio.run(demo_of_nodes(several, partial(_of_one_of_many, given), partial(_web, given), step_seconds))
 
 
 async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any]) -> None:
@@ -126,6 +151,17 @@ def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
     # with NVML asked for by name, it alone knows the instances
     root = simulated.root / "empty" if given.get("nvml_mode") else simulated.root
     return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
+
+
+def _of_one_of_many(given: dict[str, Any], simulated: "SimulatedNode") -> Config:
+    """The configuration of a node among several; each has its own name, whatever the command line says."""
+    fixed = {**_where_to_ask(simulated, given), "node_name": simulated.api.node_name}
+    return replace(read_config(given, **fixed), root=str(simulated.root))
+
+
+def _web(given: dict[str, Any], config: Config) -> WebSettings:
+    """Where the demo answers."""
+    return config.web if given["web_listen_address"] else _on_a_free_port(config).web
 
 
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ COMMANDS = {
     "serve": "exporter.cli.serve",
     "demo": "exporter.cli.demo",
     "textfile": "exporter.cli.textfile",
+    "cluster": "exporter.cli.cluster",
     "doctor": "exporter.cli.doctor.command",
     "healthcheck": "exporter.cli.healthcheck",
 }

@@ -63,7 +63,7 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
     """
     flags = flags_of(given, SETTINGS, fixed)
     path, file = file_of(given)
-    return load(flags, os.environ, file, socket.gethostname(), path, _own_namespace())
+    return load(flags, os.environ, file, socket.gethostname(), path, own_namespace())
 
 
 def flags_of(
@@ -96,7 +96,7 @@ def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | N
     return path, _read_file(path) if path else None
 
 
-def _own_namespace() -> str:
+def own_namespace() -> str:
     """The service account's; "" outside Kubernetes, and where no token is mounted."""
     try:
         return _NAMESPACE_FILE.read_text(encoding="ascii").strip()

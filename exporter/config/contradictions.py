@@ -1,7 +1,8 @@
 """Contradictions between settings, each of which is allowed by itself."""
 
+from collections.abc import Sequence
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from exporter.config.node import Config
 from exporter.config.parsers import Address, without_secrets
@@ -35,14 +36,38 @@ def check_together(config: Config) -> None:
 
 def _check_addresses(config: Config) -> None:
     for upstream in config.dcgm.urls:
-        parts = urlsplit(upstream)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        for own in config.web.listen_addresses:
-            if port == own.port and _same_machine(parts.hostname or "", own.host):
-                raise ConfigError(
-                    f"--dcgm.url: {without_secrets(upstream)} is this exporter's own address ({own}): one of the two"
-                    " must move, --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
-                )
+        check_not_own_address(
+            "--dcgm.url",
+            urlsplit(upstream),
+            config.web.listen_addresses,
+            ", --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)",
+        )
+
+
+def check_not_own_address(flag: str, upstream: SplitResult, own_addresses: Sequence[Address], which: str = "") -> None:
+    """Refuse an upstream that is surely this program itself; `which` says what can move.
+
+    Raises:
+        ConfigError: it is.
+    """
+    port = upstream.port or (443 if upstream.scheme == "https" else 80)
+    for own in own_addresses:
+        if port == own.port and _same_machine(upstream.hostname or "", own.host):
+            raise ConfigError(
+                f"{flag}: {without_secrets(upstream.geturl())} is this exporter's own address ({own}): one of the two"
+                f" must move{which}"
+            )
+
+
+def check_once(flag: str, values: Sequence[object]) -> None:
+    """Refuse a value that is given twice; two free ports (port 0) are two.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for value in values:
+        if values.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
+            raise ConfigError(f"{flag}: {without_secrets(str(value))} is named twice; name each once")
 
 
 def _check_mode(config: Config) -> None:
@@ -68,14 +93,9 @@ def _check_names(config: Config) -> None:
     both = set(config.sharing.gauges) & set(config.sharing.counters)
     if both:
         raise ConfigError(f"--sharing.gauges: {min(both)} is in --sharing.counters too; it can be divided in one way")
-    for what, given in (
-        ("--dcgm.url", config.dcgm.urls),
-        ("--dcgm.file", config.dcgm.files),
-        ("--web.listen-address", config.web.listen_addresses),
-    ):
-        for value in given:
-            if given.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
-                raise ConfigError(f"{what}: {without_secrets(str(value))} is named twice; name each once")
+    check_once("--dcgm.url", config.dcgm.urls)
+    check_once("--dcgm.file", config.dcgm.files)
+    check_once("--web.listen-address", config.web.listen_addresses)
 
 
 def _same_machine(upstream: str, own: str) -> bool:

@@ -1,7 +1,10 @@
 """What was given, and what in it is doubtful."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from exporter.config.parsers import without_secrets
 
 _DEFAULT = "the default of "
 
@@ -22,6 +25,13 @@ class Given:
 def by_default(flag: str, *texts: str) -> Given:
     """A default, which an error names as such."""
     return Given(f"{_DEFAULT}{flag}", texts)
+
+
+def shown(given: Iterable[tuple[str, Given]]) -> dict[str, dict[str, str]]:
+    """Every setting's value and where it comes from, for people: without user information and query of URLs."""
+    return {
+        name: {"value": ",".join(map(without_secrets, texts.values)), "from": texts.origin} for name, texts in given
+    }
 
 
 class Doubt(NamedTuple):

@@ -1,4 +1,4 @@
-"""`--dcgm.http-config`: TLS and authorisation towards dcgm-exporter, in the form of Prometheus' `http_config`.
+"""`--dcgm.http-config` and its like: TLS and authorisation towards upstreams, in the form of Prometheus' `http_config`.
 
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config describes the form. What this
 program cannot do (OAuth 2, proxies, redirects) is refused, never ignored.
@@ -36,14 +36,14 @@ class HttpConfig:
     tls: ClientTls = _NO_TLS
 
 
-def read_http_config(content: object, path: str) -> HttpConfig:
-    """The parsed file `path` as an `HttpConfig`. Files that it names without a `/` in front are beside it.
+def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config") -> HttpConfig:
+    """The parsed file `path` as an `HttpConfig`; `flag` named it. Files that it names without a `/` are beside it.
 
     Raises:
         ConfigError: one line that names the key and what is allowed. Never with a secret in it.
     """
     folder = Path(path).parent
-    top = Section(content, f"--dcgm.http-config: {path!r}")
+    top = Section(content, f"{flag}: {path!r}")
     basic, authorization = top.section("basic_auth"), top.section("authorization")
     if basic.is_given and authorization.is_given:
         raise top.error("basic_auth", "and authorization cannot both be given")

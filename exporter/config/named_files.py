@@ -81,8 +81,16 @@ def _http_config(dcgm: DcgmSettings) -> HttpConfig:
             f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
             " tls_config too, and they are asked over HTTPS"
         )
-    # both are made anew whenever their files change (sources/pages/url.py): here they are only tried
+    check_usable(found, where)
+    return found
+
+
+def check_usable(found: HttpConfig, where: str) -> None:
+    """Certificates and secrets are made anew whenever their files change (sources/http.py): here they are only tried.
+
+    Raises:
+        ConfigError: one of them cannot be used.
+    """
     client_context(found.tls, where)
     for secret in (found.username, found.credentials):
         read_secret(secret, where)
-    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Doubt, Given
+from exporter.config.given import Doubt, Given, shown
 from exporter.config.kinds import (
     DURATION,
     FAMILY,
@@ -23,7 +23,7 @@ from exporter.config.kinds import (
     one_of,
 )
 from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProcessSettings
-from exporter.config.parsers import label_names, not_empty, without_secrets
+from exporter.config.parsers import label_names, not_empty
 from exporter.config.settings import optional, setting, settings_of, several
 
 
@@ -280,10 +280,7 @@ class Config(Groups):
 
     def shown(self) -> dict[str, dict[str, str]]:
         """Every setting's value and where it comes from, for people: without user information and query of URLs."""
-        return {
-            name: {"value": ",".join(map(without_secrets, given.values)), "from": given.origin}
-            for name, given in self.given
-        }
+        return shown(self.given)
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -185,23 +185,54 @@ _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 
 def selectors(text: str) -> tuple[Selector, ...]:
     """`auto`, or labels that a pod must all have: `k=v` or `k:v`, comma-separated."""
-    if text == "auto":
-        return DCGM_EXPORTERS
+    return DCGM_EXPORTERS if text == "auto" else (selector(text),)
+
+
+def selector(text: str) -> Selector:
+    """Labels that a pod must all have: `k=v` or `k:v`, comma-separated."""
     found = []
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.replace(":", "=", 1).partition("="))
         if "=" not in part.replace(":", "=", 1) or not _LABEL_KEY.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
             raise ValueError
         found.append((name, value))
-    return (tuple(found),)
+    return tuple(found)
 
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NODE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 def namespace(text: str) -> str:
     """A namespace's name: a DNS label (RFC 1123)."""
     if not _NAMESPACE.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def namespaced_name(text: str) -> tuple[str, str]:
+    """`NAMESPACE/NAME` of an object whose name is a DNS label, as a Service's is."""
+    of, slash, name = text.partition("/")
+    if not slash:
+        raise ValueError
+    return namespace(of), namespace(name)
+
+
+def node_address(text: str) -> tuple[str, str]:
+    """`URL` or `NAME=URL`: the node's name, or "", and the URL that paths are put after."""
+    name, separator, address = text.partition("=")
+    if not separator or "/" in name:
+        return "", base_url(text)
+    if not _NODE_NAME.fullmatch(name):
+        raise ValueError
+    return name, base_url(address)
+
+
+def port_or_name(text: str) -> str:
+    """A port's number, or the name of a Service's port (a DNS label)."""
+    if not text.isdigit():
+        return namespace(text)
+    if positive_integer(text) > MAX_PORT:
         raise ValueError
     return text
 

@@ -14,7 +14,7 @@ from exporter.config.parsers import LABEL_SETS
 from exporter.exposition.join import Joiner
 from exporter.model.snapshot import Facts
 from exporter.node.accounting import Accounting, keep_in
-from exporter.node.lasting import Lasting, Made
+from exporter.node.lasting import Lasting
 from exporter.node.measuring import Measuring
 from exporter.node.node import Node
 from exporter.node.page_sources import discovery, page_sources
@@ -38,6 +38,7 @@ from exporter.sources.kubernetes.pods import ApiPods
 from exporter.sources.kubernetes.slices import ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.late import Late
+from exporter.sources.made import Made
 from exporter.sources.source import OnHealth, absent, missing
 
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")

@@ -9,9 +9,9 @@ from exporter.config.node import Config
 from exporter.config.pages import source_names
 from exporter.config.parsers import Selector
 from exporter.config.tls import ClientTls
-from exporter.node.lasting import Made
 from exporter.node.policies import gpu_families_from
 from exporter.sources.any_inventory import DriverSource
+from exporter.sources.made import Made
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.file import PromFileSource
 from exporter.sources.pages.source import PageSource

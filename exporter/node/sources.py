@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exporter.node.lasting import Made
 from exporter.node.measuring import Measuring
 from exporter.sources.any_inventory import DriverSource
 from exporter.sources.any_pods import Pods
@@ -13,6 +12,7 @@ from exporter.sources.kubelet.offers import KubeletOffers
 from exporter.sources.kubernetes.slices import Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.late import Late
+from exporter.sources.made import Made
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Source

@@ -1,16 +1,18 @@
 """Why there are no GPU samples, or not all, in lines for people."""
 
-from exporter.model.snapshot import Snapshot
+from collections.abc import Mapping
+
+from exporter.model.snapshot import Health, Snapshot
 
 
-def complaints(snapshot: Snapshot) -> bytes:
+def complaints(health: Mapping[str, Health]) -> bytes:
     """Comments that say why a source is down, or what is odd about its answers, and what to do.
 
     This is for people, and no label could hold it.
     """
     lines = (
         f"# {name} {'answers, but' if state.up else 'failed'} ({state.trouble.reason}): {state.trouble}\n"
-        for name, state in snapshot.health.items()
+        for name, state in health.items()
         if state.trouble
     )
     return "".join(lines).encode("utf-8", "replace")

@@ -135,6 +135,7 @@ def rows(snapshot: Snapshot) -> list[Object]:
                     "gpu_shared": entry.shared,
                     **_UNKNOWN,
                     **entry.metrics,
+                    **_own_use(snapshot, key, owner),
                     "timestamp": read_at,
                 }
             )
@@ -238,6 +239,15 @@ def _of(owner: Owner, snapshot: Snapshot) -> Object:
     found = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
     workload = snapshot.workloads.get((owner.namespace, owner.pod))
     return {**found, "workload_name": workload[0], "workload_kind": workload[1]} if workload else found
+
+
+def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """What the container itself is measured to use of the device, by the families pod_gpu_* without their prefix."""
+    use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
+    if use is None:
+        return {}
+    known = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
+    return {"measured": {name: value for name, value in known.items() if value is not None}}
 
 
 def _rfc3339(seconds: float | None) -> str | None:

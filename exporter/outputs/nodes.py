@@ -4,16 +4,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from exporter.exposition.families import Filled, render
+from exporter.exposition.families import Filled, Samples, render
 from exporter.outputs.families.mapping import MAP_INFO
 from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
 
 
-def node_families(looks: Iterable[Look]) -> tuple[Filled, ...]:
-    """One family `<node>_info` for each node, shared by nodes whose names come out alike."""
+def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> tuple[Filled, ...]:
+    """One family `<node>_info` for each node, shared by nodes whose names come out alike.
+
+    `of_nodes` are names, and the samples of MAP_INFO of each.
+    """
     rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
-    for look in looks:
-        rows.setdefault(family_name_of(look.snapshot.node), {}).update(dict.fromkeys(MAP_INFO.fill(look)))
+    for node, samples in of_nodes:
+        rows.setdefault(family_name_of(node), {}).update(dict.fromkeys(samples))
     return tuple(
         Filled(replace(MAP_INFO, name=name, help="A pod of this node that holds a GPU; always 1."), tuple(samples))
         for name, samples in rows.items()
@@ -27,7 +30,7 @@ def family_name_of(node: str) -> str:
 
 
 def _make(look: Look) -> Answer:
-    return answer(TEXT_FORMAT, render(node_families((look,))))
+    return answer(TEXT_FORMAT, render(node_families(((look.snapshot.node, MAP_INFO.fill(look)),))))
 
 
 OUTPUT = Output(path="/metrics/nodes", says="which pod holds which GPU, a family for this node", make=_make)

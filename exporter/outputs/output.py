@@ -26,7 +26,7 @@ PLAIN = "text/plain; charset=utf-8"
 class Need(StrEnum):
     """What an answer is made of. Nothing is read, and nobody is asked, for what an output does not need."""
 
-    NODE = auto()  # a look at the node: `Look.snapshot`
+    NODE = auto()  # a look at the node (`Look.snapshot`), or at all of them (`ClusterLook.view`)
     WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
     ACCOUNTS = auto()  # what containers have had of GPUs: `Look.snapshot.accounts`
     PROCESSES = auto()  # the processes on its GPUs as they are known now: `Look.snapshot.measured`
@@ -42,7 +42,7 @@ NOTHING_SEEN = Snapshot(node="", owners=Owners(), joined=None, health={}, assign
 class Answer(NamedTuple):
     """An answer, in pieces of `size` bytes in all: large ones are never copied whole.
 
-    `is_packed` says that it goes out as gzip to whoever takes that.
+    `is_packed` says that it goes out as gzip to whoever takes that. `headers` go out beside the usual ones.
     """
 
     content_type: str
@@ -50,6 +50,7 @@ class Answer(NamedTuple):
     size: int
     status: int = 200
     is_packed: bool = True
+    headers: Sequence[tuple[str, str]] = ()
 
 
 class Question(NamedTuple):

@@ -9,7 +9,7 @@ from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Need, Output, ans
 
 def render(look: Look) -> bytes:
     """The exporter's own families, after comments that say what is wrong."""
-    return complaints(look.snapshot) + render_families(filled(FAMILIES, look))
+    return complaints(look.snapshot.health) + render_families(filled(FAMILIES, look))
 
 
 def _make(look: Look) -> Answer:

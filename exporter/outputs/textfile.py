@@ -16,7 +16,7 @@ def render(snapshot: Snapshot) -> bytes:
     Nobody shall read yesterday's values: a file that was not replaced would show them for ever.
     """
     if snapshot.joined is None:
-        return complaints(snapshot) + slim(snapshot)
+        return complaints(snapshot.health) + slim(snapshot)
     return without_timestamps(snapshot.joined.body) + slim(snapshot)
 
 

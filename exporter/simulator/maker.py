@@ -2,22 +2,14 @@
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from exporter.accounting.units import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB
 from exporter.model.devices import Claim
 from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, GPU_RESOURCE, REPLICAS, Container, Instance, Pod
 from exporter.simulator.profiles import instance_ids
 
-_NAMESPACES = ("ml-research", "serving", "team-vision", "notebooks")
-_WORKLOADS = {
-    "train-resnet": "trainer",
-    "finetune-llm": "worker",
-    "serve-embeddings": "server",
-    "render": "main",
-    "jupyter": "notebook",
-    "eval-nightly": "eval",
-}
 # how many of a resource pods often have, at most
 _WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
 _MEMORY_UNITS = 318  # of a GPU
@@ -27,11 +19,32 @@ _NAMES = uuid.UUID(int=0)
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teams:
+    """Whose pods come to a node: the namespaces, and the workloads, each with the name of its pods' first container."""
+
+    namespaces: Sequence[str] = ("ml-research", "serving", "team-vision", "notebooks")
+    workloads: Mapping[str, str]
+
+
+TEAMS = Teams(
+    workloads={
+        "train-resnet": "trainer",
+        "finetune-llm": "worker",
+        "serve-embeddings": "server",
+        "render": "main",
+        "jupyter": "notebook",
+        "eval-nightly": "eval",
+    }
+)
+
+
 class Maker:
     """Makes what comes to a node. The same `chance` makes the same."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, teams: Teams = TEAMS) -> None:
         self._chance = chance
+        self._teams = teams
         self._pods_made = 0
         self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU that they stand for
 
@@ -48,17 +61,16 @@ class Maker:
         # pods often have several whole GPUs, but hardly ever several shares
         wanted = self._chance.choice(_WANTED.get(resource, (1,)))
         devices = tuple(self._chance.sample(choices, min(wanted, len(choices))))
-        workload = self._chance.choice(sorted(_WORKLOADS))
-        namespace = self._chance.choice(_NAMESPACES)
-        first = Container(name=_WORKLOADS[workload], devices=devices)
+        workload = self._chance.choice(sorted(self._teams.workloads))
+        namespace = self._chance.choice(self._teams.namespaces)
+        container = self._teams.workloads[workload]
+        first = Container(name=container, devices=devices)
         if resource == DRA_DRIVER:
-            first = Container(
-                name=_WORKLOADS[workload], claims=tuple(self._claim(namespace, device) for _, device in devices)
-            )
+            first = Container(name=container, claims=tuple(self._claim(namespace, device) for _, device in devices))
         if resource == CORES:
             chosen = tuple(part for _, part in devices)
             units = tuple(unit for part in chosen for unit in self._units[part])
-            first = Container(name=_WORKLOADS[workload], devices=units, chosen=chosen)
+            first = Container(name=container, devices=units, chosen=chosen)
         return self.pod(namespace, workload, (first, Container(name="log-shipper")))
 
     def units(self, uuids: Sequence[str]) -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from exporter.simulator.machine import Machine
-from exporter.simulator.maker import SERVICES, Maker
+from exporter.simulator.maker import SERVICES, TEAMS, Maker, Teams
 from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
@@ -62,14 +62,16 @@ class World:
         cut: Sequence[str] = SMALL_CUT,
         seed: int = 1,
         speed: float = 1.0,
+        teams: Teams = TEAMS,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
-        Of the whole GPUs the first `claims` are handed out by DRA, and the next `units` by gpu-manager.
+        Of the whole GPUs the first `claims` are handed out by DRA, and the next `units` by gpu-manager. `teams` say
+        whose pods come.
         """
         self._random = random.Random(seed)
-        self._make = Maker(self._random)
+        self._make = Maker(self._random, teams)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
         uuids = [f"GPU-{self._make.uuid()}" for _ in range(gpus)] if units else []

@@ -77,6 +77,8 @@ def accepts_gzip(header: str) -> bool:
 def _respond(request: web.BaseRequest, answer: Answer) -> web.Response:
     pieces, size = answer.pieces, answer.size
     headers = {"Content-Type": answer.content_type}
+    if answer.headers:
+        headers.update(answer.headers)
     if size <= PIECE_BYTES:
         pieces = (b"".join(pieces),)
     if answer.is_packed:

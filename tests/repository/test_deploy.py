@@ -14,6 +14,13 @@ import yaml
 
 from exporter.accounting.fields import FIELDS
 from exporter.cli.main import command_named
+from exporter.cli.options import flags_of
+from exporter.cluster.outputs import autoscale
+from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
+from exporter.cluster.questions import read_question
+from exporter.cluster.scaling import check_metric
+from exporter.config.cluster import SETTINGS as CLUSTER_SETTINGS
+from exporter.config.load_cluster import load_cluster
 from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.outputs.containers import METRICS
@@ -370,3 +377,97 @@ def test_the_lock_has_every_dependency_with_hashes(what: str) -> None:
     for block in re.split(r"\n(?=\S)", lock):
         if "==" in block:
             assert "--hash=sha256:" in block, block.split()[0]
+
+
+CLUSTER = DEPLOY / "cluster.yaml"
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_the_objects_of_the_cluster_role_are_valid(version: str) -> None:
+    found = documents(CLUSTER)
+    assert [document["kind"] for document in found] == [
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "Deployment",
+        "PodDisruptionBudget",
+        "Service",
+    ]
+    for document in found:
+        kubernetes_validate.validate(document, version, strict=True)
+        assert document["metadata"]["namespace"] == of_kind(MANIFESTS[0], "DaemonSet")["metadata"]["namespace"]
+
+
+def test_the_cluster_role_may_follow_one_service_and_no_more() -> None:
+    role, binding, account = (of_kind(CLUSTER, kind) for kind in ("Role", "RoleBinding", "ServiceAccount"))
+    assert role["rules"] == [
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+    ]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", role["metadata"]["name"])
+    assert binding["subjects"][0]["name"] == account["metadata"]["name"]
+    pod = of_kind(CLUSTER, "Deployment")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    assert pod["enableServiceLinks"] is False
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "runAsGroup": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "capabilities": {"drop": ["ALL"]},
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+    }
+    assert not {"volumes", "hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+def test_the_cluster_roles_command_line_names_the_exporters_service() -> None:
+    (container,) = of_kind(CLUSTER, "Deployment")["spec"]["template"]["spec"]["containers"]
+    command = command_named("cluster").make_context("cluster", container["args"][1:])
+    flags = flags_of(command.params, CLUSTER_SETTINGS, {})
+    config = load_cluster(flags, {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAMESPACE": "x"}, None)
+    service = of_kind(MANIFESTS[0], "Service")
+    assert config.cluster.service == (service["metadata"]["namespace"], service["metadata"]["name"])
+    assert service["spec"]["clusterIP"] == "None", "an EndpointSlice has the pods' own addresses"
+    (port,) = [port["containerPort"] for port in container["ports"]]
+    assert [address.port for address in config.web.listen_addresses] == [port]
+    known = {name for setting in CLUSTER_SETTINGS for name in (setting.env, setting.also_env)} | OTHER_ENVIRONMENT
+    assert {variable["name"] for variable in container["env"]} <= known
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] in [output.path for output in CLUSTER_OUTPUTS if output.is_probe]
+        assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"]
+
+
+def test_the_cluster_roles_selectors_meet_it_and_no_node_exporter() -> None:
+    deployment, budget, service = (of_kind(CLUSTER, kind) for kind in ("Deployment", "PodDisruptionBudget", "Service"))
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        deployment["spec"]["selector"]["matchLabels"],
+        budget["spec"]["selector"]["matchLabels"],
+        service["spec"]["selector"],
+    ):
+        assert selector.items() <= labels.items()
+    assert not of_kind(MANIFESTS[0], "Service")["spec"]["selector"].items() <= labels.items()
+    assert deployment["spec"]["replicas"] > budget["spec"]["minAvailable"]
+
+
+def test_the_scaled_object_asks_what_the_cluster_role_answers() -> None:
+    (scaled,) = documents(DEPLOY / "keda" / "metrics-api.yaml")
+    target, (trigger,) = scaled["spec"]["scaleTargetRef"], scaled["spec"]["triggers"]
+    assert scaled["spec"]["minReplicaCount"] >= 1
+    asked = trigger["metadata"]
+    service = of_kind(CLUSTER, "Service")["metadata"]
+    base = f"http://{service['name']}.{service['namespace']}.svc:9400{autoscale.OUTPUT.path}"
+    question = read_question(asked["url"].removeprefix(base))
+    check_metric(question.metric)
+    assert (question.namespace, question.workload, question.kind) == (
+        scaled["metadata"]["namespace"],
+        target["name"],
+        target["kind"].lower(),
+    )
+    properties = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())["paths"][
+        "/autoscale/{namespace}/{workload}/{metric}"
+    ]["get"]["responses"]["200"]["content"]["application/json"]["schema"]["properties"]
+    assert asked["valueLocation"] in properties

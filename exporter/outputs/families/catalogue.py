@@ -1,8 +1,12 @@
 """Every family that the program makes up itself, in the order in which they stand on /metrics."""
 
-from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, mapping, measured
+from collections.abc import Sequence
 
-FAMILIES = (
+from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, mapping, measured
+from exporter.outputs.families.family import OwnFamily
+from exporter.outputs.output import Look
+
+FAMILIES: Sequence[OwnFamily[Look]] = (
     *health.FAMILIES,
     *assignments.FAMILIES,
     *counters.FAMILIES,

@@ -3,36 +3,39 @@
 A counter is there with every reason from the start: one that appears with its first event hides that event from rate().
 """
 
+from collections.abc import Sequence
+
 from exporter.exposition.families import Samples
 from exporter.exposition.lines import Reason
 from exporter.outputs.families.family import OwnFamily
-from exporter.outputs.output import Look
+from exporter.outputs.output import AnyLook
 from exporter.telemetry import REFUSALS
 
 
-def _rejected(look: Look) -> Samples:
+def _rejected(look: AnyLook) -> Samples:
     return [((str(reason),), float(look.telemetry.rejected[reason])) for reason in Reason]
 
 
-def _refused(look: Look) -> Samples:
+def _refused(look: AnyLook) -> Samples:
     return [((reason,), float(look.telemetry.refused[reason])) for reason in REFUSALS]
 
 
-def _loop_lag(look: Look) -> Samples:
+def _loop_lag(look: AnyLook) -> Samples:
     lag = look.telemetry.loop_lag
     counts = [(upper, float(count)) for upper, count in lag.cumulative()]
     _, count = counts[-1]
     return [*((("_bucket", upper), count) for upper, count in counts), (("_count",), count), (("_sum",), lag.sum)]
 
 
-FAMILIES = (
-    OwnFamily(
-        "pod_gpu_exporter_rejected_lines_total",
-        "counter",
-        "Lines, or parts of lines, of upstream pages that did not go out, by reason.",
-        ("reason",),
-        fill=_rejected,
-    ),
+REJECTED: OwnFamily[AnyLook] = OwnFamily(
+    "pod_gpu_exporter_rejected_lines_total",
+    "counter",
+    "Lines, or parts of lines, of upstream pages that did not go out, by reason.",
+    ("reason",),
+    fill=_rejected,
+)
+FAMILIES: Sequence[OwnFamily[AnyLook]] = (
+    REJECTED,
     OwnFamily(
         "pod_gpu_exporter_config_reload_success",
         "gauge",

@@ -32,7 +32,6 @@ MAX_STATUS_BYTES = 16 * 1024
 LIST_AND_WATCH = "list and watch"
 GET = "get"
 ONLY_THAT = "only what it adds is missing"
-_TOO_MUCH = f"it is more than this program reads; {ONLY_THAT}"
 _NOT_THE_API = "is this the Kubernetes API's own address (--kubernetes.url), without a proxy that answers for it?"
 _UNREACHABLE = (
     "can this container reach that address? A firewall or a NetworkPolicy may be in between, or the API server restarts"
@@ -48,7 +47,18 @@ class Forgotten(Exception):
 class KubernetesApi:
     """One API server, by its URL. The token is read for every request: it is replaced while the program runs."""
 
-    def __init__(self, *, url: str, token_file: str, ca_file: str) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        token_file: str,
+        ca_file: str,
+        manifest: str = "deploy/rbac.yaml",
+        meanwhile: str = ONLY_THAT,
+    ) -> None:
+        """`manifest` gives the rights that are needed; `meanwhile` is what a failure costs. Both are for remedies."""
+        self.meanwhile = meanwhile
+        self._manifest = manifest
         self._url = url.rstrip("/")
         self._token_file = Path(token_file)
         self._ca_file = Path(ca_file)
@@ -61,6 +71,10 @@ class KubernetesApi:
         )
         # what was allowed once, as a right: a refusal of it later may be an API server that has just started
         self._allowed: set[str] = set()
+
+    @property
+    def _too_much(self) -> str:
+        return f"it is more than this program reads; {self.meanwhile}"
 
     async def close(self) -> None:
         """End the connections."""
@@ -97,7 +111,7 @@ class KubernetesApi:
                 *lines, rest = (rest + chunk).split(b"\n")
                 if len(rest) > MAX_BYTES:
                     raise Malformed(
-                        "oversize", f"one event of {path} is larger than {MAX_BYTES} bytes", remedy=_TOO_MUCH
+                        "oversize", f"one event of {path} is larger than {MAX_BYTES} bytes", remedy=self._too_much
                     )
                 for line in lines:
                     if line.strip():
@@ -112,7 +126,7 @@ class KubernetesApi:
                     raise Malformed(
                         "oversize",
                         f"the Kubernetes API answers {path} with more than {most_bytes} bytes",
-                        remedy=_TOO_MUCH,
+                        remedy=self._too_much,
                     )
         return read_object(bytes(body), path)
 
@@ -200,14 +214,14 @@ class KubernetesApi:
             raise unauthorized(path, token_file=self._token_file, has_token=has_token)
         if status == HTTPStatus.FORBIDDEN:
             told = told_by(await response.content.read(MAX_STATUS_BYTES))
-            raise forbidden(path, right, told, was_allowed=right in self._allowed)
+            raise forbidden(path, right, told, was_allowed=right in self._allowed, manifest=self._manifest)
         if status == HTTPStatus.NOT_FOUND:
-            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy=ONLY_THAT)
+            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy=self.meanwhile)
         later = response.headers.get("Retry-After", "")
         raise Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
             f"the Kubernetes API answers {path} with HTTP status {status}",
-            remedy=f"it is asked again; until then {ONLY_THAT}",
+            remedy=f"it is asked again; until then {self.meanwhile}",
             retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
         )
 

@@ -13,7 +13,6 @@ from typing import Any
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.sources.kubernetes.api import (
     LONGEST_PAUSE_SECONDS,
-    ONLY_THAT,
     WATCH_SECONDS,
     Forgotten,
     KubernetesApi,
@@ -23,7 +22,6 @@ from exporter.sources.source import OnHealth
 from exporter.sources.watch import Watch
 
 _ASKED_AGAIN = "the API server may be restarting, and is asked again; until then the last word stays in force"
-_NOT_AS_SPECIFIED = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {ONLY_THAT}"
 
 
 class ListWatch:
@@ -35,17 +33,21 @@ class ListWatch:
         api: KubernetesApi,
         *,
         paths: Sequence[str],
-        selector: str,
+        selector: str = "",
+        labels: str = "",
         replace: Callable[[Sequence[Object]], None],
         put: Callable[[Object], None],
         remove: Callable[[Object], None],
         on_health: OnHealth,
     ) -> None:
-        """`paths` are tried in their order until one is known; `selector` is a field selector."""
+        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels."""
         self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._api = api
         self._paths = paths
-        self._selector = selector
+        self._selectors = {
+            name: value for name, value in (("fieldSelector", selector), ("labelSelector", labels)) if value
+        }
+        self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
         self._replace, self._put, self._remove = replace, put, remove
         self._path = ""
         self._version: str | None = None
@@ -66,13 +68,13 @@ class ListWatch:
 
     async def _list(self) -> None:
         # "0" is what the API server has at hand; after a 410 that may be what it had before
-        parameters = {"fieldSelector": self._selector, "resourceVersion": "" if self._forgotten else "0"}
+        parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
             try:
                 answer = await self._api.list(path, parameters)
             except Unsupported:
                 continue
-            _tell(self._replace, answer.get("items") or (), path)
+            self._tell(self._replace, answer.get("items") or (), path)
             self._path = path
             self._version = str(answer.get("metadata", {}).get("resourceVersion", ""))
             self._forgotten = False
@@ -81,14 +83,14 @@ class ListWatch:
         raise Unsupported(
             "unimplemented",
             f"the Kubernetes API knows none of {', '.join(self._paths)}",
-            remedy=f"this cluster serves none of them; {ONLY_THAT}",
+            remedy=f"this cluster serves none of them; {self._api.meanwhile}",
         )
 
     async def _follow(self) -> None:
         parameters = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "fieldSelector": self._selector,
+            **self._selectors,
             "resourceVersion": self._version or "",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
@@ -104,7 +106,7 @@ class ListWatch:
     def _take(self, event: Object) -> None:
         kind, found = event.get("type"), event.get("object")
         if not isinstance(found, Mapping):
-            raise Malformed("garbage", f"an event of {self._path} holds no object", remedy=_NOT_AS_SPECIFIED)
+            raise Malformed("garbage", f"an event of {self._path} holds no object", remedy=self._not_as_specified)
         if kind == "ERROR":
             if found.get("code") == HTTPStatus.GONE:
                 raise Forgotten
@@ -112,18 +114,19 @@ class ListWatch:
                 "unreachable", f"the watch of {self._path} failed: {found.get('message')}", remedy=_ASKED_AGAIN
             )
         if kind in ("ADDED", "MODIFIED"):
-            _tell(self._put, found, self._path)
+            self._tell(self._put, found, self._path)
         elif kind == "DELETED":
-            _tell(self._remove, found, self._path)
+            self._tell(self._remove, found, self._path)
         version = found.get("metadata", {}).get("resourceVersion")
         if version:
             self._version = str(version)
 
-
-def _tell(listener: Callable[[Any], None], found: object, path: str) -> None:
-    try:
-        listener(found)
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Malformed(
-            "garbage", f"an object of {path} is not of the kind it should be: {error}", remedy=_NOT_AS_SPECIFIED
-        ) from error
+    def _tell(self, listener: Callable[[Any], None], found: object, path: str) -> None:
+        try:
+            listener(found)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise Malformed(
+                "garbage",
+                f"an object of {path} is not of the kind it should be: {error}",
+                remedy=self._not_as_specified,
+            ) from error

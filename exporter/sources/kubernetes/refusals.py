@@ -26,20 +26,20 @@ def unauthorized(path: str, *, token_file: Path, has_token: bool) -> Unavailable
     )
 
 
-def forbidden(path: str, right: str, told: str, *, was_allowed: bool) -> Unavailable:
+def forbidden(path: str, right: str, told: str, *, was_allowed: bool, manifest: str) -> Unavailable:
     """403, which an API server also answers to everyone until it has read its roles (measured on 1.36).
 
     Then it either names roles that it has not found, or refuses what it allowed before (`was_allowed`). `right` is what
-    the request needed, `told` what the API server said.
+    the request needed, which `manifest` gives, `told` what the API server said.
     """
     says = f"the Kubernetes API refuses {path} with 403{': ' if told else ''}{told}"
-    needs = f"the service account needs {right} (deploy/rbac.yaml)"
+    needs = f"the service account needs {right} ({manifest})"
     if "RBAC:" in told and "not found" in told:
         return Unavailable(
             "http_status",
             says,
             remedy="an API server that has just started does not know its roles for some seconds, and is asked again;"
-            " if this stays, a role that a binding names does not exist: apply deploy/rbac.yaml",
+            f" if this stays, a role that a binding names does not exist: apply {manifest}",
         )
     if was_allowed:
         return Unavailable(

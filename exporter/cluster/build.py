@@ -1,0 +1,81 @@
+"""The composition root of the cluster role: a `ClusterConfig` becomes a source of nodes, and this a `Cluster`."""
+
+from dataclasses import replace
+
+from exporter.cluster.cluster import Cluster
+from exporter.cluster.lasting import Lasting
+from exporter.config.cluster import DEFAULT_PORT, ClusterConfig, ClusterSettings
+from exporter.config.common import KubernetesSettings
+from exporter.config.http_file import HttpConfig
+from exporter.config.tls import ClientTls
+from exporter.sources.any_places import Places
+from exporter.sources.exporters.places import Given
+from exporter.sources.exporters.source import Exporters
+from exporter.sources.made import Made
+from exporter.sources.source import OnHealth
+
+
+def make_cluster(config: ClusterConfig, http: HttpConfig, lasting: Lasting | None = None) -> Cluster:
+    """A cluster. `lasting` is that of the role until now: what the new configuration does not change goes on."""
+    lasting = lasting or Lasting()
+    made = Made(lasting.telemetry.note_health, lasting.made)
+    cluster = config.cluster
+    exporters = made.get(
+        _make_exporters,
+        # how often they are asked is no affair of theirs
+        cluster=replace(cluster, interval_seconds=0.0),
+        kubernetes=config.kubernetes,
+        http=http,
+    )
+    made.settle()
+    lasting.made = made
+    return Cluster(
+        source=exporters,
+        others=(exporters.places,),
+        made=made,
+        interval_seconds=cluster.interval_seconds,
+        patience_seconds=cluster.timeout_seconds,
+        lasting=lasting,
+    )
+
+
+def _make_exporters(
+    *, cluster: ClusterSettings, kubernetes: KubernetesSettings, http: HttpConfig, on_health: OnHealth
+) -> Exporters:
+    return Exporters(
+        places=_places(cluster, kubernetes, "http" if http.tls == ClientTls() else "https", on_health),
+        timeout_seconds=cluster.timeout_seconds,
+        max_age_seconds=cluster.max_age_seconds,
+        max_bytes=cluster.max_bytes,
+        http=http,
+        on_health=on_health,
+    )
+
+
+def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: str, on_health: OnHealth) -> Places:
+    """What knows where the node exporters are."""
+    if kubernetes.url is None or cluster.nodes:
+        return Given(cluster.nodes)
+    from exporter.sources.kubernetes import exporters  # noqa: PLC0415 - not where they are given
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
+
+    api = KubernetesApi(
+        url=kubernetes.url,
+        token_file=kubernetes.token_file,
+        ca_file=kubernetes.ca_file,
+        manifest=exporters.MANIFEST,
+        meanwhile=exporters.MEANWHILE,
+    )
+    if cluster.service:
+        namespace, service = cluster.service
+        return exporters.endpoint_slices(
+            api=api, namespace=namespace, service=service, port=cluster.port or "", scheme=scheme, on_health=on_health
+        )
+    return exporters.labelled_pods(
+        api=api,
+        namespace=cluster.namespace or "",
+        selector=cluster.selector or (),
+        port=int(cluster.port or DEFAULT_PORT),
+        scheme=scheme,
+        on_health=on_health,
+    )

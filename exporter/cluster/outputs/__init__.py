@@ -1,0 +1,1 @@
+"""What the cluster role answers. One file a path; table.py: all of them."""

@@ -1,0 +1,62 @@
+"""/container/metrics: the objects of all nodes, as their exporters wrote them, with the node role's filters.
+
+It is an array as a node's is, so the nodes that are missing in it are named in a header. Their last objects are too old
+to count, and are left out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+
+from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
+from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.outputs.containers import FILTERS, error, wrong_query
+from exporter.outputs.output import JSON_FORMAT, Answer, Need, Output, Question, json_refusal
+
+_OF: Mapping[str, Callable[[HeldDevice], str]] = {
+    "pod": lambda held: held.pod,
+    "namespace": lambda held: held.namespace,
+    "container": lambda held: held.container,
+    "workload": lambda held: held.workload,
+}
+
+
+def render(view: ClusterView, filters: Mapping[str, str]) -> tuple[bytes, ...]:
+    """The array in pieces. `filters` are by query parameter; an empty one is none."""
+    node = filters.get("node", "")
+    wanted = [(_OF[name], value) for name, value in filters.items() if value and name in _OF]
+    devices: Iterable[HeldDevice] = (
+        held for each in answered(view) if node in ("", each.name) for held in each.devices
+    )
+    if wanted:
+        devices = (held for held in devices if all(of(held) == value for of, value in wanted))
+    return (b"[", b",".join([held.text for held in devices]), b"]\n")
+
+
+def _refuse(question: Question) -> Answer | None:
+    wrong = wrong_query(question.query)
+    return json_refusal(error(wrong), HTTPStatus.BAD_REQUEST) if wrong else None
+
+
+def _make(look: ClusterLook) -> Answer:
+    view, filters = look.view, dict(look.question.query)
+    one = view.nodes.get(filters.get("node", ""))
+    why = f"node {one.name} has not answered: {one.trouble}" if one and one.trouble else why_nothing(view)
+    # which nodes there are makes no difference to whoever asks for one that has answered
+    if not why and view.trouble and not one:
+        why = f"it is not known which nodes there are: {view.trouble}"
+    headers = missing_header(view)
+    if why:
+        return json_refusal(error(why), HTTPStatus.SERVICE_UNAVAILABLE)._replace(headers=headers)
+    pieces = render(view, filters)
+    return Answer(JSON_FORMAT, pieces, sum(map(len, pieces)), headers=headers)
+
+
+assert {*_OF, "node"} == {*FILTERS}  # noqa: S101 - the two roles take the same parameters
+
+OUTPUT = Output(
+    path="/container/metrics",
+    says="the containers of all nodes, as JSON",
+    make=_make,
+    needs=frozenset({Need.NODE}),
+    refuse=_refuse,
+)

@@ -1,0 +1,53 @@
+"""/debug/nodes: every node that is known, when it answered, and why it is missing; and this role's settings."""
+
+import json
+from datetime import UTC, datetime
+
+from exporter.cluster.outputs.look import ClusterLook
+from exporter.errors import Trouble
+from exporter.model.cluster import NodeView
+from exporter.outputs.output import JSON_FORMAT, Answer, Need, Output, answer
+
+
+def _make(look: ClusterLook) -> Answer:
+    said = {
+        **look.about,
+        "sources": {
+            name: {"up": health.up, **_trouble(health.trouble), "seconds": health.duration_seconds}
+            for name, health in look.health.items()
+        },
+        "which_nodes": _trouble(look.view.trouble),
+        "nodes": [_node(node) for node in look.view.nodes.values()],
+    }
+    return answer(JSON_FORMAT, json.dumps(said, indent=2).encode() + b"\n")
+
+
+def _node(node: NodeView) -> dict[str, object]:
+    at = node.answered_at_seconds
+    return {
+        "name": node.name,
+        "missing": node.is_missing,
+        **_trouble(node.trouble),
+        "answered_at": None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
+        "devices": len({held.device for held in node.devices}),
+        "containers": sum(bool(held.pod) for held in node.devices),
+        "without_workload": sorted(
+            {f"{held.namespace}/{held.pod}" for held in node.devices if held.pod and not held.workload}
+        ),
+    }
+
+
+def _trouble(trouble: Trouble | None) -> dict[str, str]:
+    return {
+        "reason": trouble.reason if trouble else "",
+        "message": trouble.message if trouble else "",
+        "remedy": trouble.remedy if trouble else "",
+    }
+
+
+OUTPUT = Output(
+    path="/debug/nodes",
+    says="every node, when it answered, and why it is missing",
+    make=_make,
+    needs=frozenset({Need.NODE, Need.DIAGNOSIS}),
+)

@@ -1,0 +1,59 @@
+"""What the cluster role's answers are made of, and what they share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from exporter.model.cluster import ClusterView, NodeView
+from exporter.model.snapshot import Health
+from exporter.outputs.output import AnyLook
+
+# Proxies refuse headers of more than 8 KiB.
+MOST_HEADER_CHARS = 4096
+MOST_NAMED = 20
+
+
+@dataclass(kw_only=True, eq=False)
+class ClusterLook(AnyLook):
+    """A look at the cluster, at `at_seconds` since 1970, with the health of what it is seen by."""
+
+    view: ClusterView
+    health: Mapping[str, Health]
+    at_seconds: float
+
+
+def answered(view: ClusterView) -> Sequence[NodeView]:
+    """The nodes whose last word counts."""
+    return [node for node in view.nodes.values() if not node.is_missing]
+
+
+def why_nothing(view: ClusterView) -> str:
+    """One line that says why no node's devices are known; "" where those of some are."""
+    missing = view.missing
+    if view.trouble and len(missing) == len(view.nodes):
+        return f"it is not known which nodes there are: {view.trouble}"
+    if missing and len(missing) == len(view.nodes):
+        return f"no node has answered: {which_are_missing(view)}"
+    return ""
+
+
+def which_are_missing(view: ClusterView) -> str:
+    """The missing nodes, the first few with the reason."""
+    missing = view.missing
+    said = "; ".join(f"{name}: {view.nodes[name].trouble}" for name in islice(missing, MOST_NAMED))
+    return said + (f"; and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else "")
+
+
+def missing_header(view: ClusterView) -> Sequence[tuple[str, str]]:
+    """The header that names the missing nodes, where there are any; `...` ends it where there are more than fit."""
+    missing = view.missing
+    if not missing:
+        return ()
+    names, chars = [], 0
+    for name in missing:
+        chars += len(name) + 2
+        if chars > MOST_HEADER_CHARS:
+            names.append("...")
+            break
+        names.append("".join(char if char.isascii() and char.isprintable() and char != "," else "?" for char in name))
+    return (("X-Missing-Nodes", ", ".join(names)),)

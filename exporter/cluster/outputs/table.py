@@ -1,0 +1,22 @@
+"""The cluster role's outputs, in the order in which the page for people names them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from exporter.cluster.outputs import autoscale, containers, debug, nodes, own_metrics, page, ready
+from exporter.outputs import healthy, openapi
+from exporter.outputs.output import Output
+
+OUTPUTS: Sequence[Output[Any]] = (
+    containers.OUTPUT,
+    nodes.OUTPUT,
+    own_metrics.OUTPUT,
+    autoscale.OUTPUT,
+    debug.OUTPUT,
+    openapi.OUTPUT,
+    page.OUTPUT,
+    healthy.OUTPUT,
+    replace(healthy.OUTPUT, path="/healthz", says=""),
+    ready.OUTPUT,
+)

@@ -1,0 +1,222 @@
+"""A question of an autoscaler → a number. Pure.
+
+The value of a metric for a workload is the sum over its pods of each pod's mean over its devices. Where that cannot be
+known, there is an `Unanswerable` and never a number that is too low: an autoscaler would scale in by it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from math import fsum
+from typing import NamedTuple
+
+from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.outputs.containers import METRICS
+
+# Families of a container's own use, as the driver's processes tell.
+OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
+METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
+MOST_NAMED = 5
+
+
+class _Same(NamedTuple):
+    """The family that says of a container what a field says of a device, and what it is multiplied by."""
+
+    family: str
+    times: float
+
+
+_SAME_OF_CONTAINER = {
+    "gpu_utilization": _Same("pod_gpu_utilization_ratio", 100.0),
+    "framebuffer_used": _Same("pod_gpu_memory_used_bytes", 2.0**-20),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """`metric` is a numeric field of /container/metrics, or one of OWN_FAMILIES. `kind` is "" where any will do."""
+
+    namespace: str
+    workload: str
+    metric: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """The answer: the value, over how many pods, on which nodes, and which nodes did not answer (they hold none)."""
+
+    value: float
+    pods: int
+    nodes: tuple[str, ...]
+    missing_nodes: tuple[str, ...] = ()
+
+
+class Unanswerable(Exception):
+    """There is no number. `status` is HTTP's; the text says why, and what to do."""
+
+    def __init__(self, status: HTTPStatus, why: str, missing_nodes: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.status = status
+        self.missing_nodes = missing_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    node: str
+    held: HeldDevice
+
+    @property
+    def pod(self) -> str:
+        return f"{self.held.namespace}/{self.held.pod}"
+
+    @property
+    def place(self) -> str:
+        """What it is of, for people."""
+        instance = f", instance {self.held.instance}" if self.held.instance else ""
+        return f"pod {self.pod} on {self.held.uuid or 'a device without UUID'}{instance} of node {self.node}"
+
+
+def scaled(view: ClusterView, question: Question) -> Scaled:
+    """The value of a metric for a workload; 0 where every node has answered and none has a pod of it.
+
+    Raises:
+        Unanswerable: there is none. 400: nobody can ask this. 409: what is asked has no answer as things are (two
+            workloads of one name, a GPU that several containers share). 503: something is not known now.
+    """
+    check_metric(question.metric)
+    _check_all_answered(view)
+    rows = _rows_of(view, question)
+    _check_one_kind(rows, question)
+    values: dict[str, dict[tuple[str, str, str], list[float]]] = {}
+    for row in rows:
+        own = values.setdefault(row.pod, {}).setdefault((row.node, *row.held.device), [])
+        own.append(_value(row, question.metric))
+    # of containers of one pod on one device each value is the container's own: the pod's is their sum
+    means = [fsum(map(fsum, of_devices.values())) / len(of_devices) for of_devices in values.values()]
+    return Scaled(value=fsum(means), pods=len(means), nodes=tuple(dict.fromkeys(row.node for row in rows)))
+
+
+def check_metric(metric: str) -> None:
+    """Refuse what is no number of a container.
+
+    Raises:
+        Unanswerable: 400, with the names that come close.
+    """
+    if metric in METRICS_TO_ASK:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
+
+    close = get_close_matches(metric, METRICS_TO_ASK, 3) or METRICS_TO_ASK
+    hint = "" if not metric.startswith("pod_gpu_") else "; for another family ask a Prometheus server"
+    raise Unanswerable(
+        HTTPStatus.BAD_REQUEST,
+        f"{metric!r} is no numeric field of /container/metrics, nor a family that a container has a value of by itself:"
+        f" there are {', '.join(close)}{hint}",
+    )
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few of many names."""
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _check_all_answered(view: ClusterView) -> None:
+    """Any node could hold a pod of any workload."""
+    missing = view.missing
+    if view.trouble:
+        raise Unanswerable(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"it is not known which nodes there are: {view.trouble}", missing
+        )
+    if not view.nodes:
+        raise Unanswerable(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "no node is known, so nobody can say which pods there are -> see that node exporters run, and that this"
+            " role is told where (--cluster.node, --cluster.service, --cluster.selector)",
+        )
+    if missing:
+        why = f"{missing[0]}: {view.nodes[missing[0]].trouble}"
+        raise Unanswerable(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{len(missing)} of {len(view.nodes)} nodes did not answer, and each could hold a pod of this workload:"
+            f" {named(missing)} ({why})",
+            missing,
+        )
+
+
+def _rows_of(view: ClusterView, question: Question) -> Sequence[_Row]:
+    """What the workload's pods hold.
+
+    Raises:
+        Unanswerable: 503 where it is not known what some pod of the namespace belongs to.
+    """
+    rows: list[_Row] = []
+    unknown: dict[str, str] = {}
+    for name, node in view.nodes.items():
+        for held in node.devices:
+            if not held.pod or held.namespace != question.namespace:
+                continue
+            if not held.workload:
+                unknown.setdefault(name, held.pod)
+            elif held.workload == question.workload and question.kind.lower() in ("", held.kind.lower()):
+                rows.append(_Row(name, held))
+    if unknown:
+        first, pod = next(iter(unknown.items()))
+        raise Unanswerable(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"the exporter of node {first} does not say what pod {question.namespace}/{pod} belongs to"
+            + (f", nor do those of {named(list(unknown)[1:])}" if len(unknown) > 1 else "")
+            + " -> give the node exporters access to the Kubernetes API (deploy/rbac.yaml), or the kubelet's Pods API;"
+            " their /metrics says why they cannot ask it",
+        )
+    return rows
+
+
+def _check_one_kind(rows: Iterable[_Row], question: Question) -> None:
+    kinds = sorted({row.held.kind for row in rows})
+    if len(kinds) > 1:
+        asked = " or ".join(f"{kind.lower()}:{question.workload}" for kind in kinds)
+        raise Unanswerable(
+            HTTPStatus.CONFLICT,
+            f"{question.namespace}/{question.workload} is the name of several workloads, a {' and a '.join(kinds)} ->"
+            f" ask for {asked}",
+        )
+
+
+def _value(row: _Row, metric: str) -> float:
+    """A container's own value on a device.
+
+    Raises:
+        Unanswerable: it is not known, or only the whole device's is.
+    """
+    values, measured = row.held.values, row.held.measured
+    if row.held.is_shared and metric not in measured:
+        return _measured_instead(row, metric, values)
+    value = values.get(metric)
+    if value is None:
+        raise Unanswerable(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"nothing is known of {metric} for {row.place}, and that is not 0 ->"
+            + (
+                " it is measured only where the node exporter has NVML and sees the processes of pods"
+                if metric in OWN_FAMILIES
+                else " have dcgm-exporter report it for this device, or ask for another metric (a MIG instance has no"
+                " gpu_utilization: ask for graphics_engine_active)"
+            ),
+        )
+    return value
+
+
+def _measured_instead(row: _Row, metric: str, values: Mapping[str, float]) -> float:
+    """What is measured of a container on a shared device in place of the whole device's value."""
+    same = _SAME_OF_CONTAINER.get(metric)
+    if same and same.family in row.held.measured:
+        return values[same.family] * same.times
+    instead = f"{same.family} or " if same else ""
+    raise Unanswerable(
+        HTTPStatus.CONFLICT,
+        f"{row.place} shares the device, and {metric} is the whole device's: each pod would count the others' use ->"
+        f" ask for {instead}what is measured of each container ({', '.join(OWN_FAMILIES)}), which needs NVML and the"
+        " processes of pods on the node, or give the workload devices of its own",
+    )

@@ -1,0 +1,115 @@
+"""The settings of the cluster role: where the node exporters are, and how they are asked.
+
+A new setting is one field here (or in common.py); whoever reads it is given its group, or the value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
+from exporter.config.given import Doubt, Given, shown
+from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
+from exporter.config.parsers import namespace, namespaced_name, node_address, port_or_name, selector
+from exporter.config.settings import optional, setting, settings_of, several
+
+DEFAULT_PORT = 9400  # of a node exporter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Where the node exporters answer, found in one of three ways, and how often and how long each is asked.
+
+    `nodes` are names and URLs; the name is "" where the exporter is to say it. `service` is a namespace and a name.
+    `namespace` is None where there is no selector; `port` is a number, or
+    the name of a port of the service.
+    """
+
+    nodes: tuple[tuple[str, str], ...] = several(
+        "cluster.node",
+        Kind(node_address, "[NAME=]URL such as gpu-1=http://10.0.0.1:9400, without a user or a query", "[NAME=]URL"),
+        "A node's exporter, and the node's name where it is known.",
+    )
+    service: tuple[str, str] | None = optional(
+        "cluster.service",
+        Kind(namespaced_name, "NAMESPACE/NAME", "NAMESPACE/NAME"),
+        "The Service of the node exporters: every address of its EndpointSlices is asked.",
+    )
+    selector: tuple[tuple[str, str], ...] | None = optional(
+        "cluster.selector",
+        Kind(selector, "labels such as app.kubernetes.io/name=pod-gpu-metrics-exporter, comma-separated", "LABELS"),
+        "The labels of the node exporters' pods: every such pod is asked.",
+    )
+    namespace: str | None = optional(
+        "cluster.namespace",
+        Kind(namespace, "a namespace's name", "NAMESPACE"),
+        "Where --cluster.selector finds pods: whoever makes pods there is believed. Default: this pod's own.",
+    )
+    port: str | None = optional(
+        "cluster.port",
+        Kind(port_or_name, "a port's number, or the name of a Service's port", "PORT"),
+        "The exporters' port. Default: 9400 for pods; of a Service its only port, or the one that is called metrics,"
+        " http-metrics or http.",
+    )
+    interval_seconds: float = setting(
+        "cluster.interval",
+        POSITIVE_DURATION,
+        "How often each node exporter is asked, whoever asks here.",
+        default="10s",
+    )
+    timeout_seconds: float = setting(
+        "cluster.timeout", POSITIVE_DURATION, "How long a node exporter's answer may take.", default="2s"
+    )
+    max_age_seconds: float = setting(
+        "cluster.max-age",
+        POSITIVE_DURATION,
+        "An answer that is older does not count: its node is missing.",
+        default="30s",
+    )
+    max_bytes: int = setting(
+        "cluster.max-bytes",
+        NUMBER,
+        "The largest answer of a node exporter, in bytes after decompression.",
+        default="4194304",
+    )
+    http_config_file: str | None = optional(
+        "cluster.http-config",
+        FILE,
+        "TLS and authorisation towards the node exporters, in the form of Prometheus' http_config.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The groups, in the order in which --help shows their settings."""
+
+    web: WebSettings
+    cluster: ClusterSettings
+    kubernetes: KubernetesSettings
+    log: LogSettings
+
+
+GROUPS: Mapping[str, type] = {group.name: group.type for group in fields(Groups) if isinstance(group.type, type)}
+SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(Groups):
+    """The configuration of the cluster role; durations are in seconds.
+
+    `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
+    `doubts` what was probably meant otherwise.
+    """
+
+    config_file: str | None
+    given: tuple[tuple[str, Given], ...]
+    doubts: tuple[Doubt, ...]
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """Every setting's value and where it comes from, for people."""
+        return shown(self.given)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is made of: a change in one of them is a change of the configuration."""
+        named = (self.config_file, self.web.config_file, self.cluster.http_config_file)
+        return tuple(path for path in named if path)

@@ -1,0 +1,98 @@
+"""A cluster role's configuration: flags, environment and file become one frozen `ClusterConfig`, as load.py says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from exporter.config.cluster import GROUPS, SETTINGS, ClusterConfig, ClusterSettings
+from exporter.config.contradictions import check_not_own_address, check_once
+from exporter.config.environment import doubts, settings_from
+from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
+from exporter.config.given import Given
+from exporter.errors import ConfigError
+
+_SETTINGS = by_name(SETTINGS)
+_WAYS = ("cluster.node", "cluster.service", "cluster.selector")
+
+
+def load_cluster(
+    flags: Mapping[str, Sequence[str]],
+    environ: Mapping[str, str],
+    file: Mapping[str, Any] | None,
+    config_file: str | None = None,
+    own_namespace: str = "",
+) -> ClusterConfig:
+    """Put the sources together; for the arguments see load.py.
+
+    Raises:
+        ConfigError: with one line that names the key, the value and what is allowed.
+    """
+    given = defaults(_SETTINGS)
+    given.update(from_file(_SETTINGS, file or {}))
+    given.update(settings_from(environ, SETTINGS))
+    given.update(from_flags(flags))
+    given.update(_following(given, environ.get("POD_NAMESPACE", "").strip() or own_namespace))
+    values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
+    config = ClusterConfig(
+        **{name: group(**fields_of(group, values)) for name, group in GROUPS.items()},
+        config_file=config_file,
+        given=tuple(sorted(given.items())),
+        doubts=tuple(doubts(environ, SETTINGS)),
+    )
+    _check_together(config)
+    return config
+
+
+def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Given]:
+    """The namespace of pods that are found by their labels, where it is not given."""
+    if "cluster.selector" not in given or "cluster.namespace" in given or not own_namespace:
+        return {}
+    return {"cluster.namespace": Given("this pod's own namespace", (own_namespace,))}
+
+
+def _check_together(config: ClusterConfig) -> None:
+    """Refuse what cannot all be meant.
+
+    Raises:
+        ConfigError: with one line that names both settings.
+    """
+    cluster = config.cluster
+    given = dict(config.given)
+    ways = [f"--{name}" for name in _WAYS if name in given]
+    if not ways:
+        raise ConfigError(f"nothing says where the node exporters are: give one of --{', --'.join(_WAYS)}")
+    if len(ways) > 1:
+        raise ConfigError(f"{ways[0]}: it contradicts {ways[1]}; node exporters are found in one way")
+    if not cluster.nodes and not config.kubernetes.url:
+        raise ConfigError(
+            f"{ways[0]}: it needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+    if cluster.selector is None and "cluster.namespace" in given:
+        raise ConfigError("--cluster.namespace: it goes with --cluster.selector; leave it out")
+    if cluster.selector is not None and cluster.namespace is None:
+        raise ConfigError("--cluster.selector: it is not known in which namespace; name it with --cluster.namespace")
+    if cluster.port is not None and cluster.nodes:
+        raise ConfigError("--cluster.port: the port is a part of each --cluster.node; leave it out")
+    if cluster.port is not None and cluster.selector and not cluster.port.isdigit():
+        raise ConfigError(
+            f"--cluster.port: {cluster.port!r} is not allowed with --cluster.selector; it takes a port's number"
+        )
+    _check_times(cluster)
+    for flag, values in (
+        ("--cluster.node", tuple(url for _, url in cluster.nodes)),
+        ("--cluster.node", tuple(name for name, _ in cluster.nodes if name)),
+        ("--web.listen-address", config.web.listen_addresses),
+    ):
+        check_once(flag, values)
+    for _, url in cluster.nodes:
+        check_not_own_address("--cluster.node", urlsplit(url), config.web.listen_addresses)
+
+
+def _check_times(cluster: ClusterSettings) -> None:
+    if cluster.max_age_seconds < cluster.interval_seconds + cluster.timeout_seconds:
+        raise ConfigError(
+            f"--cluster.max-age: {cluster.max_age_seconds:g}s is less than --cluster.interval and --cluster.timeout"
+            f" together ({cluster.interval_seconds + cluster.timeout_seconds:g}s): nodes would be missing between two"
+            " good answers"
+        )

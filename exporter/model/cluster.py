@@ -1,0 +1,75 @@
+"""What is seen of many nodes: what the exporter of each said last, and of which nothing is known now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from exporter.errors import Trouble
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeldDevice:
+    """A device of a node and one container that holds it: one object of the node's /container/metrics.
+
+    `pod` is "" for a device that nobody holds. `workload` and `kind` are the pod's top-level owner, "" where the node's
+    exporter does not know it; `model` and `index` are the GPU's, "" where they are not known. `is_shared`: several
+    containers hold the device. `values` are the numbers, by the names of their fields and of families `pod_gpu_*`;
+    `measured` are those of them that are the container's own although the device is shared. `text` is the whole object
+    as JSON, as docs/openapi.yaml describes it; it has been checked.
+    """
+
+    uuid: str
+    instance: str
+    namespace: str
+    pod: str
+    container: str
+    workload: str
+    kind: str
+    is_shared: bool
+    values: Mapping[str, float]
+    measured: frozenset[str] = frozenset()
+    text: bytes
+    model: str = ""
+    index: str = ""
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """The device's identity on its node."""
+        return (self.uuid, self.instance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeView:
+    """A node whose exporter is known: what it said last, and when that was, in seconds since 1970.
+
+    `devices` are empty before the first answer. `trouble` says why the node is missing: why it has not answered, or
+    what was wrong with the answer. A node without trouble has answered lately.
+    """
+
+    name: str
+    devices: tuple[HeldDevice, ...] = ()
+    answered_at_seconds: float | None = None
+    trouble: Trouble | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether what is known of it may be wrong by now, or is nothing."""
+        return self.trouble is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterView:
+    """A look at the cluster: its nodes by name, in stable order, at `at_seconds` since 1970.
+
+    `trouble` is set where it is not even known which nodes there are: nothing may then be concluded from a node that is
+    not in it.
+    """
+
+    nodes: Mapping[str, NodeView] = field(default_factory=lambda: MappingProxyType({}))
+    at_seconds: float = 0.0
+    trouble: Trouble | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the nodes that are missing."""
+        return tuple(name for name, node in self.nodes.items() if node.is_missing)

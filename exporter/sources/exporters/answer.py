@@ -1,0 +1,249 @@
+"""The body of a node's /container/metrics → its devices. Pure, and strict: whoever answers there may be anybody.
+
+docs/openapi.yaml describes the body. An older or a newer exporter may say less or more than that: fields that are not
+known here are let through, those that are missing are unknown; whose device it is has to be there.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from exporter.accounting.fields import FIELDS
+from exporter.errors import Malformed
+from exporter.exposition.slices import Work
+from exporter.model.cluster import HeldDevice
+
+# 16 GPUs in 7 instances each, or in 48 time slices each, are below.
+MOST_ROWS = 1_000
+# An object has some 1,100 characters, and more with a pod's labels; a larger one is not decoded at all.
+MOST_ROW_CHARS = 32 * 1024
+MOST_FIELDS = 256
+# Kubernetes' names have at most 253 characters, models and UUIDs fewer.
+MOST_TEXT_CHARS = 512
+_MOST_SHOWN = 80
+_LARGEST = 1e300
+
+METRICS = frozenset(field.json for field in FIELDS.values() if field.json)
+_OWNER = ("node_name", "device_uuid", "namespace", "pod", "container")
+_TEXTS = (
+    "model_name",
+    "device",
+    "device_id",
+    "entity",
+    "mig_profile",
+    "mig_instance_id",
+    "workload_name",
+    "workload_kind",
+)
+_SHARED = "gpu_shared"
+# The fields of the object `measured`, and the families that they are.
+OWN_FAMILIES = {
+    "memory_used_bytes": "pod_gpu_memory_used_bytes",
+    "utilization_ratio": "pod_gpu_utilization_ratio",
+    "processes": "pod_gpu_processes",
+}
+_NOTHING: Mapping[str, float] = {}
+_NONE: frozenset[str] = frozenset()
+_NAMES = {name: name for name in (*METRICS, *_OWNER, *_TEXTS, _SHARED)}
+_METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LOOK_THERE = (
+    "look at what that address answers to curl: is it this program's node exporter, and of a version like this one's?"
+)
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an exporter said: its node's name, "" where it holds no device, and the devices in its order.
+
+    `size` is the answer's length in bytes.
+    """
+
+    node: str
+    devices: tuple[HeldDevice, ...]
+    size: int
+
+
+def read_answer(body: bytes, node: str | None) -> Work[Answer]:
+    """The devices, an object a slice. `node` is whose exporter was asked, None where that is not known.
+
+    Raises:
+        Malformed: the body is not what an exporter of that node answers.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise _garbage(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
+    devices: dict[tuple[str, ...], HeldDevice] = {}
+    of_node = node
+    at = _after(text, 0, "[", "it is not a JSON array")
+    while text[at : at + 1] != "]" or devices:
+        if len(devices) == MOST_ROWS:
+            raise Malformed(
+                "oversize",
+                f"the answer has more than {MOST_ROWS} objects",
+                remedy=f"no node has that many containers with GPUs; {_LOOK_THERE}",
+            )
+        where = f"object {len(devices)}"
+        row, end = _decoded(text, at, where)
+        found = _device(row, text[at:end], where)
+        of_node = _same_node(row["node_name"], of_node, is_asked=node is not None)
+        key = (found.uuid, found.instance, found.namespace, found.pod, found.container)
+        if key in devices:
+            raise _garbage(f"{where} is of the same device and container as one before it")
+        devices[key] = found
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr] # it matches everywhere
+        if text[at : at + 1] == "]":
+            break
+        at = _after(text, at, ",", f"after {where} there is neither a comma nor the array's end")
+        yield
+    if _SPACE.match(text, at + 1).end() != len(text):  # type: ignore[union-attr]
+        raise _garbage("there is more after the array's end")
+    return Answer(node=of_node or "", devices=tuple(devices.values()), size=len(body))
+
+
+def _decoded(text: str, at: int, where: str) -> tuple[Object, int]:
+    """The object that begins at a character, and where it ends."""
+    window = text[at : at + MOST_ROW_CHARS]
+    try:
+        found, length = _DECODER.raw_decode(window)
+    except json.JSONDecodeError as error:
+        if len(window) == MOST_ROW_CHARS and len(text) > at + MOST_ROW_CHARS:
+            raise Malformed(
+                "oversize", f"{where} is not JSON, or has more than {MOST_ROW_CHARS} characters", remedy=_LOOK_THERE
+            ) from error
+        raise _garbage(f"{where} is not JSON: {error.msg} at character {at + error.pos}") from error
+    except RecursionError as error:
+        raise _garbage(f"{where} is nested too deeply") from error
+    except ValueError as error:
+        raise _garbage(f"{where}: {error}") from error
+    if type(found) is not dict:
+        raise _garbage(f"{where} is not a JSON object")
+    if "\\u" in window[:length]:
+        _refuse_surrogates(found, where)
+    return found, at + length
+
+
+def _device(row: Object, text: str, where: str) -> HeldDevice:
+    for name in _OWNER:
+        if name not in row:
+            raise _garbage(f"{where} has no field {name}")
+    for name in (*_OWNER, *_TEXTS):
+        value = row.get(name, "")
+        if type(value) is not str:
+            raise _garbage(f"{where}: {name} is not text")
+        if len(value) > MOST_TEXT_CHARS:
+            raise _garbage(f"{where}: {name} has more than {MOST_TEXT_CHARS} characters")
+    if type(row.get(_SHARED)) is not bool:
+        raise _garbage(f"{where}: {_SHARED} is neither true nor false")
+    own = _own_use(row, where)
+    return HeldDevice(
+        # a device that samples name by its index alone has no UUID
+        uuid=row["device_uuid"] or row.get("device") or row.get("device_id", ""),
+        instance=row.get("mig_instance_id", ""),
+        namespace=row["namespace"],
+        pod=row["pod"],
+        container=row["container"],
+        workload=row.get("workload_name", ""),
+        kind=row.get("workload_kind", ""),
+        is_shared=row[_SHARED],
+        values={**_values(row, where), **own},
+        measured=_NONE if not own else frozenset(own),
+        text=text.encode(),
+        model=row.get("model_name", ""),
+        index=row.get("device_id", ""),
+    )
+
+
+def _values(row: Object, where: str) -> Mapping[str, float]:
+    """The numbers by their fields, those of a newer exporter among them."""
+    values = {}
+    for name, value in row.items():
+        kind = type(value)
+        if kind is int or kind is float:
+            if not -_LARGEST < value < _LARGEST:
+                raise _garbage(f"{where}: {name[:99]!r} is no number that can be")
+            if name in _NAMES or _METRIC_NAME.fullmatch(name):
+                values[name] = value
+        elif value is not None and name in METRICS:
+            raise _garbage(f"{where}: {name} is neither a number nor null")
+    return values
+
+
+def _own_use(row: Object, where: str) -> Mapping[str, float]:
+    """What is measured of the container itself, by the families that say the same on /metrics."""
+    said = row.get("measured")
+    if said is None:
+        return _NOTHING
+    if type(said) is not dict:
+        raise _garbage(f"{where}: measured is not a JSON object")
+    own = {}
+    for name, family in OWN_FAMILIES.items():
+        value = said.get(name)
+        if value is None:
+            continue
+        if type(value) not in (int, float) or not 0 <= value < _LARGEST:
+            raise _garbage(f"{where}: {name} is no number that can be measured")
+        own[family] = value
+    return own
+
+
+def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:
+    """The node that all objects are of."""
+    if not name or not name.isprintable():
+        raise _garbage("an object's node_name is empty, or cannot be printed")
+    if node is None or name == node:
+        return name
+    if not is_asked:
+        raise _garbage(f"its objects are of several nodes: {_short(node)} and {_short(name)}")
+    raise Malformed(
+        "garbage",
+        f"it answers as the node {_short(name)}, and is the exporter of {_short(node)}",
+        remedy="give that exporter its node's name: the environment NODE_NAME (spec.nodeName), or --node-name. Where"
+        " several exporters answer at one address (a Service's), name each, or use --cluster.service",
+    )
+
+
+def _refuse_surrogates(row: Object, where: str) -> None:
+    """Half a character (a lone surrogate, escaped) is JSON that no output may hold: most readers refuse it."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise _garbage(f"{where} has half a character in its text") from error
+
+
+def _after(text: str, at: int, sign: str, otherwise: str) -> int:
+    """Where the next thing begins behind a sign, with white space around it."""
+    found = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    if text[found : found + 1] != sign:
+        raise _garbage(otherwise)
+    return _SPACE.match(text, found + 1).end()  # type: ignore[union-attr]
+
+
+def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> Object:
+    # one text for a name: the names are in every object of every node
+    found = {_NAMES.get(name, name): value for name, value in pairs}
+    if len(found) != len(pairs):
+        raise ValueError("a field is there twice")
+    if len(found) > MOST_FIELDS:
+        raise ValueError(f"more than {MOST_FIELDS} fields")
+    return found
+
+
+def _no_constants(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…")
+
+
+def _garbage(what: str) -> Malformed:
+    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=_LOOK_THERE)

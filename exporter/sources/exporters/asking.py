@@ -1,0 +1,195 @@
+"""Asking a node exporter over HTTP: a URL → the bytes of its answer, or a SourceError that says why not."""
+
+import asyncio
+import errno
+import json
+from http import HTTPStatus
+
+import aiohttp
+
+from exporter.config.http_file import HttpConfig, read_secret
+from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
+from exporter.sources.exporters.room import Room
+from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_no_connection
+from exporter.sources.unpack import unpacker_of
+
+FLAG = "--cluster.http-config"
+PATH = "/container/metrics"
+# Exporters are asked every few seconds, each over a connection of its own that is kept.
+KEEP_ALIVE_SECONDS = 120.0
+# Of the time for an answer, as much may go by until there is a connection.
+_OF_CONNECTING = 0.8
+_MOST_TOLD_BYTES = 4096
+_MOST_TOLD_CHARS = 200
+
+_LOOK_THERE = "look at that exporter's log, and at what the address answers to curl"
+_SLOW = "look at that node and its exporter: is it overloaded? A large cluster may need a longer --cluster.timeout"
+_TOO_LARGE = "is it this program's node exporter? If so, raise --cluster.max-bytes"
+_REMEDIES = ConnectRemedies(
+    refused="is the exporter running on that node, and on this port?",
+    unreachable="is the node up, and does a NetworkPolicy or a firewall let this role reach its exporter?",
+    tls="name the exporters' authority (ca_file), their name (server_name) and this role's certificate in"
+    f" {FLAG}, under tls_config; or do they speak plain HTTP?",
+)
+
+
+class Asking:
+    """The connections to all exporters, which are kept. No redirect is followed."""
+
+    def __init__(self, *, timeout_seconds: float, max_bytes: int, http: HttpConfig, most_in_flight_bytes: int) -> None:
+        """An answer has at most `max_bytes`, and all that are being read together at most `most_in_flight_bytes`."""
+        self.in_flight = Room(most_in_flight_bytes)
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes = max_bytes
+        self._http = http
+        connect = timeout_seconds * _OF_CONNECTING
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect)
+        self._client = Client(
+            flag=FLAG,
+            tls=http.tls,
+            headers=(("Accept", "application/json"), ("Accept-Encoding", "identity"), *http.headers),
+            most_connections=0,  # as many as there are exporters
+            keepalive_seconds=KEEP_ALIVE_SECONDS,
+        )
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._client.close()
+
+    async def ask(self, url: str) -> bytes:
+        """The body of /container/metrics below a URL.
+
+        Raises:
+            Unavailable: there is no URL yet (""), nobody answers, or with a status other than 200.
+            TimedOut: not within the timeout.
+            Malformed: cut off, too large, or in an unknown encoding.
+        """
+        if not url:
+            raise Unavailable(
+                "missing",
+                "its exporter has no address yet",
+                remedy="look at the exporter's pod on that node: why is it not running?",
+            )
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._answer(url + PATH)
+        except TimeoutError as error:
+            raise self._late(error) from error
+        except ConfigError as error:
+            raise Unavailable(
+                "permission", str(error), remedy=f"mend that file, or name another one in {FLAG}; it is read again"
+            ) from error
+        except aiohttp.ClientPayloadError as error:
+            raise Malformed("truncated", "its answer was cut off", remedy=_LOOK_THERE) from error
+        except aiohttp.ClientConnectionError as error:
+            raise _no_connection(error) from error
+        except aiohttp.ClientError as error:
+            raise Malformed(
+                "garbage", f"it does not answer in HTTP: {one_line(error)[:300]}", remedy=_LOOK_THERE
+            ) from error
+
+    async def _answer(self, url: str) -> bytes:
+        async with self._client.get(url, headers=self._authorization(), timeout=self._timeout) as response:
+            if response.status != HTTPStatus.OK:
+                raise await _refusal(response)
+            return await self._body(response)
+
+    def _authorization(self) -> dict[str, str]:
+        """Read anew for every request: a secret is replaced while the program runs."""
+        http = self._http
+        if not http.scheme:
+            return {}
+        return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
+        body = bytearray()
+        came = 0
+        is_lost = False
+
+        def lose() -> None:
+            nonlocal is_lost
+            is_lost = True
+            body.clear()
+
+        try:
+            async for chunk in response.content.iter_any():
+                came += len(chunk)
+                # one byte more than allowed is enough to know
+                body += unpacker.unpack(chunk, self._max_bytes - len(body) + 1) if unpacker else chunk
+                # what is packed is counted too: an endless row of empty members unpacks to nothing
+                if max(came, len(body)) > self._max_bytes:
+                    raise Malformed(
+                        "oversize", f"it answers more than --cluster.max-bytes {self._max_bytes}", remedy=_TOO_LARGE
+                    )
+                self.in_flight.hold(response, len(body), lose)
+                if is_lost:
+                    raise Malformed(
+                        "oversize",
+                        f"its answer is the largest of many that come at a time, more than {self.in_flight.most} bytes"
+                        " in all",
+                        remedy=_LOOK_THERE,
+                    )
+        except SourceError:
+            response.close()
+            raise
+        finally:
+            self.in_flight.free(response)
+        if unpacker and not unpacker.is_whole:
+            raise Malformed("truncated", "its packed answer was cut off", remedy=_LOOK_THERE)
+        return bytes(body)
+
+    def _late(self, error: TimeoutError) -> TimedOut:
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return TimedOut(
+                "deadline",
+                f"no connection within {self._timeout.connect:g} s: nothing comes back from there",
+                remedy=_REMEDIES.unreachable,
+            )
+        return TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s", remedy=_SLOW)
+
+
+def _no_connection(error: aiohttp.ClientConnectionError) -> SourceError:
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return Unavailable(
+            "unreachable",
+            "this program may open no more connections",
+            remedy="raise its limit of open files (ulimit -n): each exporter needs one",
+        )
+    return why_no_connection(error, _REMEDIES)
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> Unavailable:
+    status = response.status
+    told = await _told_by(response)
+    # what is left of it is not waited for
+    response.close()
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return Unavailable(
+            "permission",
+            f"it refuses {PATH} with HTTP status {status}",
+            remedy=f"give this role a password, a token or a client certificate that it accepts, with {FLAG}",
+        )
+    if status == HTTPStatus.NOT_FOUND:
+        return Unavailable(
+            "http_status",
+            f"HTTP status 404: there is no {PATH}",
+            remedy="is it this program's node exporter, and is its address given without a path?",
+        )
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return Unavailable(
+            "http_status",
+            f"HTTP status {status}: it wants to be asked elsewhere, which is not done",
+            remedy="give the address that answers itself (https in place of http?)",
+        )
+    return Unavailable("http_status", f"HTTP status {status}{told and ': '}{told}", remedy=_LOOK_THERE)
+
+
+async def _told_by(response: aiohttp.ClientResponse) -> str:
+    """What the exporter says is wrong; "" where it says nothing in its own form."""
+    try:
+        found = json.loads(await response.content.read(_MOST_TOLD_BYTES))["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    text = " ".join(str(found).split())
+    return text if len(text) <= _MOST_TOLD_CHARS else f"{text[:_MOST_TOLD_CHARS]}…"

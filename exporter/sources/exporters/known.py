@@ -1,0 +1,248 @@
+"""What is known of each node's exporter, and the view of the cluster that comes of it. Without I/O.
+
+A node is missing while nothing that its exporter said counts: it has not answered yet, or its last answer is too old.
+An attempt that fails before that changes nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from math import inf
+from types import MappingProxyType
+
+from exporter.errors import SourceError, Trouble
+from exporter.model.cluster import ClusterView, NodeView
+from exporter.sources.any_places import Place
+from exporter.sources.exporters.answer import MOST_ROWS, Answer
+from exporter.sources.exporters.room import Room
+from exporter.sources.source import Bound
+
+# A node whose exporter is gone from the places is not gone yet: a DaemonSet that is updated deletes a pod before it
+# makes the next one. For so long the node is missing; forgetting it at once would be to count too little in silence.
+LEFT_SECONDS = 120.0
+# Places that are none all of a sudden are not believed for so long: an API server may start with nothing at hand.
+EMPTY_SECONDS = 600.0
+MOST_NODES = 5_000
+# What is kept of all answers, as they came; in memory it is some three times that. 500 nodes of 8 GPUs have 5 MiB.
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+_NAMED = 5
+
+_NOT_ASKED = Trouble("missing", "its exporter has not answered yet", "it is being asked; look again in some seconds")
+_LOST = Trouble(
+    "oversize",
+    f"its answer is the largest of all, which are more than {MOST_KEPT_BYTES} bytes together",
+    "look at what that address answers to curl; a cluster as large as that is better asked by --cluster.prometheus",
+)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Known:
+    """An exporter: where it is, what it said last and when, and why it has not answered since.
+
+    `claimed` is the name of its node by its own first word, where the name is not known from its place. Moments are in
+    seconds of the book's clock.
+    """
+
+    key: str
+    place: Place
+    claimed: str = ""
+    answer: Answer | None = None
+    answered: float = -inf
+    answered_at_seconds: float = 0.0
+    failure: Trouble | None = None
+    left: float = inf
+    shown: NodeView | None = None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its place is gone."""
+        return self.left < inf
+
+    @property
+    def node(self) -> str | None:
+        """The name of its node; None where nobody has said it yet."""
+        return self.key if self.place.is_named else self.claimed or None
+
+
+class Book:
+    """The exporters of a cluster by their places."""
+
+    def __init__(self, *, max_age_seconds: float, looked_for: str) -> None:
+        """An answer older than `max_age_seconds` does not count. `looked_for` is for messages."""
+        self.entries: dict[str, Known] = {}
+        self._max_age_seconds = max_age_seconds
+        self._looked_for = looked_for
+        self._kept = Room(MOST_KEPT_BYTES)
+        self._empty_since = inf
+        self._too_many: Trouble | None = None
+        self._view: ClusterView | None = None
+        self._until = -inf
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """What is kept, in all and of the node that has the most of it."""
+        return {
+            "nodes": Bound(MOST_NODES, lambda: len(self.entries)),
+            "answer_bytes": Bound(MOST_KEPT_BYTES, lambda: self._kept.used),
+            "node_rows": Bound(MOST_ROWS, lambda: max((len(found.devices) for found in self._answers()), default=0)),
+        }
+
+    def verdict(self) -> tuple[SourceError | None, Trouble | None]:
+        """The failure, where nobody answers; what there is to say, where some do not."""
+        failed = [entry for entry in self.entries.values() if entry.failure]
+        if not failed or failed[0].failure is None:
+            return None, None
+        named = ", ".join(entry.node or entry.key for entry in failed[:_NAMED])
+        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        why = failed[0].failure
+        message = (
+            f"{len(failed)} of {len(self.entries)} node exporters do not answer as they should: {named}{more};"
+            f" of the first: {why.message}"
+        )
+        if len(failed) < len(self.entries):
+            return None, Trouble(why.reason, message, why.remedy)
+        return SourceError(why.reason, message, remedy=why.remedy), None
+
+    def follow(self, places: Mapping[str, Place], now: float) -> list[Known]:
+        """These are the places; those whose exporter is to be asked at once, since it is new or has moved."""
+        if places or not self.entries:
+            self._empty_since = inf
+        elif now - (since := min(self._empty_since, now)) < EMPTY_SECONDS:
+            self._empty_since = since
+            return []
+        known = places if len(places) <= MOST_NODES else dict(islice(places.items(), MOST_NODES))
+        self._too_many = None if known is places else _too_many(len(places))
+        moved = []
+        for key, place in known.items():
+            entry = self.entries.get(key)
+            if entry is None:
+                entry = self.entries[key] = Known(key=key, place=place)
+                moved.append(entry)
+            elif entry.place != place or entry.has_left:
+                if entry.place.url != place.url:
+                    moved.append(entry)
+                entry.place, entry.left = place, inf
+                self._change(entry)
+        for entry in [entry for key, entry in self.entries.items() if key not in known]:
+            self._leave(entry, now)
+        if moved:
+            self._view = None
+        return moved
+
+    def answered(self, entry: Known, answer: Answer, now: float, now_seconds: float) -> None:
+        """It answered; `now_seconds` counts from 1970."""
+        if self.entries.get(entry.key) is not entry:
+            return
+        entry.answer, entry.answered, entry.answered_at_seconds = answer, now, now_seconds
+        entry.claimed = entry.claimed or answer.node
+        entry.failure = None
+        self._change(entry)
+        self._kept.hold(entry, answer.size, partial(self._lose, entry))
+
+    def failed(self, entry: Known, trouble: Trouble) -> None:
+        """It did not answer, or not as it should."""
+        if entry.failure != trouble:
+            entry.failure = trouble
+            if entry.shown is None or entry.shown.is_missing:
+                self._change(entry)
+
+    def _lose(self, entry: Known) -> None:
+        entry.answer, entry.answered, entry.failure = None, -inf, _LOST
+        self._change(entry)
+
+    def view(self, now: float, now_seconds: float, unknown: Trouble | None) -> ClusterView:
+        """The cluster; the same object as long as nothing changed but ages.
+
+        `unknown` is why it is not known which nodes there are.
+        """
+        trouble = unknown or self._too_many or (None if self.entries else self._nothing())
+        if self._view is None or now >= self._until or self._view.trouble != trouble:
+            nodes = self._nodes(now)
+            self._view = ClusterView(
+                nodes=MappingProxyType(dict(sorted(nodes.items()))), at_seconds=now_seconds, trouble=trouble
+            )
+        return self._view
+
+    def _nodes(self, now: float) -> dict[str, NodeView]:
+        self._until = inf
+        nodes: dict[str, NodeView] = {}
+        # a name that is known from a place goes before what an exporter says of itself
+        for entry in sorted(self.entries.values(), key=lambda entry: not entry.place.is_named):
+            expires = entry.answered + self._max_age_seconds
+            is_missing = now >= expires
+            if not is_missing:
+                self._until = min(self._until, expires)
+            if entry.shown is None or entry.shown.is_missing is not is_missing:
+                entry.shown = self._shown(entry, is_missing=is_missing)
+            shown = entry.shown
+            if shown.name in nodes:
+                shown = NodeView(name=entry.key, trouble=_taken(shown.name))
+            nodes[shown.name] = shown
+        return nodes
+
+    def _shown(self, entry: Known, *, is_missing: bool) -> NodeView:
+        answered_at = None if entry.answer is None else entry.answered_at_seconds
+        trouble = None
+        if is_missing:
+            why = entry.failure or _NOT_ASKED
+            message = why.message
+            if entry.place.caution:
+                message += f"; {entry.place.caution}"
+            if answered_at is not None:
+                message += f"; its last answer is of {datetime.fromtimestamp(answered_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+            trouble = Trouble(why.reason, message, why.remedy)
+        return NodeView(
+            name=entry.node or entry.key,
+            devices=entry.answer.devices if entry.answer else (),
+            answered_at_seconds=answered_at,
+            trouble=trouble,
+        )
+
+    def _leave(self, entry: Known, now: float) -> None:
+        """Its place is gone: forget it, unless it has just gone."""
+        if not entry.has_left:
+            entry.left = now
+            self.failed(
+                entry,
+                Trouble(
+                    "missing",
+                    f"its exporter is gone from {self._looked_for}",
+                    f"if the node is gone, too, it is forgotten after {LEFT_SECONDS:g} s; if it is there, look why no"
+                    " exporter runs on it",
+                ),
+            )
+        elif now - entry.left >= LEFT_SECONDS:
+            del self.entries[entry.key]
+            self._kept.free(entry)
+            self._view = None
+
+    def _answers(self) -> Iterable[Answer]:
+        return (entry.answer for entry in self.entries.values() if entry.answer)
+
+    def _change(self, entry: Known) -> None:
+        entry.shown = self._view = None
+
+    def _nothing(self) -> Trouble:
+        return Trouble(
+            "missing",
+            f"there is no node exporter: {self._looked_for} names none",
+            "is the DaemonSet there, and does it have pods? Are the names right?",
+        )
+
+
+def _taken(name: str) -> Trouble:
+    return Trouble(
+        "garbage",
+        f"it answers as the node {name}, whose exporter is another one",
+        f"give each exporter its node's name (NODE_NAME), and name it here: --cluster.node {name}=URL",
+    )
+
+
+def _too_many(count: int) -> Trouble:
+    return Trouble(
+        "oversize",
+        f"there are {count} node exporters; at most {MOST_NODES} are asked",
+        "let Prometheus scrape them, and ask that: --cluster.prometheus URL",
+    )

@@ -1,0 +1,254 @@
+"""Where the node exporters of a cluster answer: the EndpointSlices of a Service, or pods by their labels.
+
+Labels prove nothing, since whoever makes a pod writes them; so both are read in one namespace alone, and a node's name
+is believed from here, where the control plane writes it, and not from what an exporter says of itself.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from exporter.config.parsers import Address, Selector
+from exporter.errors import Malformed
+from exporter.model.snapshot import Health
+from exporter.sources.any_places import Place
+from exporter.sources.kubernetes.api import KubernetesApi, Object
+from exporter.sources.kubernetes.list_watch import ListWatch
+from exporter.sources.pod_table import ENDED_PHASES
+from exporter.sources.source import PATIENCE_SECONDS, Bound, OnHealth
+
+ENDPOINT_SLICES = "endpointslices"
+EXPORTER_PODS = "exporter_pods"
+SERVICE_LABEL = "kubernetes.io/service-name"
+# Of a Service's ports, and of what this program's manifests call them.
+USUAL_PORTS = ("metrics", "http-metrics", "http")
+# A slice holds 1,000 endpoints at most; several times the nodes that are asked (sources/exporters).
+MOST_FOUND = 20_000
+MEANWHILE = "the exporters that are known are asked, and no new one is found"
+MANIFEST = "deploy/cluster.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An exporter that may be a node's: `node` is "" where nobody says, `address` None where it has none yet.
+
+    `rank` orders those of one node: the lowest is asked. `caution` is that of `Place`.
+    """
+
+    node: str
+    address: Address | None
+    rank: tuple[bool | str, ...]
+    caution: str = ""
+
+
+class ExporterPlaces:
+    """What a collection of the Kubernetes API tells of node exporters (`Places`)."""
+
+    patience_seconds = PATIENCE_SECONDS
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api: KubernetesApi,
+        path: str,
+        labels: str,
+        looked_for: str,
+        scheme: str,
+        read: Callable[[Object], Sequence[Found]],
+        on_health: OnHealth,
+    ) -> None:
+        """`read` makes of an object of `path` what it tells; `labels` is a selector."""
+        self.name = name
+        self.looked_for = looked_for
+        self.places: Mapping[str, Place] | None = None
+        self.bounds: Mapping[str, Bound] = {name: Bound(MOST_FOUND, lambda: self._count)}
+        self._api = api
+        self._scheme = scheme
+        self._read = read
+        self._on_change: Callable[[], None] = lambda: None
+        self._told: dict[str, Sequence[Found]] = {}
+        self._count = 0
+        self._listed = ListWatch(
+            name,
+            api,
+            paths=(path,),
+            labels=labels,
+            replace=self._replace,
+            put=self._put,
+            remove=self._remove,
+            on_health=on_health,
+        )
+        self.begin = self._listed.watch.begin
+
+    @property
+    def health(self) -> Health:
+        """How the watch is."""
+        return self._listed.watch.health
+
+    def follow(self, on_change: Callable[[], None]) -> None:
+        """Tell `on_change` whenever the places have changed."""
+        self._on_change = on_change
+
+    async def close(self) -> None:
+        """End the watch and the connections."""
+        await self._listed.watch.close()
+        await self._api.close()
+
+    def _replace(self, objects: Sequence[Object]) -> None:
+        told = {_name(found): self._read(found) for found in objects}
+        self._count_up(told)
+        self._told = told
+        self._change()
+
+    def _put(self, found: Object) -> None:
+        told = {**self._told, _name(found): self._read(found)}
+        self._count_up(told)
+        self._told = told
+        self._change()
+
+    def _remove(self, found: Object) -> None:
+        if self._told.pop(_name(found), None) is not None:
+            self._count_up(self._told)
+            self._change()
+
+    def _count_up(self, told: Mapping[str, Sequence[Found]]) -> None:
+        count = sum(map(len, told.values()))
+        if count > MOST_FOUND:
+            raise Malformed(
+                "oversize",
+                f"{self.looked_for} names {count} exporters; at most {MOST_FOUND} are read",
+                remedy="is it the node exporters alone that it selects? Very large clusters are asked by way of"
+                " --cluster.prometheus",
+            )
+        self._count = count
+
+    def _change(self) -> None:
+        before = self.places or {}
+        places = {}
+        for key, found in _best(of for told in self._told.values() for of in told).items():
+            url = f"{self._scheme}://{found.address}" if found.address else ""
+            place = Place(url=url, is_named=bool(found.node), caution=found.caution)
+            places[key] = before[key] if before.get(key) == place else place
+        if self.places is None or places != self.places:
+            self.places = MappingProxyType(places)
+            self._on_change()
+
+
+def endpoint_slices(
+    *, api: KubernetesApi, namespace: str, service: str, port: str = "", scheme: str = "http", on_health: OnHealth
+) -> ExporterPlaces:
+    """The endpoints of a Service. `port` is a name or a number; "" is the only one, or the one with a usual name."""
+    return ExporterPlaces(
+        ENDPOINT_SLICES,
+        api=api,
+        path=f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+        labels=f"{SERVICE_LABEL}={service}",
+        looked_for=f"the Service {namespace}/{service} (--cluster.service)",
+        scheme=scheme,
+        read=lambda found: read_slice(found, port),
+        on_health=on_health,
+    )
+
+
+def labelled_pods(
+    *, api: KubernetesApi, namespace: str, selector: Selector, port: int, scheme: str = "http", on_health: OnHealth
+) -> ExporterPlaces:
+    """The pods of a namespace that have all labels of `selector`."""
+    labels = ",".join(f"{name}={value}" for name, value in selector)
+    return ExporterPlaces(
+        EXPORTER_PODS,
+        api=api,
+        path=f"/api/v1/namespaces/{namespace}/pods",
+        labels=labels,
+        looked_for=f"the pods with {labels} in the namespace {namespace} (--cluster.selector)",
+        scheme=scheme,
+        read=lambda found: read_pod(found, port),
+        on_health=on_health,
+    )
+
+
+def read_slice(found: Object, wanted: str) -> Sequence[Found]:
+    """The endpoints of an EndpointSlice of discovery.k8s.io/v1, each by its first address (the others are the same)."""
+    port = _port(found.get("ports") or (), wanted)
+    kind = str(found.get("addressType", ""))
+    told = []
+    for endpoint in found.get("endpoints") or ():
+        conditions = endpoint.get("conditions") or {}
+        # "nil should be interpreted as true" (the API's own words)
+        is_ready, is_ending = conditions.get("ready") is not False, conditions.get("terminating") is True
+        host = _host(endpoint["addresses"][0])
+        caution = "its pod is ending" if is_ending else "" if is_ready else "its pod is not ready"
+        told.append(
+            Found(
+                node=_text(endpoint.get("nodeName") or ""),
+                address=Address(host=host, port=port) if port else None,
+                # of a pod with addresses of both families, that of IPv4
+                rank=(not port, is_ending, not is_ready, kind, host),
+                caution=caution if port else "its Service has no port that is named metrics, or as --cluster.port says",
+            )
+        )
+    return told
+
+
+def read_pod(found: Object, port: int) -> Sequence[Found]:
+    """A Pod of core/v1 that has been given a node."""
+    metadata, status = found.get("metadata", {}), found.get("status", {})
+    node = _text(found.get("spec", {}).get("nodeName") or "")
+    if not node:
+        return ()
+    phase = str(status.get("phase", ""))
+    is_ready = any(of.get("type") == "Ready" and of.get("status") == "True" for of in status.get("conditions") or ())
+    is_ending, has_ended = bool(metadata.get("deletionTimestamp")), phase in ENDED_PHASES
+    ip = status.get("podIP") or ""
+    caution = "" if is_ready else f"its pod is not ready (phase {phase})"
+    return (
+        Found(
+            node=node,
+            address=Address(host=_host(ip), port=port) if ip and not has_ended else None,
+            rank=(has_ended, is_ending, not is_ready, str(metadata.get("name", ""))),
+            caution="its pod is ending" if is_ending else caution,
+        ),
+    )
+
+
+def _best(found: Iterable[Found]) -> dict[str, Found]:
+    """The one to ask of each node, by the node's name or the address."""
+    best: dict[str, Found] = {}
+    for one in found:
+        key = one.node or str(one.address or "")
+        if not key:
+            continue  # neither a node nor an address: nothing that could be asked or named
+        if key not in best or one.rank < best[key].rank:
+            best[key] = one
+    return best
+
+
+def _port(ports: Sequence[Object], wanted: str) -> int:
+    """The number of the wanted port; 0 where there is none, or where it may be any of several."""
+    if wanted.isdigit():
+        return int(wanted)
+    numbers = {str(port.get("name") or ""): port.get("port") for port in ports if port.get("protocol", "TCP") == "TCP"}
+    names = (wanted,) if wanted else tuple(numbers) if len(numbers) == 1 else USUAL_PORTS
+    return next((number for name in names if type(number := numbers.get(name)) is int), 0)
+
+
+def _host(address: object) -> str:
+    """An address or a name, as it may stand in a URL."""
+    text = _text(address)
+    if not text or set(text) - _IN_HOSTS:
+        raise ValueError(f"{text!r} is no address")
+    return text
+
+
+_IN_HOSTS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:-")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _name(found: Object) -> str:
+    return _text(found["metadata"]["name"])
