@@ -267,7 +267,7 @@ def test_prometheus_adapter_tells_what_a_workload_holds(nodes: Nodes) -> None:
     rules = {metric_of(rule): rule for rule in ADAPTER["external"]}
     matchers = 'namespace="ml",workload_name="trainer",workload_kind="Deployment"'
     held = nodes.server.number(f'sum(pod_gpu_allocated_ratio{{{matchers},cluster=""}})')
-    assert held > 1
+    assert held > 0
 
     def ask() -> dict[str, float]:
         query = {metric: expanded(rule, f'{matchers},cluster=""', "namespace") for metric, rule in rules.items()}
