@@ -66,7 +66,8 @@ def read_targets(rows: Iterable[Series], now_seconds: float, max_age_seconds: fl
             # it stands for a node whose name nobody knows
             nodes[f"{labels.get(_INSTANCE, '')[:99]!r}"] = Targets(trouble=_NAMELESS)
         else:
-            target = frozenset(label for label in labels.items() if label[0] != ABOUT)
+            # what is a function's result has no name
+            target = frozenset(label for label in labels.items() if label[0] not in (ABOUT, "__name__"))
             _note(found.setdefault(target, Target(labels.get(_INSTANCE, ""), labels)), float(value), labels.get(ABOUT))
     nodes |= _by_node(_best(found.values()), now_seconds - max_age_seconds)
     for node in lately - nodes.keys():
