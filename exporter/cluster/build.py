@@ -1,5 +1,6 @@
 """The composition root of the cluster role: a `ClusterConfig` becomes a source of nodes, and this a `Cluster`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.cluster.cluster import Cluster
@@ -7,12 +8,14 @@ from exporter.cluster.lasting import Lasting
 from exporter.config.cluster import DEFAULT_PORT, ClusterConfig, ClusterSettings
 from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
+from exporter.config.parsers import LABEL_SETS
 from exporter.config.tls import ClientTls
+from exporter.sources.any_cluster import ClusterSource
 from exporter.sources.any_places import Places
 from exporter.sources.exporters.places import Given
 from exporter.sources.exporters.source import Exporters
 from exporter.sources.made import Made
-from exporter.sources.source import OnHealth
+from exporter.sources.source import OnHealth, Source
 
 
 def make_cluster(config: ClusterConfig, http: HttpConfig, lasting: Lasting | None = None) -> Cluster:
@@ -20,22 +23,41 @@ def make_cluster(config: ClusterConfig, http: HttpConfig, lasting: Lasting | Non
     lasting = lasting or Lasting()
     made = Made(lasting.telemetry.note_health, lasting.made)
     cluster = config.cluster
-    exporters = made.get(
-        _make_exporters,
-        # how often they are asked is no affair of theirs
-        cluster=replace(cluster, interval_seconds=0.0),
-        kubernetes=config.kubernetes,
-        http=http,
-    )
+    source, others = _make_source(made, config, http)
     made.settle()
     lasting.made = made
     return Cluster(
-        source=exporters,
-        others=(exporters.places,),
+        source=source,
+        others=others,
         made=made,
         interval_seconds=cluster.interval_seconds,
         patience_seconds=cluster.timeout_seconds,
         lasting=lasting,
+    )
+
+
+def _make_source(made: Made, config: ClusterConfig, http: HttpConfig) -> tuple[ClusterSource, Sequence[Source]]:
+    """What knows the nodes, and the sources that it has of its own."""
+    # how often it is asked is no affair of its
+    cluster = replace(config.cluster, interval_seconds=0.0)
+    if cluster.prometheus_url is not None:
+        return made.get(_make_prometheus, cluster=cluster, http=http), ()
+    exporters = made.get(_make_exporters, cluster=cluster, kubernetes=config.kubernetes, http=http)
+    return exporters, (exporters.places,)
+
+
+def _make_prometheus(*, cluster: ClusterSettings, http: HttpConfig, on_health: OnHealth) -> ClusterSource:
+    from exporter.sources.prometheus.source import Prometheus  # noqa: PLC0415 - only where it is asked
+
+    return Prometheus(
+        url=cluster.prometheus_url or "",
+        matchers=cluster.prometheus_matchers or "",
+        owner_labels=cluster.prometheus_labels or LABEL_SETS["pod"],
+        timeout_seconds=cluster.timeout_seconds,
+        max_age_seconds=cluster.max_age_seconds,
+        max_bytes=cluster.max_bytes,
+        http=http,
+        on_health=on_health,
     )
 
 

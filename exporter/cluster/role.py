@@ -29,7 +29,7 @@ def say_what_is_asked(config: ClusterConfig) -> None:
     log(
         logging.INFO,
         "asking",
-        nodes=len(cluster.nodes) or "those of the Kubernetes API",
+        nodes=len(cluster.nodes) or f"those of {'Prometheus' if cluster.prometheus_url else 'the Kubernetes API'}",
         every_seconds=cluster.interval_seconds,
         timeout_seconds=cluster.timeout_seconds,
         max_age_seconds=cluster.max_age_seconds,

@@ -168,7 +168,7 @@ def _rows_of(view: ClusterView, question: Question) -> Sequence[_Row]:
             f"the exporter of node {first} does not say what pod {question.namespace}/{pod} belongs to"
             + (f", nor do those of {named(list(unknown)[1:])}" if len(unknown) > 1 else "")
             + " -> give the node exporters access to the Kubernetes API (deploy/rbac.yaml), or the kubelet's Pods API;"
-            " their /metrics says why they cannot ask it",
+            " their /metrics says why they cannot ask it. With --cluster.prometheus they need --workload.labels, too",
         )
     return rows
 

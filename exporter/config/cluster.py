@@ -9,7 +9,16 @@ from dataclasses import dataclass, fields
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given, shown
 from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
-from exporter.config.parsers import namespace, namespaced_name, node_address, port_or_name, selector
+from exporter.config.parsers import (
+    base_url,
+    label_names,
+    matchers,
+    namespace,
+    namespaced_name,
+    node_address,
+    port_or_name,
+    selector,
+)
 from exporter.config.settings import optional, setting, settings_of, several
 
 DEFAULT_PORT = 9400  # of a node exporter
@@ -17,11 +26,11 @@ DEFAULT_PORT = 9400  # of a node exporter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Where the node exporters answer, found in one of three ways, and how often and how long each is asked.
+    """Where the node exporters answer, or the Prometheus server that scrapes them, and how each is asked.
 
-    `nodes` are names and URLs; the name is "" where the exporter is to say it. `service` is a namespace and a name.
-    `namespace` is None where there is no selector; `port` is a number, or
-    the name of a port of the service.
+    One of four ways is given. `nodes` are names and URLs; the name is "" where the exporter is to say it. `service` is
+    a namespace and a name. `namespace` is None where there is no selector; `port` is a number, or the name of a port of
+    the service.
     """
 
     nodes: tuple[tuple[str, str], ...] = several(
@@ -50,31 +59,46 @@ class ClusterSettings:
         "The exporters' port. Default: 9400 for pods; of a Service its only port, or the one that is called metrics,"
         " http-metrics or http.",
     )
+    prometheus_url: str | None = optional(
+        "cluster.prometheus",
+        Kind(base_url, "a URL such as http://prometheus:9090, without a user or a query", "URL"),
+        "Prometheus, Thanos or Mimir, which is asked in place of the node exporters.",
+    )
+    prometheus_matchers: str | None = optional(
+        "cluster.prometheus-matchers",
+        Kind(matchers, 'matchers of PromQL such as cluster="a",env!="test"', "MATCHERS"),
+        "Which of Prometheus' node exporters count, where it knows those of several clusters.",
+    )
+    prometheus_labels: tuple[str, str, str] | None = optional(
+        "cluster.prometheus-labels",
+        Kind(label_names, "pod, legacy or pod=x,namespace=y,container=z", "NAMES"),
+        "The owner's labels on Prometheus' samples: the node exporters' --labels.names. Default: pod.",
+    )
     interval_seconds: float = setting(
         "cluster.interval",
         POSITIVE_DURATION,
-        "How often each node exporter is asked, whoever asks here.",
+        "How often each node exporter, or Prometheus, is asked, whoever asks here.",
         default="10s",
     )
     timeout_seconds: float = setting(
-        "cluster.timeout", POSITIVE_DURATION, "How long a node exporter's answer may take.", default="2s"
+        "cluster.timeout", POSITIVE_DURATION, "How long an answer may take. Of Prometheus: 10s.", default="2s"
     )
     max_age_seconds: float = setting(
         "cluster.max-age",
         POSITIVE_DURATION,
-        "An answer that is older does not count: its node is missing.",
+        "An answer that is older does not count: its node is missing. Of Prometheus' last scrape: 90s.",
         default="30s",
     )
     max_bytes: int = setting(
         "cluster.max-bytes",
         NUMBER,
-        "The largest answer of a node exporter, in bytes after decompression.",
+        "The largest answer, in bytes after decompression. Of Prometheus: 67108864.",
         default="4194304",
     )
     http_config_file: str | None = optional(
         "cluster.http-config",
         FILE,
-        "TLS and authorisation towards the node exporters, in the form of Prometheus' http_config.",
+        "TLS and authorisation towards the node exporters or Prometheus, in the form of Prometheus' http_config.",
     )
 
 

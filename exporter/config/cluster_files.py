@@ -18,7 +18,7 @@ def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
     if path is None:
         return HttpConfig()
     found = read_http_config(read_structured(path, flag), path, flag)
-    if found.scheme and not cluster.nodes and found.tls == ClientTls():
+    if found.scheme and not cluster.nodes and not cluster.prometheus_url and found.tls == ClientTls():
         raise ConfigError(
             f"{flag}: {path!r}: a password or a token is never sent over plain HTTP to what the Kubernetes API names;"
             " give tls_config too, and the node exporters are asked over HTTPS"

@@ -8,11 +8,13 @@ from exporter.config.cluster import GROUPS, SETTINGS, ClusterConfig, ClusterSett
 from exporter.config.contradictions import check_not_own_address, check_once
 from exporter.config.environment import doubts, settings_from
 from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
-from exporter.config.given import Given
+from exporter.config.given import Given, by_default
 from exporter.errors import ConfigError
 
 _SETTINGS = by_name(SETTINGS)
-_WAYS = ("cluster.node", "cluster.service", "cluster.selector")
+_WAYS = ("cluster.node", "cluster.service", "cluster.selector", "cluster.prometheus")
+# One server answers for all nodes, and knows what it has scraped: of a page in 30 s, say, if all goes well.
+_OF_PROMETHEUS = {"cluster.timeout": "10s", "cluster.max-age": "90s", "cluster.max-bytes": "67108864"}
 
 
 def load_cluster(
@@ -44,7 +46,13 @@ def load_cluster(
 
 
 def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Given]:
-    """The namespace of pods that are found by their labels, where it is not given."""
+    """What follows from other settings: other defaults with Prometheus, and the namespace of pods found by labels."""
+    if "cluster.prometheus" in given:
+        return {
+            name: by_default(f"--{name} with --cluster.prometheus", text)
+            for name, text in _OF_PROMETHEUS.items()
+            if given[name].origin == "default"
+        }
     if "cluster.selector" not in given or "cluster.namespace" in given or not own_namespace:
         return {}
     return {"cluster.namespace": Given("this pod's own namespace", (own_namespace,))}
@@ -63,7 +71,8 @@ def _check_together(config: ClusterConfig) -> None:
         raise ConfigError(f"nothing says where the node exporters are: give one of --{', --'.join(_WAYS)}")
     if len(ways) > 1:
         raise ConfigError(f"{ways[0]}: it contradicts {ways[1]}; node exporters are found in one way")
-    if not cluster.nodes and not config.kubernetes.url:
+    _check_prometheus(config)
+    if not cluster.nodes and not cluster.prometheus_url and not config.kubernetes.url:
         raise ConfigError(
             f"{ways[0]}: it needs the Kubernetes API: run in a pod with a service account, or name it with"
             " --kubernetes.url"
@@ -87,6 +96,18 @@ def _check_together(config: ClusterConfig) -> None:
         check_once(flag, values)
     for _, url in cluster.nodes:
         check_not_own_address("--cluster.node", urlsplit(url), config.web.listen_addresses)
+
+
+def _check_prometheus(config: ClusterConfig) -> None:
+    cluster = config.cluster
+    if cluster.prometheus_url:
+        check_not_own_address("--cluster.prometheus", urlsplit(cluster.prometheus_url), config.web.listen_addresses)
+        if cluster.port is not None:
+            raise ConfigError("--cluster.port: the port is a part of --cluster.prometheus; leave it out")
+        return
+    for name in ("cluster.prometheus-matchers", "cluster.prometheus-labels"):
+        if name in dict(config.given):
+            raise ConfigError(f"--{name}: it goes with --cluster.prometheus; leave it out")
 
 
 def _check_times(cluster: ClusterSettings) -> None:

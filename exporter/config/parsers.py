@@ -199,6 +199,17 @@ def selector(text: str) -> Selector:
     return tuple(found)
 
 
+_MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
+_MATCHERS = re.compile(rf"\s*{_MATCHER}(?:\s*,\s*{_MATCHER})*\s*")
+
+
+def matchers(text: str) -> str:
+    """PromQL's matchers of labels, comma-separated: what stands between the braces of a selector."""
+    if not _MATCHERS.fullmatch(text):
+        raise ValueError
+    return text.strip()
+
+
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NODE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 

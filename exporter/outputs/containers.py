@@ -2,25 +2,25 @@
 
 Its rows are the node's devices and their owners, by the kubelet, the inventory and the samples, whatever the families;
 their fields are filled with the rows of the joined page. So both say the same: `--sharing` decides how many rows a
-shared device has, and with what values. A value becomes a number here and nowhere else.
+shared device has, and with what values.
 """
 
 import json
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import inf, isfinite
 from operator import itemgetter
 from typing import Any
 
-from exporter.accounting.decimals import is_amount, is_printable, read_amount
-from exporter.accounting.fields import FIELDS, Field
+from exporter.accounting.fields import FIELDS
+from exporter.accounting.numbers import number
 from exporter.model.devices import DeviceKey
+from exporter.model.entities import cut_gpus, entity_of
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import why_not
-from exporter.outputs.devices import cut_gpus, entity_of, known_devices
+from exporter.outputs.devices import known_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, Question, answer, json_refusal
 
 # Query parameter → the field that it is compared with.
@@ -66,35 +66,8 @@ _FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.jso
 _FAMILIES = frozenset(_FIELD_OF)
 _OWNER = itemgetter(0)
 _NOBODY = Owner(namespace="", pod="", container="")
-# JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
-_EXACT = 2**53
-_USUAL = 2**31 - 16
 
 Object = dict[str, Any]
-
-
-def number(text: bytes, field: Field) -> int | float | None:
-    """A sample's value in its field's unit; None for NaN, infinities and DCGM's values for "not supported"."""
-    value = float(text)
-    if not value:
-        return 0  # also what is too small for a double, or 0e99999999999999999999, which decimals cannot hold
-    # DCGM's "not supported" are larger than this; NaN is not in between either
-    if not -_USUAL < value < _USUAL and not is_amount(text):
-        return None
-    if not field.times == field.per == 1:
-        value = _converted(text, field) if is_printable(text) else value * field.times / field.per
-        if not isfinite(value):
-            return None
-    return int(value) if value.is_integer() and -_EXACT < value < _EXACT else value
-
-
-def _converted(text: bytes, field: Field) -> float:
-    """The number in the field's unit, rounded once: 0.57 times 100 is 57."""
-    units, places = read_amount(text)
-    try:
-        return units * field.times / (field.per * int(10**places))
-    except OverflowError:
-        return inf
 
 
 @dataclass(slots=True)

@@ -1,24 +1,22 @@
 """The devices of a snapshot, each once and in stable order: what every output that lists devices shares."""
 
-from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from exporter.attribution.explain import Explainer
 from exporter.model.devices import DeviceKey, DeviceRef, Inventory
+from exporter.model.entities import in_order
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
-
-_MAX_INDEX_DIGITS = 9
 
 
 def seen_devices(snapshot: Snapshot) -> list[Subject]:
     """Every device that samples speak of, by GPU index, then by MIG instance."""
-    return sorted(_seen(snapshot).values(), key=_order)
+    return sorted(_seen(snapshot).values(), key=in_order)
 
 
 def all_devices(snapshot: Snapshot) -> list[Subject]:
     """The same, and those that only the kubelet names, with what it alone knows."""
-    return sorted(_seen_or_held(snapshot).values(), key=_order)
+    return sorted(_seen_or_held(snapshot).values(), key=in_order)
 
 
 def known_devices(snapshot: Snapshot) -> list[Subject]:
@@ -26,7 +24,7 @@ def known_devices(snapshot: Snapshot) -> list[Subject]:
     found = _seen_or_held(snapshot)
     if snapshot.inventory.gpus:
         _add_inventory(found, snapshot.inventory)
-    return sorted(found.values(), key=_order)
+    return sorted(found.values(), key=in_order)
 
 
 def _seen(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
@@ -94,18 +92,6 @@ def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:
     )
 
 
-def cut_gpus(devices: Iterable[Subject]) -> frozenset[str]:
-    """The GPUs that are cut into MIG instances, as their keys name them."""
-    return frozenset(device.key.uuid for device in devices if device.instance)
-
-
-def entity_of(device: Subject, cut: Container[str]) -> str:
-    """`mig` for a MIG instance, `mig-parent` for a GPU that is cut into some (`cut_gpus`), `gpu` for any other."""
-    if device.instance or device.key.uuid.startswith("MIG-"):
-        return "mig"
-    return "mig-parent" if device.key.uuid in cut else "gpu"
-
-
 def explainer(snapshot: Snapshot) -> Explainer:
     """What finds the words for devices without samples, and without owners."""
     return Explainer(
@@ -115,14 +101,3 @@ def explainer(snapshot: Snapshot) -> Explainer:
         snapshot.inventory,
         kubelet_answered=snapshot.assignments_age_seconds is not None,
     )
-
-
-def _order(subject: Subject) -> tuple[object, ...]:
-    # a GPU goes before its instances, one whose index nobody said after all others
-    return (not subject.index, _number(subject.index), bool(subject.instance), _number(subject.instance), subject.key)
-
-
-def _number(text: str) -> tuple[int, str]:
-    """Numbers by size; what is no number after them."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_INDEX_DIGITS
-    return (int(text), "") if is_number else (10**_MAX_INDEX_DIGITS, text)

@@ -141,17 +141,27 @@ class Client:
         Raises:
             ConfigError: a file of TLS cannot be used.
         """
-        if self._session is None:
-            self.connector = Connector(limit=self._most_connections, keepalive_seconds=self._keepalive_seconds)
-            self._session = aiohttp.ClientSession(
-                connector=self.connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                auto_decompress=self._unpacks,
-            )
-        return self._session.get(
+        return self._begun().get(
             url,
             params=parameters,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            ssl=self._context_now() if url.startswith("https:") else True,
+            server_hostname=self._tls.server_name or None,
+        )
+
+    def post(
+        self, url: str, *, form: Mapping[str, str], headers: Mapping[str, str], timeout: aiohttp.ClientTimeout
+    ) -> "aiohttp.client._RequestContextManager":
+        """The same with a form as its body, for questions that are too long for a URL. It is to change nothing.
+
+        Raises:
+            ConfigError: a file of TLS cannot be used.
+        """
+        return self._begun().post(
+            url,
+            data=form,
             headers=headers,
             timeout=timeout,
             allow_redirects=False,
@@ -163,6 +173,17 @@ class Client:
         """End the connections."""
         if self._session is not None:
             await self._session.close()
+
+    def _begun(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self.connector = Connector(limit=self._most_connections, keepalive_seconds=self._keepalive_seconds)
+            self._session = aiohttp.ClientSession(
+                connector=self.connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                auto_decompress=self._unpacks,
+            )
+        return self._session
 
     def _context_now(self) -> ssl.SSLContext:
         """Made anew when one of its files has changed; a new context is a new connection."""

@@ -20,7 +20,7 @@ from exporter.accounting.decimals import (
     write_amount,
 )
 from exporter.accounting.fields import Field
-from exporter.outputs.containers import number
+from exporter.accounting.numbers import number
 
 EXACT = Context(prec=20_000, rounding=ROUND_DOWN)
 DIGITS = st.text("0123456789", max_size=30)

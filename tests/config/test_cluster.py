@@ -94,6 +94,19 @@ def test_the_three_ways_to_find_exporters() -> None:
         ({"cluster.node": [NODE], "cluster.max-age": ["10s"]}, "is less than --cluster.interval and --cluster.timeout"),
         ({"cluster.node": [NODE], "cluster.interval": ["0s"]}, "above 0"),
         ({"cluster.node": [NODE], "web.listen-address": [":1", ":1"]}, "is named twice"),
+        ({"cluster.prometheus": [NODE], "cluster.node": [NODE]}, "--cluster.node: it contradicts --cluster.prometheus"),
+        ({"cluster.prometheus": [NODE], "cluster.selector": ["a=b"]}, "contradicts --cluster.prometheus"),
+        ({"cluster.prometheus": ["http://localhost:9400"]}, "is this exporter's own address"),
+        ({"cluster.prometheus": ["http://me:pw@a:9090"]}, "'http://a:9090' is not allowed"),
+        ({"cluster.prometheus": ["a:9090"]}, "is not allowed"),
+        ({"cluster.prometheus": [NODE], "cluster.port": ["9090"]}, "--cluster.port"),
+        ({"cluster.prometheus": [NODE], "cluster.namespace": ["a"]}, "it goes with --cluster.selector"),
+        ({"cluster.prometheus": [NODE], "cluster.max-age": ["15s"]}, "is less than --cluster.interval"),
+        ({"cluster.prometheus": [NODE], "cluster.prometheus-matchers": ['{a="b"}']}, "is not allowed"),
+        ({"cluster.prometheus": [NODE], "cluster.prometheus-matchers": ['a="b"} or up{c="d"']}, "is not allowed"),
+        ({"cluster.prometheus": [NODE], "cluster.prometheus-labels": ["pod=a,pod=b"]}, "is not allowed"),
+        ({"cluster.node": [NODE], "cluster.prometheus-matchers": ['a="b"']}, "it goes with --cluster.prometheus"),
+        ({"cluster.node": [NODE], "cluster.prometheus-labels": ["pod"]}, "it goes with --cluster.prometheus"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags: Mapping[str, Sequence[str]], says: str) -> None:
@@ -101,6 +114,33 @@ def test_what_cannot_be_meant_is_refused(flags: Mapping[str, Sequence[str]], say
         load(flags)
     assert says in str(error.value)
     assert "pw" not in str(error.value)
+
+
+def test_prometheus_has_other_defaults_and_needs_no_kubernetes_api() -> None:
+    cluster = load({"cluster.prometheus": ["http://p:9090/prefix/"]}).cluster
+    assert (cluster.prometheus_url, cluster.prometheus_matchers, cluster.prometheus_labels) == (
+        "http://p:9090/prefix",
+        None,
+        None,
+    )
+    assert (cluster.timeout_seconds, cluster.max_age_seconds, cluster.max_bytes) == (10.0, 90.0, 67108864)
+    more = {"cluster.timeout": ["2s"], "cluster.max-age": ["30s"], "cluster.prometheus-labels": ["legacy"]}
+    given = load({"cluster.prometheus": [NODE], **more}, {"POD_GPU_EXPORTER_CLUSTER_MAX_BYTES": "4194304"}).cluster
+    assert (given.timeout_seconds, given.max_age_seconds, given.max_bytes) == (2.0, 30.0, 4194304)
+    assert given.prometheus_labels == ("pod_name", "pod_namespace", "container_name")
+
+
+@pytest.mark.parametrize("text", ['cluster="a"', ' a=~"x|y" , b!="", c!~"\\"" ', 'a="},{"'])
+def test_matchers_of_promql(text: str) -> None:
+    cluster = load({"cluster.prometheus": [NODE], "cluster.prometheus-matchers": [text]}).cluster
+    assert cluster.prometheus_matchers == text.strip()
+
+
+def test_a_password_may_go_to_a_prometheus_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "http.yml"
+    path.write_text("http_headers: {X-Scope-OrgID: {values: [tenant]}}\nbasic_auth: {username: me, password: secret}\n")
+    found = read_cluster_http(load({"cluster.prometheus": [NODE], "cluster.http-config": [str(path)]}, API).cluster)
+    assert (found.scheme, found.headers) == ("Basic", (("X-Scope-OrgID", "tenant"),))
 
 
 def test_a_key_of_the_node_is_none_of_the_cluster() -> None:

@@ -6,6 +6,7 @@ Whatever comes, it is read or refused as Malformed (files: as a ConfigError of o
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 from exporter.attribution.cdi import inventory_of, read_mig_minors, read_spec
 from exporter.attribution.inventories import Part, put_together
@@ -23,6 +24,10 @@ from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.exporters import endpoint_slices
 from exporter.sources.kubernetes.pods import ApiPods
 from exporter.sources.kubernetes.slices import ApiSlices
+from exporter.sources.prometheus.answer import Series, read_vector
+from exporter.sources.prometheus.collecting import Collected
+from exporter.sources.prometheus.targets import read_targets
+from tests.support.canned import NOW, target
 
 
 def read_list(version: str) -> Callable[[bytes], object]:
@@ -55,6 +60,22 @@ def read_exporter(body: bytes) -> None:
     """What a node's exporter says, whichever node it is of."""
     for device in at_once(read_answer(body, None)).devices:
         json.loads(device.text)
+
+
+def read_prometheus(body: bytes) -> None:
+    """What Prometheus says of its targets, of what exporters say of themselves, or of samples, as the role asks it."""
+    rows: list[Series] = []
+    at_once(read_vector(body, rows.append))
+    asked = [Series(dict(labels), NOW, value) for labels, value in target()]
+    targets = read_targets([*asked, *(row for row in rows if "about" in row.labels)], NOW, 30.0)
+    found = Collected(targets, ("pod", "namespace", "container"))
+    for row in rows:
+        for take in (found.take_own, found.take_sample):
+            with suppress(Malformed):
+                take(row)
+    for node in at_once(found.views()).values():
+        for device in node.devices:
+            json.loads(device.text)
 
 
 def read_file(read: Callable[[object, str], object]) -> Callable[[bytes], object]:
@@ -97,6 +118,7 @@ DECODERS = (
     read_cdi,
     read_exporter,
     read_places,
+    read_prometheus,
 )
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.accounting.fields import FIELDS, Field
+from exporter.accounting.numbers import number
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
 from exporter.exposition.join import Joiner
@@ -23,7 +24,7 @@ from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import containers
-from exporter.outputs.containers import METRICS, number
+from exporter.outputs.containers import METRICS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.support.exporter import Exporter, Start, config_of, running

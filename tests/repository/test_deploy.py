@@ -471,3 +471,16 @@ def test_the_scaled_object_asks_what_the_cluster_role_answers() -> None:
         "/autoscale/{namespace}/{workload}/{metric}"
     ]["get"]["responses"]["200"]["content"]["application/json"]["schema"]["properties"]
     assert asked["valueLocation"] in properties
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_autoscalers_ask_for_metrics_that_prometheus_adapter_has(version: str) -> None:
+    folder = ROOT / "deploy" / "prometheus-adapter"
+    rules = yaml.safe_load((folder / "values.yaml").read_text())["rules"]
+    for file, kind, of in (("hpa-pods.yaml", "pods", "custom"), ("hpa-workload.yaml", "external", "external")):
+        (document,) = documents(folder / file)
+        kubernetes_validate.validate(document, version, strict=True)
+        (metric,) = document["spec"]["metrics"]
+        assert metric["type"].lower() == kind
+        assert metric[kind]["metric"]["name"] in {rule["name"]["as"] for rule in rules[of]}
+        assert metric[kind]["target"]["averageValue"]

@@ -1,7 +1,7 @@
 """Which pod holds which GPU. A device without samples is there with what the kubelet alone knows of it."""
 
 from exporter.exposition.families import Samples
-from exporter.outputs.devices import cut_gpus, entity_of
+from exporter.model.entities import cut_gpus, entity_of
 from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 

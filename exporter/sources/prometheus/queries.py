@@ -1,0 +1,92 @@
+"""What Prometheus is asked, as PromQL. Pure.
+
+The pages of node exporters tell themselves from all else by the label metrics_path, which every scrape config in
+deploy/prometheus makes: /gpu/metrics is nobody else's path. Where Prometheus scrapes dcgm-exporter besides, its series
+have the same names, and are not taken for ours.
+
+Series go when their pod goes: the scrape after that marks them stale. An instant selector heeds such marks, which
+last_over_time(x[30s]) does not: a GPU would count for its last pod and for its new one. So series are asked for by
+instant selectors, and how old they are is what `up`, which comes with them, tells.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from exporter.accounting.fields import FIELDS, Field
+
+SAMPLES_PAGE, OWN_PAGE = "/gpu/metrics", "/metrics"
+PAGES = (SAMPLES_PAGE, OWN_PAGE)
+# A target that is taken away leaves its `up` marked as stale. Prometheus that dies leaves no mark: for so long its
+# nodes are known, and missing, where the server lets a query say how far it looks back (Mimir has 5 minutes).
+KNOWN_SECONDS = 900.0
+# A node whose target was taken away is missing for so long: a DaemonSet that is updated deletes a pod before it makes
+# the next one. Forgetting it at once would be to count too little in silence.
+LEFT_SECONDS = 120.0
+# One answer of all fields would be large: so many queries have a part of the fields each.
+PARTS = 7
+
+# The label that says what a row of `targets` is about, and what it then says.
+ABOUT = "about"
+UP, SCRAPED, LATELY = "up", "scraped", "lately"
+
+INFO, OWNERS, ALLOCATED = "pod_gpu_info", "pod_gpu_device_owners", "pod_gpu_allocated_ratio"
+# What the driver's processes tell of a container itself, by the name in the object `measured` of /container/metrics.
+MEASURED: Mapping[str, str] = {
+    f"pod_gpu_{name}": name for name in ("memory_used_bytes", "utilization_ratio", "processes")
+}
+_OF_DEVICES = ("UUID", "GPU_I_ID", "GPU_I_PROFILE", "gpu", "device", "modelName")
+_OF_OWNERS = ("pod", "namespace", "container")
+_OF_WORKLOADS = ("workload_name", "workload_kind")
+_OF_SAMPLES = ("uuid", "gpu_uuid", "model_name", "gpu_shared", "pod_uid")
+KNOWN: Mapping[str, Field] = {name: known for name, known in FIELDS.items() if known.json}
+
+
+def targets(matchers: str) -> str:
+    """Every page of every node exporter: whether the last scrape of it went well, and when that was.
+
+    A row has the labels of its target, and ABOUT: UP and SCRAPED; LATELY is a node that was there until lately.
+    """
+    pages = _selector("up", f'metrics_path=~"{"|".join(PAGES)}"', matchers)
+    samples = _selector("up", f'metrics_path="{SAMPLES_PAGE}"', matchers)
+    return (
+        f"({_about(UP, pages)} or {_about(SCRAPED, f'timestamp({pages})')}) and on (instance) {samples}"
+        f" or {_about(LATELY, f'group by (node) (last_over_time({samples}[{LEFT_SECONDS:.0f}s]))')}"
+    )
+
+
+def own(matchers: str) -> str:
+    """What the exporters say on /metrics: who holds which device, what pods belong to, what containers use."""
+    names = (INFO, OWNERS, ALLOCATED, *MEASURED)
+    return _rows(names, OWN_PAGE, matchers, (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS))
+
+
+def samples(matchers: str, owner_labels: Sequence[str]) -> Sequence[str]:
+    """The samples of devices by all their names, in some queries. `owner_labels` are --labels.names of the nodes."""
+    of_fields: dict[str, list[str]] = {}
+    for name, known in KNOWN.items():
+        of_fields.setdefault(known.json, []).append(name)
+    fields = list(of_fields.values())
+    labels = (*_OF_DEVICES, *_OF_SAMPLES, *_exported(owner_labels))
+    return [
+        _rows([name for names in fields[part::PARTS] for name in names], SAMPLES_PAGE, matchers, labels)
+        for part in range(PARTS)
+    ]
+
+
+def _rows(names: Iterable[str], page: str, matchers: str, labels: Iterable[str]) -> str:
+    """The series of these names by these labels: what two servers scraped of one exporter is one row."""
+    selector = _selector("", f'__name__=~"{"|".join(names)}",metrics_path="{page}"', matchers)
+    return f"max by (__name__, instance, {', '.join(labels)}) ({selector})"
+
+
+def _selector(name: str, first: str, matchers: str) -> str:
+    return f"{name}{{{first}{matchers and ','}{matchers}}}"
+
+
+def _about(what: str, query: str) -> str:
+    return f'label_replace({query}, "{ABOUT}", "{what}", "", "")'
+
+
+def _exported(names: Iterable[str]) -> Iterable[str]:
+    """The labels, and what Prometheus makes of them where the target has such a label and honor_labels is off."""
+    for name in names:
+        yield from (name, f"exported_{name}")

@@ -1,0 +1,189 @@
+"""A Prometheus server that scrapes the node exporters, as what knows all nodes.
+
+Every few seconds it is asked a handful of queries, all of one moment: the first one's, by the server's own clock. What
+came of them is kept. A failure changes nothing until what is kept is too old: then every node is missing.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from math import inf
+from types import MappingProxyType
+
+from exporter.config.http_file import HttpConfig
+from exporter.errors import SourceError, Trouble
+from exporter.model.cluster import ClusterView, NodeView
+from exporter.model.snapshot import Health
+from exporter.sources.prometheus import queries
+from exporter.sources.prometheus.answer import Series, read_vector
+from exporter.sources.prometheus.asking import Asking
+from exporter.sources.prometheus.collecting import Collected
+from exporter.sources.prometheus.targets import MOST_NODES, read_targets
+from exporter.sources.single_flight import SingleFlight
+from exporter.sources.slices import in_slices
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
+
+NAME = "prometheus"
+# A server that asks for more time than this is asked again anyway.
+MOST_RETRY_SECONDS = 300.0
+_NAMED = 5
+_NOT_ASKED = Trouble("missing", "Prometheus has not answered yet", "it is being asked; look again in some seconds")
+_NO_NODE = Trouble(
+    "missing",
+    'there is no node exporter: Prometheus has no target with metrics_path="/gpu/metrics" (of those that'
+    " --cluster.prometheus-matchers leaves)",
+    "scrape the node exporters as deploy/prometheus does, with the labels metrics_path and node",
+)
+
+
+class Prometheus:
+    """All nodes by the word of one server (a ClusterSource)."""
+
+    name = NAME
+    patience_seconds = PATIENCE_SECONDS
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        matchers: str,
+        owner_labels: tuple[str, str, str],
+        timeout_seconds: float,
+        max_age_seconds: float,
+        max_bytes: int,
+        http: HttpConfig,
+        on_health: OnHealth,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`matchers` narrow every selector; `owner_labels` of samples name pod, namespace and container.
+
+        `timeout_seconds` is the time for one answer, `max_bytes` its length after decompression, `max_age_seconds` how
+        old the last scrape of a node may be. `clock` counts ages, in seconds; `wall_clock` says the time since 1970.
+        """
+        self._asking = Asking(url=url, timeout_seconds=timeout_seconds, max_bytes=max_bytes, http=http)
+        self._matchers, self._owner_labels = matchers, owner_labels
+        self._max_age_seconds = max_age_seconds
+        self._attempts = Attempts(NAME, on_health)
+        self._clock, self._wall_clock = clock, wall_clock
+        self._flight = SingleFlight(self._read)
+        self._failure: Trouble | None = _NOT_ASKED
+        self._not_before = -inf
+        # What was known at a moment: of the server's clock, since 1970, and of ours.
+        self._known: Mapping[str, NodeView] = {}
+        self._known_at_seconds = 0.0
+        self._known_at = -inf
+        self._view: ClusterView | None = None
+        self._until = -inf
+        self.bounds: Mapping[str, Bound] = {
+            "nodes": Bound(MOST_NODES, lambda: len(self._known)),
+            "answer_bytes_in_flight": Bound(max_bytes, lambda: self._asking.in_flight_bytes),
+        }
+
+    @property
+    def health(self) -> Health:
+        """How the last attempt went."""
+        return self._attempts.health
+
+    @property
+    def view(self) -> ClusterView:
+        """What is known now; the same object as long as nothing changed but ages."""
+        now = self._clock()
+        if self._view is None or now >= self._until:
+            self._view = self._view_of(now)
+        return self._view
+
+    def begin(self) -> Attempt | None:
+        """Ask what is to be known; None while the server wants to be left alone."""
+        if self._clock() < self._not_before:
+            return None
+        return self._flight.begin()
+
+    async def close(self) -> None:
+        """End what is in flight, and the connections."""
+        await self._flight.close()
+        await self._asking.close()
+
+    async def _read(self) -> None:
+        started = time.monotonic()
+        error: SourceError | None = None
+        try:
+            await self._ask_all()
+        except SourceError as failed:
+            error = failed
+            self._failure = failed.trouble
+            if failed.retry_after_seconds:
+                self._not_before = self._clock() + min(failed.retry_after_seconds, MOST_RETRY_SECONDS)
+        self._view = None
+        odd = None if error else self._odd()
+        self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=self._wall_clock(), odd=odd)
+
+    async def _ask_all(self) -> None:
+        asked_at = self._clock()
+        rows: list[Series] = []
+        await self._take(queries.targets(self._matchers), rows.append, None, queries.KNOWN_SECONDS)
+        # without a target there is no moment, and nothing else to ask
+        at_seconds = rows[0].at_seconds if rows else 0.0
+        targets = read_targets(rows, at_seconds, self._max_age_seconds)
+        collected = Collected(targets, self._owner_labels)
+        if rows:
+            await self._take(queries.own(self._matchers), collected.take_own, at_seconds, self._max_age_seconds)
+            for query in queries.samples(self._matchers, self._owner_labels):
+                await self._take(query, collected.take_sample, at_seconds, self._max_age_seconds)
+        self._known = await in_slices(collected.views())
+        self._known_at_seconds, self._known_at = at_seconds, asked_at
+        self._failure = None
+
+    async def _take(
+        self, query: str, take: Callable[[Series], None], at_seconds: float | None, look_back_seconds: float
+    ) -> None:
+        body = await self._asking.ask(query, at_seconds=at_seconds, look_back_seconds=look_back_seconds)
+        await in_slices(read_vector(body, take))
+
+    def _view_of(self, now: float) -> ClusterView:
+        self._until = inf
+        # how old it is is not counted by our clock, which may be another than the server's
+        passed = now - self._known_at
+        nodes = {name: self._now(node, passed, now) for name, node in self._known.items()}
+        trouble = None if self._known else self._failure or _NO_NODE
+        if self._failure and passed >= self._max_age_seconds:
+            # meanwhile there may be other nodes
+            trouble = self._failure
+        elif self._failure:
+            self._until = min(self._until, self._known_at + self._max_age_seconds)
+        return ClusterView(nodes=MappingProxyType(nodes), at_seconds=self._wall_clock(), trouble=trouble)
+
+    def _now(self, node: NodeView, passed: float, now: float) -> NodeView:
+        """A node as it stands so long after it was asked for."""
+        if node.answered_at_seconds is None:
+            return node
+        age = self._known_at_seconds + passed - node.answered_at_seconds
+        if age < self._max_age_seconds:
+            self._until = min(self._until, now + self._max_age_seconds - age)
+            return node
+        return NodeView(
+            name=node.name,
+            answered_at_seconds=node.answered_at_seconds,
+            trouble=self._failure or _too_old(age, self._max_age_seconds),
+        )
+
+    def _odd(self) -> Trouble | None:
+        """What there is to say where some nodes are missing."""
+        missing = [node for node in self.view.nodes.values() if node.trouble]
+        if not missing or missing[0].trouble is None:
+            return None
+        named = ", ".join(node.name for node in missing[:_NAMED])
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        why = missing[0].trouble
+        return Trouble(
+            why.reason,
+            f"{len(missing)} of {len(self._known)} nodes are missing: {named}{more}; of the first: {why.message}",
+            why.remedy,
+        )
+
+
+def _too_old(age_seconds: float, max_age_seconds: float) -> Trouble:
+    return Trouble(
+        "stale",
+        f"its last scrape is {age_seconds:.0f} s old, and --cluster.max-age is {max_age_seconds:g} s",
+        "is the server that scrapes it down, or behind? --cluster.max-age takes twice the scrape interval and more",
+    )

@@ -1,0 +1,145 @@
+"""Which nodes there are, by the `up` of their exporters' pages. Pure.
+
+A node is known where Prometheus has a target of its /gpu/metrics. It is missing where the last scrape of one of its two
+pages failed, or is too old, and where two exporters say that they are of one node.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from exporter.errors import Malformed, Trouble
+from exporter.sources.prometheus.answer import REMEDY, Series, garbage
+from exporter.sources.prometheus.queries import ABOUT, LATELY, OWN_PAGE, PAGES, SAMPLES_PAGE, SCRAPED, UP
+
+MOST_NODES = 20_000
+_PATH, _NODE, _INSTANCE = "metrics_path", "node", "instance"
+# What Prometheus adds to the labels of a target may differ between two servers that scrape it (replica=…), and it is
+# one target nevertheless. Targets of two clusters are two, even where their addresses are alike.
+_CLUSTER = "cluster"
+_SCRAPE_CONFIGS = (
+    "scrape the node exporters as deploy/prometheus does: both pages, with the labels metrics_path and node"
+)
+
+
+@dataclass(slots=True)
+class Target:
+    """A page of an exporter: where it is, its own labels, when it was scraped last (since 1970), and whether well."""
+
+    instance: str
+    labels: Mapping[str, str]
+    is_up: bool = False
+    scraped_at_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Targets:
+    """The pages of a node by their paths; `trouble` says why nothing that they say counts."""
+
+    pages: dict[str, Target] = field(default_factory=dict)
+    trouble: Trouble | None = None
+
+    @property
+    def scraped_at_seconds(self) -> float:
+        """When the page was scraped whose last scrape is the older one."""
+        return min((page.scraped_at_seconds for page in self.pages.values()), default=0.0)
+
+
+_Key = tuple[str, str, str, str]
+
+
+def read_targets(rows: Iterable[Series], now_seconds: float, max_age_seconds: float) -> dict[str, Targets]:
+    """The nodes by name. `now_seconds` is the moment of the rows.
+
+    Raises:
+        Malformed: a target has no node.
+    """
+    found: dict[_Key, Target] = {}
+    lately = set()
+    for labels, _, value in rows:
+        node = labels.get(_NODE, "")
+        if not node or not node.isprintable():
+            raise Malformed(
+                "garbage",
+                f"the target {labels.get(_INSTANCE, '')[:99]!r} has no label node, or one that cannot be printed",
+                remedy=_SCRAPE_CONFIGS,
+            )
+        if labels.get(ABOUT) == LATELY:
+            lately.add(node)
+            continue
+        key = (node, labels.get(_PATH, ""), labels.get(_INSTANCE, ""), labels.get(_CLUSTER, ""))
+        # of two servers that scrape one target, the one that scraped it well, and of these the last
+        _note(found.setdefault(key, Target(key[2], labels)), labels, float(value))
+    nodes = _by_node(found, now_seconds - max_age_seconds)
+    for node in lately - nodes.keys():
+        nodes[node] = Targets(trouble=_LEFT)
+    if len(nodes) > MOST_NODES:
+        raise Malformed("oversize", f"it knows {len(nodes)} nodes; at most {MOST_NODES} are read", remedy=REMEDY)
+    return nodes
+
+
+def _note(target: Target, labels: Mapping[str, str], value: float) -> None:
+    if labels.get(ABOUT) == UP:
+        target.is_up = target.is_up or value == 1
+    elif labels.get(ABOUT) == SCRAPED and isfinite(value):
+        target.scraped_at_seconds = max(target.scraped_at_seconds, value)
+    else:
+        raise garbage("a target says something that was not asked")
+
+
+def _by_node(found: Mapping[_Key, Target], fresh_since: float) -> dict[str, Targets]:
+    of_nodes: dict[str, dict[str, list[tuple[str, Target]]]] = {}
+    for (node, path, _, cluster), target in found.items():
+        of_nodes.setdefault(node, {}).setdefault(path, []).append((cluster, target))
+    return {node: _of_node(pages, fresh_since) for node, pages in of_nodes.items()}
+
+
+def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) -> Targets:
+    """The targets of a node that count: of a pod that was replaced, the new one's."""
+    chosen = Targets()
+    for path in PAGES:
+        of_path = pages.get(path, [])
+        if path == OWN_PAGE and SAMPLES_PAGE in chosen.pages:
+            # others may have a page /metrics, too
+            own = chosen.pages[SAMPLES_PAGE].instance
+            of_path = [found for found in of_path if found[1].instance == own]
+        good = [found for found in of_path if found[1].is_up and found[1].scraped_at_seconds > fresh_since]
+        if len(good) > 1:
+            chosen.trouble = chosen.trouble or _several(good)
+        best = max((found[1] for found in good or of_path), key=lambda found: found.scraped_at_seconds, default=None)
+        if best is None:
+            chosen.trouble = chosen.trouble or _unscraped(path)
+        else:
+            chosen.pages[path] = best
+            if not best.is_up:
+                chosen.trouble = chosen.trouble or _down(path)
+    return chosen
+
+
+def _several(good: Iterable[tuple[str, Target]]) -> Trouble:
+    places = ", ".join(sorted(f"{found.instance}{cluster and f' of cluster {cluster}'}" for cluster, found in good))
+    return Trouble(
+        "garbage",
+        f"several exporters are scraped as this node's: {places[:300]}",
+        "give each target its own node's name as the label node; of several clusters in one Prometheus choose one with"
+        " --cluster.prometheus-matchers 'cluster=\"…\"'",
+    )
+
+
+def _unscraped(path: str) -> Trouble:
+    return Trouble("missing", f"Prometheus does not scrape its {path}", _SCRAPE_CONFIGS)
+
+
+def _down(path: str) -> Trouble:
+    return Trouble(
+        "unreachable",
+        f"Prometheus could not scrape its {path} (up is 0)",
+        "Prometheus' page of targets says why; look at that node and its exporter",
+    )
+
+
+_LEFT = Trouble(
+    "missing",
+    "its exporter is no target of Prometheus any more",
+    "if the node is gone, too, it is forgotten after two minutes; if it is there, look why no exporter runs on it",
+)
