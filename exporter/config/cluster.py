@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given, shown
 from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
-from exporter.config.parsers import namespace, namespaced_name, node_address, port_or_name, selector
+from exporter.config.parsers import Address, address, namespace, namespaced_name, node_address, port_or_name, selector
 from exporter.config.settings import optional, setting, settings_of, several
 
 DEFAULT_PORT = 9400  # of a node exporter
@@ -76,11 +76,24 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KedaSettings:
+    """Where KEDA's external scaler is answered; None for nowhere."""
+
+    listen_address: Address | None = optional(  # noqa: RUF009 - a field, as all settings are
+        "keda.listen-address",
+        Kind(address, "an address such as :9401, 127.0.0.1:9401 or [::1]:9401", "ADDRESS"),
+        "Where to answer KEDA's triggers `external` and `external-push`, over gRPC with the TLS of --web.config.file."
+        " Default: nowhere.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """The groups, in the order in which --help shows their settings."""
 
     web: WebSettings
     cluster: ClusterSettings
+    keda: KedaSettings
     kubernetes: KubernetesSettings
     log: LogSettings
 
