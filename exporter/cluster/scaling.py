@@ -41,10 +41,6 @@ class Question:
     metric: str
     kind: str = ""
 
-    def __str__(self) -> str:
-        kind = f"{self.kind}:" if self.kind else ""
-        return f"{self.metric} of {self.namespace}/{kind}{self.workload}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:

@@ -1,4 +1,7 @@
-"""The settings of the cluster role: where the node exporters are, and how they are asked."""
+"""The settings of the cluster role: where the node exporters are, and how they are asked.
+
+A new setting is one field here (or in common.py); whoever reads it is given its group, or the value.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -160,6 +160,16 @@ def test_a_command_imports_what_it_needs_and_no_more(arguments: list[str], may_i
     assert set(ended.stdout.splitlines()[-1].split()) <= may_import
 
 
+def test_a_healthcheck_takes_the_file_of_the_cluster_role(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("web.listen-address: 127.0.0.1:1\ncluster.node: http://a:9400\n")
+    ended = run("healthcheck", POD_GPU_EXPORTER_CONFIG_FILE=str(path))
+    assert (ended.returncode, "127.0.0.1:1 does not answer" in ended.stderr) == (1, True), ended.stderr
+    path.write_text("web.listen-address: 127.0.0.1:1\nclutser.node: http://a:9400\n")
+    ended = run("healthcheck", POD_GPU_EXPORTER_CONFIG_FILE=str(path))
+    assert (ended.returncode, "'clutser.node' is not a key" in ended.stderr) == (2, True), ended.stderr
+
+
 def test_a_taken_port_ends_with_a_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -388,3 +398,34 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
     assert re.search(r"level=debug msg=page source=dcgm:127\.0\.0\.1:9 up=False reason=refused", log)
     assert re.search(rf"level=debug msg=answered path=/gpu/metrics status=200 bytes={size} seconds=[0-9.]+", log)
     assert "hunter2" not in log
+
+
+def test_the_cluster_role_as_a_process_takes_a_changed_file_over_and_ends_cleanly(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("cluster:\n  node: [gone=http://127.0.0.1:1]\n  interval: 200ms\n")
+    command = [*PROGRAM, "cluster", f"--config.file={path}", "--web.listen-address=127.0.0.1:0", "--log.level=debug"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        address = next(found[1] for line in process.stderr if (found := re.search(r"address=(\S+)", line)))
+
+        def nodes() -> dict[str, str]:
+            with urllib.request.urlopen(f"http://{address}/debug/nodes", timeout=10) as answer:
+                return {node["name"]: node["reason"] for node in json.load(answer)["nodes"]}
+
+        assert nodes() == {"gone": "refused"}
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10) as answer:
+            assert answer.read().startswith(b"ready; 1 of 1 nodes are missing: gone: ")
+        path.write_text("cluster:\n  node: [other=http://127.0.0.1:2]\n")
+        until = time.monotonic() + 20
+        while nodes() != {"other": "refused"}:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "configuration reloaded" in rest
+        assert "Traceback" not in rest
+    finally:
+        process.kill()
+        process.communicate()

@@ -4,9 +4,14 @@ import json
 import re
 
 import click
+import pytest
 import yaml
 
 from exporter.cli.main import COMMANDS, command_named
+from exporter.cluster.outputs.families import FAMILIES as CLUSTER_FAMILIES
+from exporter.cluster.outputs.families import OF_NODES
+from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
+from exporter.config.cluster import SETTINGS as CLUSTER_SETTINGS
 from exporter.config.node import SETTINGS
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.simulator.counters import COUNTERS
@@ -16,6 +21,7 @@ from tests.support.exporter import Start
 from tests.support.places import ROOT
 
 README = (ROOT / "README.md").read_text()
+CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
 
 
 def test_every_flag_is_in_the_readme_with_its_default() -> None:
@@ -26,11 +32,37 @@ def test_every_flag_is_in_the_readme_with_its_default() -> None:
             assert setting.default in rows[setting.flag], setting.flag
 
 
-def test_no_flag_in_the_readme_that_there_is_not() -> None:
+def test_every_flag_of_the_cluster_role_is_in_its_page_or_the_readme_with_its_default() -> None:
+    lines = (*README.splitlines(), *CLUSTER.splitlines())
+    rows = {cells[0]: cells for line in lines if (cells := re.findall(r"`([^`]*)`", line))}
+    for setting in CLUSTER_SETTINGS:
+        assert setting.flag in rows, setting.flag
+        if setting.default:
+            assert setting.default in rows[setting.flag], setting.flag
+        if setting.name.startswith("cluster."):
+            assert f"\n| `{setting.flag}` |" in CLUSTER, setting.flag
+
+
+def test_every_path_of_the_cluster_role_is_in_its_page() -> None:
+    rows = re.findall(r"^\| (`/[^|]*) \|", CLUSTER, re.MULTILINE)
+    paths = {path.partition("<")[0] for row in rows for path in re.findall(r"`([^`]*)`", row)}
+    assert paths == {output.path for output in CLUSTER_OUTPUTS}
+
+
+def test_every_family_of_the_cluster_role_is_in_its_page() -> None:
+    for family in OF_NODES:
+        assert f"| `{family.name}" in CLUSTER, family.name
+    every_roles = {family.name for family in FAMILIES}
+    assert {family.name for family in CLUSTER_FAMILIES} - {family.name for family in OF_NODES} <= every_roles
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
+def test_no_flag_in_the_docs_that_there_is_not(page: str) -> None:
     known = {option for name in COMMANDS for parameter in command_named(name).params for option in parameter.opts}
     of_docker_and_systemctl = {"--build-arg", "--rm", "--network", "--read-only", "--cap-drop", "--build", "--now"}
-    named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][a-z.-]+", README)}
-    assert named <= known | of_docker_and_systemctl
+    named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][a-z.-]+", (ROOT / page).read_text())}
+    groups = {"--web", "--kubernetes", "--log"}
+    assert named <= known | of_docker_and_systemctl | groups
 
 
 def test_every_family_of_our_own_is_in_the_readme() -> None:

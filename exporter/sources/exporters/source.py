@@ -28,6 +28,8 @@ NAME = "exporters"
 # makes room for the next, and waits on.
 AT_ONCE = 64
 MOMENT_SECONDS = 0.1
+# Who has not answered when nobody has for so long is not waited for.
+QUIET_SECONDS = 0.25
 MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 
@@ -63,7 +65,9 @@ class Exporters:
         self._clock, self._wall_clock = clock, wall_clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asks: dict[Known, asyncio.Task[None]] = {}
+        self._ended_asks = 0
         self._round: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
         self.bounds: Mapping[str, Bound] = {
             **places.bounds,
             **self._book.bounds,
@@ -84,18 +88,23 @@ class Exporters:
         return self._book.view(self._clock(), self._wall_clock(), self._why_unknown())
 
     def begin(self) -> Attempt:
-        """Ask every exporter but those that are being asked. The task ends when all have answered or failed."""
+        """Ask every exporter but those that are being asked.
+
+        The task ends when all that answer soon have done so: one that stalls is not waited for.
+        """
         found = self.places.begin()
         self._follow()
         # those that failed last time come last
         self._ask(sorted(self._book.entries.values(), key=lambda entry: entry.failure is not None))
         if self._round is None or self._round.done():
-            self._round = asyncio.create_task(self._await_all(found))
-        return self._round
+            self._round = asyncio.create_task(self._note_round(found))
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._settle(found))
+        return self._settling
 
     async def close(self) -> None:
         """End what is in flight, and the connections."""
-        for task in (self._round, *self._asks.values()):
+        for task in (self._round, self._settling, *self._asks.values()):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
@@ -129,6 +138,7 @@ class Exporters:
                 ask.add_done_callback(partial(self._ended, entry))
 
     def _ended(self, entry: Known, ask: asyncio.Task[None]) -> None:
+        self._ended_asks += 1
         if self._asks.get(entry) is ask:
             del self._asks[entry]
 
@@ -146,7 +156,16 @@ class Exporters:
         else:
             self._book.answered(entry, answer, self._clock(), self._wall_clock())
 
-    async def _await_all(self, found: Attempt | None) -> None:
+    async def _settle(self, found: Attempt | None) -> None:
+        """Until nobody is asked any more, or nobody has answered for a while and nobody waits for a turn."""
+        if found is not None:
+            await asyncio.wait({found})
+        ended = -1
+        while self._asks and (ended != self._ended_asks or self._at_once.locked()):
+            ended = self._ended_asks
+            await asyncio.wait(set(self._asks.values()), timeout=QUIET_SECONDS)
+
+    async def _note_round(self, found: Attempt | None) -> None:
         """Until those that are asked now, or once the places are known, have answered or failed."""
         started = time.monotonic()
         if found is not None:
