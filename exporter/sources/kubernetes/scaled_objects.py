@@ -17,7 +17,7 @@ from exporter.sources.kubernetes.workloads import Remembered
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
 
 NAME = "scaled_objects"
-MANIFEST = "deploy/cluster.yaml"
+MANIFEST = "deploy/keda/rbac.yaml"
 MEANWHILE = "only ScaledObjects whose trigger names its `workload` are answered"
 # Each ScaledObject is asked about twice every 15 s or so. Whoever edits one waits for no longer than this.
 KEPT_SECONDS = 30.0
