@@ -6,7 +6,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import accounts, containers, healthcheck, join, nvml, processes, scrape, worst
+from benchmarks import accounts, cluster, containers, healthcheck, join, nvml, processes, scrape, worst
 from benchmarks.compare import LATEST
 from benchmarks.table import save, show
 
@@ -26,6 +26,7 @@ if __name__ == "__main__":
         processes.run,
         healthcheck.run,
         worst.run,
+        cluster.run,
     )
     rows = [row for part in parts for row in part(effort)]
     print(show(rows))

@@ -13,6 +13,7 @@ from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
+from tests.support.kubernetes import WHICH
 
 
 def pytest_configure() -> None:
@@ -21,6 +22,10 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"Kubernetes API of the tests of discovery and RBAC: {WHICH}")
 
 
 @pytest.fixture(autouse=True)

@@ -1,20 +1,23 @@
-"""A Kubernetes API server on a loopback port, which lists and watches the pods and ResourceSlices of a world."""
+"""A Kubernetes API server on a loopback port, which lists and watches.
+
+It knows the pods and ResourceSlices of a world, and EndpointSlices and pods of any namespace that it is given. Its
+unkind answers are those of a real one (tests/data/kubernetes-1.36).
+"""
 
 import asyncio
 import json
 import ssl
 from datetime import UTC, datetime
-from typing import Any
 
 from aiohttp import web
 
+from exporter.simulator.kubernetes_requests import COLLECTIONS, Object, forbidden, is_meant, key_of, resource_of
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import DRA_DRIVER, DRA_POOL, Pod, World
 
 LOOK_SECONDS = 0.02
 BOOKMARK_SECONDS = 0.2
 REPUBLISHED_SECONDS = 30.0
-Object = dict[str, Any]
 
 
 class SimulatedApi:
@@ -22,7 +25,8 @@ class SimulatedApi:
 
     `objects` are other objects by path, discovery documents included. A ReplicaSet that is not among them is controlled
     by a Deployment of the same name. `gets` are the paths of objects that were asked for. `slices`, where it is set,
-    are the ResourceSlices in place of those of the world.
+    are the ResourceSlices in place of those of the world. `rules` are those of RBAC by namespace, "" for all of them; a
+    request that none allows is forbidden, where there are any.
 
     `compact` forgets old versions, so that watches from them are answered with 410 Gone. `wipe_slices` deletes the
     ResourceSlices, as a starting kubelet does.
@@ -34,6 +38,7 @@ class SimulatedApi:
         self.objects: dict[str, Object] = {}
         self.failure: tuple[int, dict[str, str]] | None = None
         self.slices: list[Object] | None = None
+        self.rules: list[tuple[str, Object]] | None = None
         self.seen_tokens: set[str] = set()
         self._world = world
         self.node_name = self._node_name = node_name
@@ -42,6 +47,7 @@ class SimulatedApi:
         self._publications = 1
         self._oldest = 1
         self._now = 1
+        self._placed: dict[str, Object] = {}
         self._known: dict[str, tuple[Object, int]] = {}
         self._gone: list[tuple[str, Object, int]] = []
         self._broken = asyncio.Event()
@@ -52,6 +58,8 @@ class SimulatedApi:
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._answer)
         app.router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self._answer)
+        for path in COLLECTIONS.values():
+            app.router.add_get(path, self._answer)
         app.router.add_get("/{path:api(s?)/.*}", self._one)
         self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await self._app.setup()
@@ -88,11 +96,20 @@ class SimulatedApi:
         self._slices_back_at = asyncio.get_running_loop().time() + away_seconds
         self._publications += 1
 
+    def put(self, item: Object) -> None:
+        """An EndpointSlice or a Pod is there in its namespace, or has changed."""
+        self._placed[key_of(item)] = item
+
+    def remove(self, item: Object) -> None:
+        """It is there no longer."""
+        del self._placed[key_of(item)]
+
     def _look(self) -> None:
         """Compare the world with the last look, and give every changed or deleted object a new version."""
         objects = {f"/api/v1/pods {pod.uid}": _pod(pod, self._node_name) for pod in self._world.pods}
         for item in self._slices_now():
             objects[f"/resourceslices {item['metadata']['name']}"] = item
+        objects.update(self._placed)
         for key, item in objects.items():
             if key not in self._known or self._known[key][0] != item:
                 self._now += 1
@@ -135,14 +152,29 @@ class SimulatedApi:
         if self.failure is not None:
             status, headers = self.failure
             return web.json_response({"kind": "Status", "code": status}, status=status, headers=headers)
-        if request.query.get("fieldSelector") != f"spec.nodeName={self._node_name}":
+        namespace = request.match_info.get("namespace", "")
+        if not self._may("watch" if is_watch else "list", request.path, namespace):
+            return forbidden(request.path, namespace)
+        if not namespace and request.query.get("fieldSelector") != f"spec.nodeName={self._node_name}":
             return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
-        kind = "/" + request.path.rpartition("/")[2] + " "
         self._look()
         if is_watch:
-            return await self._watch(request, kind)
-        items = [_versioned(item, version) for key, (item, version) in self._known.items() if kind in key]
+            return await self._watch(request)
+        items = [
+            _versioned(item, version) for key, (item, version) in self._known.items() if is_meant(request, key, item)
+        ]
         return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._now)}})
+
+    def _may(self, verb: str, path: str, namespace: str) -> bool:
+        """Whether a rule of RBAC allows it, in the namespace or everywhere."""
+        group, resource = resource_of(path)
+        return self.rules is None or any(
+            where in ("", namespace)
+            and group in rule["apiGroups"]
+            and resource in rule["resources"]
+            and verb in rule["verbs"]
+            for where, rule in self.rules
+        )
 
     async def _one(self, request: web.Request) -> web.Response:
         self.gets.append(request.path)
@@ -155,27 +187,22 @@ class SimulatedApi:
             return web.json_response({"kind": "Status", "code": status}, status=status)
         return web.json_response(item)
 
-    async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
         since = int(request.query.get("resourceVersion") or 0)
-        if since < self._oldest:
-            return web.json_response({"kind": "Status", "code": 410}, status=410)
         broken = self._broken
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
+        if since < self._oldest:
+            # a real one says so in a stream that has begun well
+            message = f"too old resource version: {since} ({self._oldest})"
+            gone = {"kind": "Status", "status": "Failure", "message": message, "reason": "Expired", "code": 410}
+            await _send(response, "ERROR", {**gone, "metadata": {}})
+            return response
         bookmark_at = asyncio.get_running_loop().time() + BOOKMARK_SECONDS
-        told = {key for key, (_, version) in self._known.items() if version <= since}
+        told = {key for key, (item, seen) in self._known.items() if seen <= since and is_meant(request, key, item)}
         while not broken.is_set():
             self._look()
-            events = [
-                (version, "MODIFIED" if key in told else "ADDED", item)
-                for key, (item, version) in self._known.items()
-                if kind in key and version > since
-            ]
-            events += [
-                (version, "DELETED", item) for key, item, version in self._gone if kind in key and version > since
-            ]
-            told |= self._known.keys()
-            for version, what, item in sorted(events, key=lambda event: event[0]):
+            for version, what, item in self._events(request, since, told):
                 await _send(response, what, _versioned(item, version))
             since = self._now
             if asyncio.get_running_loop().time() >= bookmark_at:
@@ -183,6 +210,23 @@ class SimulatedApi:
                 await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
             await asyncio.sleep(LOOK_SECONDS)
         return response
+
+    def _events(self, request: web.Request, since: int, told: set[str]) -> list[tuple[int, str, Object]]:
+        """What has happened after a version to what is watched. `told` are the keys that the watch has told of."""
+        events = []
+        for key, (item, version) in self._known.items():
+            if version > since and is_meant(request, key, item):
+                events.append((version, "MODIFIED" if key in told else "ADDED", item))
+                told.add(key)
+            elif version > since and key in told:
+                # its labels are others now: to who watches by labels, it is gone
+                events.append((version, "DELETED", item))
+                told.remove(key)
+        for key, item, version in self._gone:
+            if version > since and is_meant(request, key, item):
+                events.append((version, "DELETED", item))
+                told.discard(key)
+        return sorted(events, key=lambda event: event[0])
 
 
 def controlled_by(api_version: str, kind: str, name: str) -> Object:

@@ -120,7 +120,7 @@ class Book:
             if entry is None:
                 entry = self.entries[key] = Known(key=key, place=place)
                 moved.append(entry)
-            elif entry.place is not place or entry.has_left:
+            elif entry.place != place or entry.has_left:
                 if entry.place.url != place.url:
                     moved.append(entry)
                 entry.place, entry.left = place, inf

@@ -26,8 +26,8 @@ from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, 
 NAME = "exporters"
 # So many are begun at a time: more would only share the same processor. One that has not answered after the moment
 # makes room for the next, and waits on.
-AT_ONCE = 64
-MOMENT_SECONDS = 0.1
+AT_ONCE = 16
+MOMENT_SECONDS = 0.02
 # Who has not answered when nobody has for so long is not waited for.
 QUIET_SECONDS = 0.25
 MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024

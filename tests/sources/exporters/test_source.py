@@ -1,7 +1,27 @@
-"""The exporters of many nodes against the exporter in front of a simulated one, and against servers on bad days."""
+"""The exporters of many nodes: real ones in front of simulated nodes, and what finds them."""
 
-from tests.sources.exporters.conftest import Make
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from benchmarks import exporters as benchmark
+from exporter.config.http_file import HttpConfig, Secret
+from exporter.exposition.slices import Work
+from exporter.model.snapshot import Health
+from exporter.sources.any_places import Place
+from exporter.sources.exporters import known
+from exporter.sources.exporters import source as source_module
+from exporter.sources.exporters.answer import Answer, read_answer
+from exporter.sources.exporters.places import Given
+from exporter.sources.kubernetes.exporters import endpoint_slices
+from tests.sources.exporters.conftest import Make, Respond, Serve, good
+from tests.sources.exporters.test_hostile import never
 from tests.support.exporter import Start
+from tests.support.kubernetes import NAMESPACE, Object, Simulated, endpoint_slice
+from tests.support.waiting import until
 
 
 async def test_what_the_exporters_of_two_nodes_say(start: Start, make: Make) -> None:
@@ -16,3 +36,171 @@ async def test_what_the_exporters_of_two_nodes_say(start: Start, make: Make) -> 
     assert view.nodes["a"].devices
     assert view.nodes["c"].trouble is not None
     assert view.nodes["c"].trouble.reason == "refused"
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Simulated]:
+    simulated = Simulated(tmp_path)
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+def slice_of(urls: Mapping[str, str]) -> Object:
+    """An EndpointSlice whose endpoints are on loopback, which a real API server would refuse."""
+    port = {url.rpartition(":")[2] for url in urls.values()}.pop()
+    item = endpoint_slice("one", {node: {"ready": True} for node in urls}, ports=[{"name": "", "port": int(port)}])
+    for endpoint, url in zip(item["endpoints"], urls.values(), strict=True):
+        endpoint["addresses"] = [url.removeprefix("http://").rpartition(":")[0]]
+    return item
+
+
+async def test_nodes_that_come_and_go_in_kubernetes(
+    api: Simulated, serve: Serve, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new one is asked at once, and not only in the next round; one that is gone is missing, and then forgotten."""
+    monkeypatch.setattr(known, "LEFT_SECONDS", 0.3)
+    url = await serve(by_host("ab"))
+    urls = {node: url.replace("127.0.0.1", host) for node, host in (("a", "127.0.0.1"), ("b", "localhost"))}
+    await api.put(slice_of({"a": urls["a"]}))
+    healths: dict[str, Health] = {}
+    places = endpoint_slices(
+        api=api.api(),
+        namespace=NAMESPACE,
+        service="exporter",
+        on_health=lambda name, health: healths.update({name: health}),
+    )
+    source = make(places=places, max_age_seconds=0.2)
+    trouble = source.view.trouble
+    assert trouble is not None
+    assert "it is not known yet which nodes there are: the Service" in trouble.message
+    await source.begin()
+    assert (list(source.view.nodes), source.view.missing, source.view.trouble) == (["a"], (), None)
+    await api.put(slice_of(urls))
+    await until(lambda: "b" in source.view.nodes and not source.view.nodes["b"].is_missing)
+    await api.put(slice_of({"b": urls["b"]}))
+    await until(lambda: "a" in source.view.missing)
+    await source.begin()
+    assert not source.view.nodes["b"].is_missing
+    await asyncio.sleep(0.3)
+    await source.begin()
+    assert list(source.view.nodes) == ["b"]
+    assert healths["endpointslices"].up
+    assert source.bounds["endpointslices"].used() == 1
+
+
+def by_host(nodes: str) -> Respond:
+    """Several nodes behind one listener: the name that is asked says which."""
+    answers = dict(zip(("127.0.0.1", "localhost"), map(good, nodes), strict=True))
+
+    async def respond(writer: asyncio.StreamWriter, request: str) -> None:
+        host = request.partition("Host: ")[2].partition(":")[0]
+        await answers[host](writer, request)
+
+    return respond
+
+
+async def test_an_api_server_that_is_down_from_the_start_is_a_trouble(tmp_path: Path, make: Make) -> None:
+    api = Simulated(tmp_path)
+    await api.start()
+    places = endpoint_slices(api=api.api(), namespace=NAMESPACE, service="x", on_health=lambda _name, _health: None)
+    await api.stop()
+    source = make(places=places)
+    await source.begin()
+    trouble = source.view.trouble
+    assert trouble is not None
+    assert trouble.reason == "refused"
+    assert "the Kubernetes API at http://127.0.0.1" in trouble.message
+
+
+async def test_an_exporter_that_moves_is_asked_where_it_is_now(serve: Serve, make: Make) -> None:
+    """Its old address stalls, and the ask that hangs there is not waited for."""
+    places = Moving({"a": Place(url=await serve(never))})
+    source = make(places=places, timeout_seconds=30.0)
+    await source.begin()
+    assert source.view.missing == ("a",)
+    places.move({"a": Place(url=await serve(good("a")))})
+    await until(lambda: not source.view.missing)
+
+
+class Moving(Given):
+    """Places that a test changes."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        super().__init__([])
+        self.places = places
+
+    def follow(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+
+    def move(self, places: Mapping[str, Place]) -> None:
+        self.places = places
+        self._on_change()
+
+
+async def test_a_password_goes_along_and_connections_are_kept(serve: Serve, make: Make) -> None:
+    requests: list[tuple[int, str]] = []
+    answer = good("a")
+
+    async def respond(writer: asyncio.StreamWriter, request: str) -> None:
+        requests.append((writer.get_extra_info("peername")[1], request))
+        await answer(writer, request)
+
+    http = HttpConfig(scheme="Bearer", credentials=Secret(value="s3cret"), headers=(("X-Team", "gpu"),))
+    source = make(("a", await serve(respond) + "/below"), http=http)
+    for _ in range(3):
+        await source.begin()
+    assert not source.view.missing
+    assert len({port for port, _ in requests}) == 1
+    assert all(text.startswith("GET /below/container/metrics HTTP/1.1\r\n") for _, text in requests)
+    assert all("Authorization: Bearer s3cret\r\n" in text and "X-Team: gpu\r\n" in text for _, text in requests)
+
+
+async def test_a_secret_that_cannot_be_read_is_said(serve: Serve, make: Make) -> None:
+    http = HttpConfig(scheme="Bearer", credentials=Secret(file="/nonexistent/token"))
+    source = make(("a", await serve(good("a"))), http=http)
+    await source.begin()
+    trouble = source.view.nodes["a"].trouble
+    assert trouble is not None
+    assert "--cluster.http-config: '/nonexistent/token' cannot be read" in trouble.message
+
+
+async def test_a_fault_of_this_program_costs_one_node(
+    serve: Serve, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(body: bytes, node: str | None) -> Work[Answer]:
+        if node == "a":
+            raise ZeroDivisionError
+        return read_answer(body, node)
+
+    monkeypatch.setattr(source_module, "read_answer", broken)
+    source = make(("a", await serve(good("a"))), ("b", await serve(good("b"))))
+    await source.begin()
+    assert source.view.missing == ("a",)
+    assert "a fault of this program itself: ZeroDivisionError()" in str(source.view.nodes["a"].trouble)
+
+
+# issue 11, "Must show" 4
+async def test_many_nodes_of_which_some_stall(make: Make) -> None:
+    """Make bench does it with 500, and with the cluster role in a process of its own."""
+    count, stalled = 60, 9
+    many = benchmark.Exporters(count, await benchmark.moments(), benchmark.ways_of(count, stalled))
+    await many.start()
+    nodes = [(benchmark.name_of(number), many.url(number)) for number in range(count)]
+    source = make(*nodes, timeout_seconds=0.5, max_age_seconds=1.0)
+    started = time.monotonic()
+    await source.begin()
+    assert time.monotonic() - started < 2
+    for _ in range(2):
+        await until(lambda: not source._asks)
+        view = source.view
+        assert set(view.missing) == {name for name, _ in nodes[count - stalled :]}
+        reasons = [node.trouble.reason for node in view.nodes.values() if node.trouble]
+        assert {reason: reasons.count(reason) for reason in reasons} == {"deadline": 6, "refused": 3}
+        assert all(
+            len({device.uuid for device in node.devices}) == 8 for node in view.nodes.values() if not node.trouble
+        )
+        source.begin()
+    assert many.connections <= count
+    await source.close()
+    await many.stop()

@@ -1,0 +1,301 @@
+"""The Kubernetes API that tests of discovery run against: a real one where there is one, else the simulated one.
+
+Where KUBEBUILDER_ASSETS names a folder with `kube-apiserver` and `etcd` (the convention of controller-runtime's
+envtest), these are started on loopback ports. What is asked for may be what deploy/cluster.yaml allows, and no more.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import yaml
+
+from exporter.simulator.kubernetes import SimulatedApi
+from exporter.simulator.kubernetes_requests import COLLECTIONS
+from exporter.simulator.world import World
+from exporter.sources.kubernetes.api import KubernetesApi
+from exporter.sources.kubernetes.exporters import MANIFEST, MEANWHILE
+from tests.support.components import free_port
+from tests.support.places import ROOT
+
+Object = dict[str, Any]
+ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent")
+IS_REAL = all((ASSETS / program).exists() for program in ("kube-apiserver", "etcd"))
+WHICH = f"the real one in {ASSETS}" if IS_REAL else "the simulated one (KUBEBUILDER_ASSETS names no real one)"
+NAMESPACE = "pod-gpu-metrics"
+ACCOUNT = "pod-gpu-metrics-cluster"
+_PODS_TOO = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+_PATHS = {
+    **COLLECTIONS,
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "Service": "/api/v1/namespaces/{namespace}/services",
+    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+}
+
+
+def manifest() -> list[Object]:
+    """The objects of deploy/cluster.yaml."""
+    return list(yaml.safe_load_all((ROOT / MANIFEST).read_text()))
+
+
+class ApiServer(Protocol):
+    """An API server, and what the cluster role's service account may ask it for."""
+
+    def api(self) -> KubernetesApi:
+        """The role's client."""
+
+    async def put(self, item: Object) -> None:
+        """An object is there, or has changed."""
+
+    async def remove(self, item: Object) -> None:
+        """It is there no longer."""
+
+    async def allow_pods(self) -> None:
+        """Let the service account list and watch pods, too."""
+
+    async def restart(self) -> None:
+        """End it, and start it anew at the same address."""
+
+
+class Simulated:
+    """The simulated one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = SimulatedApi(World(gpus=1, seed=1))
+        self.server.rules = [
+            (item["metadata"]["namespace"], rule)
+            for item in manifest()
+            if item["kind"] == "Role"
+            for rule in item["rules"]
+        ]
+        self._folder = folder
+        self._url = ""
+
+    async def start(self) -> None:
+        self._url = await self.server.start()
+
+    async def stop(self) -> None:
+        await self.server.stop()
+
+    def api(self) -> KubernetesApi:
+        """The role's client."""
+        return _client(self._url, self._folder / "token", self._folder / "ca.crt")
+
+    async def put(self, item: Object) -> None:
+        """An object is there, or has changed."""
+        self.server.put(item)
+
+    async def remove(self, item: Object) -> None:
+        """It is there no longer."""
+        self.server.remove(item)
+
+    async def allow_pods(self) -> None:
+        """Let the service account list and watch pods, too."""
+        assert self.server.rules is not None
+        self.server.rules += [(NAMESPACE, rule) for rule in _PODS_TOO]
+
+    async def restart(self) -> None:
+        """End it, and start it anew at the same address."""
+        port = int(self._url.rpartition(":")[2])
+        await self.server.stop()
+        await asyncio.sleep(0.3)
+        await self.server.start(port)
+
+
+class Real:
+    """A kube-apiserver with its etcd, and deploy/cluster.yaml's service account in it."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp())
+        self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
+        self._etcd: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._put: list[Object] = []
+
+    async def start(self) -> None:
+        (self._folder / "tokens.csv").write_text("admin,admin,admin,system:masters\n")
+        subprocess.run(
+            ["openssl", "genrsa", "-out", self._folder / "key", "2048"], check=True, capture_output=True, timeout=60
+        )
+        etcd, peers = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._etcd = self._run(
+            "etcd",
+            "--data-dir=etcd",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls={peers}",
+        )
+        await self._serve()
+        await self._create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        for item in manifest():
+            if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
+                await self._create(item)
+        path = f"{_path('ServiceAccount')}/{ACCOUNT}/token"
+        _, answer = await self.ask(
+            "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        )
+        (self._folder / "token").write_text(answer["status"]["token"])
+
+    async def stop(self) -> None:
+        for process in (self._server, self._etcd):
+            if process is not None:
+                process.kill()
+                process.wait(10)
+        shutil.rmtree(self._folder)
+
+    def api(self) -> KubernetesApi:
+        """The role's client."""
+        url = f"https://127.0.0.1:{self._port}"
+        return _client(url, self._folder / "token", self._folder / "certs" / "apiserver.crt")
+
+    async def put(self, item: Object) -> None:
+        """An object is there, or has changed."""
+        name = f"{_path(item['kind'])}/{item['metadata']['name']}"
+        status, _ = await self.ask("PATCH", name, item)
+        if status == 404:
+            await self._create(item)
+            self._put.append(item)
+        if "status" in item:
+            status, answer = await self.ask("PATCH", f"{name}/status", {"status": item["status"]})
+            assert status == 200, answer
+
+    async def remove(self, item: Object) -> None:
+        """It is there no longer."""
+        status, answer = await self.ask(
+            "DELETE", f"{_path(item['kind'])}/{item['metadata']['name']}", {"gracePeriodSeconds": 0}
+        )
+        assert status in (200, 404), answer
+
+    async def remove_all(self) -> None:
+        """Let the next test begin with nothing."""
+        for item in self._put:
+            await self.remove(item)
+        self._put = []
+
+    async def allow_pods(self) -> None:
+        """Let the service account list and watch pods, too."""
+        of_group = "rbac.authorization.k8s.io"
+        about = {"apiVersion": f"{of_group}/v1", "metadata": {"name": "pods", "namespace": NAMESPACE}}
+        await self.put({**about, "kind": "Role", "rules": _PODS_TOO})
+        subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}
+        role = {"apiGroup": of_group, "kind": "Role", "name": "pods"}
+        await self.put({**about, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]})
+
+    async def restart(self) -> None:
+        """End it, and start it anew at the same address."""
+        assert self._server is not None
+        self._server.kill()
+        self._server.wait(10)
+        await self._serve()
+
+    def path_of(self, item: Object) -> str:
+        """The collection that an object belongs to."""
+        return _path(item["kind"])
+
+    async def ask(self, method: str, path: str, body: Object) -> tuple[int, Any]:
+        """What the API server answers its administrator."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": "Bearer admin", "Content-Type": kind}
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+            session.request(
+                method, f"https://127.0.0.1:{self._port}{path}", data=json.dumps(body).encode(), headers=headers
+            ) as response,
+        ):
+            text = await response.text()
+            return response.status, json.loads(text) if text.startswith("{") else text
+
+    async def _serve(self) -> None:
+        self._server = self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--cert-dir=certs",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-key-file=key",
+            "--service-account-signing-key-file=key",
+            "--authorization-mode=RBAC",
+            "--token-auth-file=tokens.csv",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+        )
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    status, _ = await self.ask("GET", "/readyz", {})
+                except aiohttp.ClientError:
+                    status = 0
+                if status == 200:
+                    return
+                await asyncio.sleep(0.1)
+
+    async def _create(self, item: Object) -> None:
+        status, answer = await self.ask("POST", _path(item["kind"]), item)
+        assert status == 201, answer
+
+    def _run(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self._folder / f"{program}.log").open("ab") as told:
+            return subprocess.Popen([ASSETS / program, *arguments], cwd=self._folder, stdout=told, stderr=told)
+
+
+def _client(url: str, token_file: Path, ca_file: Path) -> KubernetesApi:
+    return KubernetesApi(
+        url=url, token_file=str(token_file), ca_file=str(ca_file), manifest=MANIFEST, meanwhile=MEANWHILE
+    )
+
+
+def _path(kind: str) -> str:
+    return _PATHS[kind].format(namespace=NAMESPACE)
+
+
+def endpoint_slice(name: str, endpoints: Mapping[str, Object], *, service: str = "exporter", **fields: Any) -> Object:
+    """An EndpointSlice of the role's namespace; `endpoints` are conditions by the names of nodes.
+
+    The address of a node is made of the last letter of its name.
+    """
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4",
+        "ports": [{"name": "metrics", "port": 9400, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": [address_of(node)], "nodeName": node, "conditions": conditions}
+            for node, conditions in endpoints.items()
+        ],
+        **fields,
+    }
+
+
+def pod(node: str, *, name: str = "", ip: str | None = None, is_ready: bool = True, **labels: str) -> Object:
+    """A node exporter's pod of the role's namespace."""
+    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+    status = {"phase": "Running" if is_ready else "Pending", "conditions": [ready]}
+    address = address_of(node) if ip is None else ip
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name or f"exporter-{node}",
+            "namespace": NAMESPACE,
+            "labels": {"app": "exporter", **labels},
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "exporter", "image": "exporter"}]},
+        "status": {**status, "podIP": address, "podIPs": [{"ip": address}]} if address else status,
+    }
+
+
+def address_of(node: str) -> str:
+    return f"10.1.0.{ord(node[-1])}"
