@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.scaled_objects import FAILURE_KEPT_SECONDS, KEPT_SECONDS, ScaledObjects, Target
+from tests.support.kubernetes import IS_REAL, NAMESPACE, Real, Simulated
 
 PATH = "/apis/keda.sh/v1alpha1/namespaces/ml/scaledobjects/"
 
@@ -24,7 +26,7 @@ class Clock:
 
 
 def scaling(reference: object) -> dict[str, Any]:
-    return {"metadata": {"name": "x"}, "spec": {"scaleTargetRef": reference, "triggers": []}}
+    return {"spec": {"scaleTargetRef": reference, "triggers": []}}
 
 
 @asynccontextmanager
@@ -112,3 +114,35 @@ async def test_whoever_waits_when_it_is_closed_gets_an_error_and_no_silence() ->
         await found.close()
         with pytest.raises(Unavailable, match="given up"):
             await asyncio.wait_for(waiting, 5)
+
+
+# issue 11, "Must show" 6
+async def test_the_right_to_get_one_by_its_name_is_all_that_is_needed(tmp_path: Path) -> None:
+    server = Real() if IS_REAL else Simulated(tmp_path)
+    found = None
+    try:
+        await server.start()
+        clock = Clock()
+        api = server.api()
+        found = ScaledObjects(api=api, on_health=lambda *_: None, clock=clock)
+        with pytest.raises(Unavailable, match="403"):
+            await found.target(NAMESPACE, "a")
+        await server.allow_keda()
+        about = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
+        await server.put({**about, "metadata": {"name": "a", "namespace": NAMESPACE}, **scaling({"name": "trainer"})})
+        async with asyncio.timeout(30):
+            while True:
+                clock.now += FAILURE_KEPT_SECONDS
+                try:
+                    assert await found.target(NAMESPACE, "a") == Target("Deployment", "trainer")
+                    break
+                except Unavailable:  # a real API server takes a moment to know its new roles
+                    await asyncio.sleep(0.1)
+        with pytest.raises(Unsupported, match="knows no ScaledObject"):
+            await found.target(NAMESPACE, "b")
+        with pytest.raises(SourceError, match="403"):
+            await api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/a")
+    finally:
+        if found is not None:
+            await found.close()
+        await server.stop()
