@@ -88,7 +88,7 @@ def demo(
     seed: int,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
-    """Simulate GPU nodes, pods that come and go included, and serve its metrics. Needs no GPU and no Kubernetes."""
+    """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415

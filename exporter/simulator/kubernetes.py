@@ -11,7 +11,15 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from exporter.simulator.kubernetes_requests import COLLECTIONS, Object, forbidden, is_meant, key_of, resource_of
+from exporter.simulator.kubernetes_requests import (
+    COLLECTIONS,
+    Object,
+    forbidden,
+    is_meant,
+    key_of,
+    resource_of,
+    status_of,
+)
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import DRA_DRIVER, DRA_POOL, Pod, World
 
@@ -198,8 +206,7 @@ class SimulatedApi:
         if since < self._oldest:
             # a real one says so in a stream that has begun well
             message = f"too old resource version: {since} ({self._oldest})"
-            gone = {"kind": "Status", "status": "Failure", "message": message, "reason": "Expired", "code": 410}
-            await _send(response, "ERROR", {**gone, "metadata": {}})
+            await _send(response, "ERROR", status_of(410, "Expired", message))
             return response
         bookmark_at = asyncio.get_running_loop().time() + BOOKMARK_SECONDS
         told = {key for key, (item, seen) in self._known.items() if seen <= since and is_meant(request, key, item)}

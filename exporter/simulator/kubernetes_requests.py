@@ -41,5 +41,10 @@ def forbidden(path: str, namespace: str, verb: str = "list") -> web.Response:
         f'{resource} is forbidden: User "system:serviceaccount:simulated" cannot {verb} resource "{resource}"'
         f' in API group "{group}"' + (f' in the namespace "{namespace}"' if namespace else " at the cluster scope")
     )
-    status = {"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403}
-    return web.json_response(status, status=403)
+    return web.json_response(status_of(403, "Forbidden", message, details={"kind": resource}), status=403)
+
+
+def status_of(code: int, reason: str, message: str, **more: Object) -> Object:
+    """The object that says why a request failed."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return {**status, "reason": reason, **more, "code": code}

@@ -4,6 +4,7 @@ Whatever comes, it is read or refused as Malformed (files: as a ConfigError of o
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 
 from exporter.attribution.cdi import inventory_of, read_mig_minors, read_spec
@@ -14,9 +15,12 @@ from exporter.config.http_file import read_http_config
 from exporter.config.plain_yaml import load_plain
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
+from exporter.exposition.slices import at_once
+from exporter.sources.exporters.answer import read_answer
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet import pods as pods_api
 from exporter.sources.kubernetes import api as kubernetes_api
+from exporter.sources.kubernetes.exporters import endpoint_slices
 from exporter.sources.kubernetes.pods import ApiPods
 from exporter.sources.kubernetes.slices import ApiSlices
 
@@ -38,6 +42,19 @@ def read_event(kind: type[ApiPods] | type[ApiSlices]) -> Callable[[bytes], objec
         source._listed._take(found)
 
     return lambda body: asyncio.run(read(body))
+
+
+def read_places(body: bytes) -> None:
+    """An event of EndpointSlices, as the cluster role takes it."""
+    api = kubernetes_api.KubernetesApi(url="http://x", token_file="/x", ca_file="/x")
+    places = endpoint_slices(api=api, namespace="x", service="y", on_health=lambda *_: None)
+    places._listed._take(kubernetes_api.read_object(body, "/x"))
+
+
+def read_exporter(body: bytes) -> None:
+    """What a node's exporter says, whichever node it is of."""
+    for device in at_once(read_answer(body, None)).devices:
+        json.loads(device.text)
 
 
 def read_file(read: Callable[[object, str], object]) -> Callable[[bytes], object]:
@@ -78,6 +95,8 @@ DECODERS = (
     read_file(lambda content, _: read_inventory(content)),
     read_file(lambda content, _: read_rules(content)),
     read_cdi,
+    read_exporter,
+    read_places,
 )
 
 

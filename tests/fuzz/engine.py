@@ -14,6 +14,14 @@ EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","uid"
 SLICE = (
     b'{"driver":"gpu.nvidia.com","pool":{"name":"p","generation":1,"resourceSliceCount":1},"devices":[{"name":"g"}]}'
 )
+ENDPOINTS = (
+    b'{"metadata":{"name":"one"},"ports":[{"name":"metrics","port":9400}],"endpoints":[{"addresses":["10.0.0.1"],'
+    b'"nodeName":"a","conditions":{"ready":true}}]}'
+)
+ANSWER = (
+    b'[{"node_name":"a","device_uuid":"GPU-0","namespace":"ml","pod":"t","container":"main","gpu_shared":true,'
+    b'"sm_active":0.5,"power_usage":null,"mig_instance_id":"3","measured":{"processes":1}}]'
+)
 
 
 def seeds(target: str) -> list[bytes]:
@@ -42,6 +50,8 @@ def seeds(target: str) -> list[bytes]:
             b"\4" + EVENT % SLICE,
             *files,
             spec,
+            b"\x0a" + ANSWER,
+            b"\x0b" + EVENT % ENDPOINTS,
         ],
     }[target]
 

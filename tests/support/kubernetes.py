@@ -108,18 +108,18 @@ class Simulated:
             if item["kind"] == "Role"
             for rule in item["rules"]
         ]
+        self.url = ""
         self._folder = folder
-        self._url = ""
 
     async def start(self) -> None:
-        self._url = await self.server.start()
+        self.url = await self.server.start()
 
     async def stop(self) -> None:
         await self.server.stop()
 
     def api(self) -> KubernetesApi:
         """The role's client."""
-        return _client(self._url, self._folder / "token", self._folder / "ca.crt")
+        return _client(self.url, self._folder / "token", self._folder / "ca.crt")
 
     async def put(self, item: Object) -> None:
         """An object is there, or has changed."""
@@ -146,7 +146,7 @@ class Simulated:
 
     async def restart(self) -> None:
         """End it, and start it anew at the same address."""
-        port = int(self._url.rpartition(":")[2])
+        port = int(self.url.rpartition(":")[2])
         await self.server.stop()
         await asyncio.sleep(0.3)
         await self.server.start(port)

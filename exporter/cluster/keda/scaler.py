@@ -26,7 +26,7 @@ from exporter.sources.source import Bound
 
 # Each stream is a trigger `external-push`, held for as long as its ScaledObject is there.
 MOST_STREAMS = 512
-# grpc sends it in a header, and percent-encoded; many clients take 8 KiB of headers.
+# grpc sends it in a header, percent-encoded where it is not ASCII; many clients take 8 KiB of headers.
 MOST_ERROR_CHARS = 1200
 _MOST_INT = 2**63 - 1
 _CODES = {
@@ -40,8 +40,8 @@ class NoAnswer(Exception):
     """The call ends with this status. The text is one line that says why, and what to do."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
-        line = " ".join(why.split())
-        super().__init__(line if len(line) <= MOST_ERROR_CHARS else f"{line[:MOST_ERROR_CHARS]}…")
+        line = " ".join(why.split()).encode("ascii", "backslashreplace").decode()
+        super().__init__(line if len(line) <= MOST_ERROR_CHARS else f"{line[:MOST_ERROR_CHARS]}...")
         self.code = code
 
 

@@ -79,8 +79,8 @@ class KedaServer:
             port = 0
         if not port:
             raise PortTaken(
-                f"--keda.listen-address: cannot listen on {address}; if another program has the port, one of the two"
-                " must move"
+                f"--keda.listen-address: cannot listen on {address}; is the address this machine's, or has another program"
+                " the port?"
             )
         await self._server.start()
         return Address(host=address.host, port=port)

@@ -373,6 +373,27 @@ async def test_a_reload_keeps_the_port_and_asks_the_new_role() -> None:
             service._beside.check_stays(other, service._web.config)
 
 
+async def test_a_reload_does_not_open_a_port_that_was_not_there() -> None:
+    flags = {"cluster.node": ["http://127.0.0.1:1"], "web.listen-address": ["127.0.0.1:0"]}
+    service = Service(load_cluster(flags, {}, None), CLUSTER, config_of)
+    try:
+        await service.listen()
+        role = service._role
+        await service.reload()
+        assert service._role is role, "refused"
+    finally:
+        await service.close()
+
+
+async def test_an_error_has_room_in_a_header_whatever_nodes_are_called() -> None:
+    names = [f"\N{SNOWMAN}\r\nx: y{number}" * 50 for number in range(9)]
+    gone = view_of(node_of("n1"), *(node_of(name, trouble=GONE) for name in names))
+    async with talking(gone) as talk:
+        code, text = await refusal(talk.keda())
+        assert (code, len(text) < 1300, text.isprintable()) == (Code.UNAVAILABLE, True, True)
+        assert "9 of 10 nodes did not answer" in text
+
+
 def test_grpc_is_imported_only_where_keda_may_ask() -> None:
     code = """
 import sys

@@ -3,9 +3,11 @@
 The end of pytest's report says which it was.
 """
 
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
@@ -29,8 +31,10 @@ from tests.support.kubernetes import (
     manifest,
     pod,
 )
+from tests.support.places import DATA
 from tests.support.waiting import until
 
+RECORDED = DATA / "kubernetes-1.36"
 READY: Object = {"ready": True, "serving": True, "terminating": False}
 NOT_READY: Object = {"ready": False, "serving": False, "terminating": False}
 ENDING: Object = {"ready": False, "serving": True, "terminating": True}
@@ -242,3 +246,36 @@ def test_more_than_is_read_is_said(server: ApiServer) -> None:
     many = [endpoint_slice(f"s{number}", {f"n{letter}": READY for letter in range(1000)}) for number in range(21)]
     with pytest.raises(Exception, match=f"at most {MOST_FOUND} are read"):
         found._replace(many)
+
+
+def test_what_a_real_api_server_told_of_endpoint_slices(server: ApiServer) -> None:
+    """A slice whose label is changed is told of as deleted; a bookmark holds no endpoint."""
+    listed, *events = map(json.loads, (RECORDED / "endpointslices.jsonl").read_text().splitlines())
+    found = endpoint_slices(api=server.api(), namespace="x", service="y", on_health=lambda _name, _health: None)
+    a, b, c = "http://10.1.0.97:9400", "http://10.1.0.98:9400 its pod is not ready", "http://10.1.0.99:9400"
+    ending = f"{a} its pod is ending"
+    found._replace(listed["items"])
+    assert of(found) == {"a": a, "b": b}
+    for event, expected in zip(events, ({"a": ending}, {"a": ending, "c": c}, {"a": ending}, {}, {}), strict=True):
+        found._listed._take(event)
+        assert (event["type"], of(found)) == (event["type"], expected)
+
+
+@pytest.mark.skipif(IS_REAL, reason="it is about the simulated one")
+async def test_the_simulated_one_refuses_as_a_real_one_does(server: Simulated, find: Find) -> None:
+    base = server.url
+    listing = f"{base}/api/v1/namespaces/{NAMESPACE}/pods"
+    watch = f"{base}/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?watch=1&resourceVersion=0"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(listing) as response:
+            assert response.status == 403
+            refused = await response.json()
+        async with session.get(watch) as response:
+            assert response.status == 200
+            gone = json.loads(await response.text())
+    recorded = json.loads((RECORDED / "pods-list-403.json").read_text())
+    assert {**refused, "message": ""} == {**recorded, "message": ""}
+    assert ' cannot list resource "pods" in API group "" in the namespace ' in refused["message"]
+    recorded = json.loads((RECORDED / "pods-watch-410.jsonl").read_text())
+    recorded["object"]["message"] = gone["object"]["message"]
+    assert gone == recorded
