@@ -79,8 +79,8 @@ class KedaServer:
             port = 0
         if not port:
             raise PortTaken(
-                f"--keda.listen-address: cannot listen on {address}; is the address this machine's, or has another program"
-                " the port?"
+                f"--keda.listen-address: cannot listen on {address}; is the address this machine's, or has another"
+                " program the port?"
             )
         await self._server.start()
         return Address(host=address.host, port=port)
