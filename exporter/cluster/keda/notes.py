@@ -16,7 +16,7 @@ MOST_LINES = 60
 PERIOD_SECONDS = 60.0
 _GOOD = "good"
 
-_Key = tuple[str, str, str]
+_Key = tuple[str, str, str, str]
 
 
 class Notes:
@@ -51,7 +51,7 @@ class Notes:
         self._turn(trigger, code, logging.WARNING, "KEDA is answered with an error", code=code, error=why)
 
     def _turn(self, trigger: Trigger, now: str, level: int, message: str, **fields: object) -> None:
-        key = (trigger.namespace, trigger.scaled_object, trigger.metric)
+        key = (trigger.namespace, trigger.scaled_object, trigger.metric, trigger.workload)
         before = self._last.get(key, _GOOD)
         self._last[key] = now
         self._last.move_to_end(key)
