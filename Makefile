@@ -36,7 +36,8 @@ IN_IMAGE := web sources cli config end_to_end test_reload.py
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
 		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
-		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/sources/nvml \
+		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/end_to_end/test_rules_in_prometheus.py \
+		--ignore tests/sources/nvml \
 		-k 'not schemathesis and not test_curl and not nvml_alone' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code

@@ -6,7 +6,19 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import accounts, cluster, containers, healthcheck, join, nvml, processes, scrape, worst
+from benchmarks import (
+    accounts,
+    cluster,
+    containers,
+    healthcheck,
+    join,
+    measuring,
+    nvml,
+    processes,
+    scrape,
+    sharing,
+    worst,
+)
 from benchmarks.compare import LATEST
 from benchmarks.table import save, show
 
@@ -22,7 +34,9 @@ if __name__ == "__main__":
         scrape.large_node,
         containers.run,
         accounts.run,
+        sharing.run,
         nvml.run,
+        measuring.run,
         processes.run,
         healthcheck.run,
         worst.run,

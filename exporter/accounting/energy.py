@@ -1,14 +1,18 @@
 """Energy: what a GPU's counter grew by, or else its power times time, divided among those who held it.
 
-On MIG the page repeats the GPU's value on each instance's row: it is counted once, and divided among the instances by
-activity and slices. Where the rows differ, they are the instances' own.
+A counter's growth is divided by time among all who held the GPU since it grew before. On MIG the page repeats the GPU's
+value on each instance's row: it is counted once, and divided among the instances by activity and slices. Where the rows
+differ, they are the instances' own. Of a shared device each holder has its part of the kernels' time, as far as that is
+measured, else an equal part.
 """
 
 from collections.abc import Iterable, Mapping
 
+from exporter.accounting.held import HeldDevice
 from exporter.accounting.instances import apportion, is_repeated, weights
 from exporter.accounting.observation import Seen
-from exporter.accounting.turn import WHOLE, HeldDevice, HeldGpu, Turn
+from exporter.accounting.stretches import Stretch
+from exporter.accounting.turn import WHOLE, Turn
 
 _PER_MICROJOULE = 1_000_000_000  # microwatts times nanoseconds
 _SEVERAL = 2
@@ -28,22 +32,29 @@ def count(turn: Turn) -> None:
         return
     state.rows_are_own = _are_own(rows, was=state.rows_are_own)
     values = {**rows, "": _of_gpu(rows)}
-    if known is not None:
-        count = [instance for instance in rows if instance] if state.rows_are_own else [""]
-        grown = {instance: known.grow_to(instance, values[instance]) for instance in count}
-        _give(turn, known.held, grown, stayed=turn.is_gap_since(known))
-        values.update((instance, known.values[instance]) for instance in count)
-    state.energy = turn.read(values)
+    if known is None:
+        state.energy = turn.read(values)
+        return
+    turn.reach(known)
+    count = [instance for instance in rows if instance] if state.rows_are_own else [""]
+    grown = {instance: known.grow_to(instance, values[instance]) for instance in count}
+    for stretch, amounts in known.divide(grown):
+        _give(turn, stretch, amounts, turn.seen_in(stretch))
+    values.update((instance, known.values[instance]) for instance in count)
+    known.values = values
+    if known.has_moved or known.is_old:
+        known.renew()
 
 
 def _count_power(turn: Turn) -> None:
-    rows, for_ns = turn.state.seen.power, turn.seen_for_ns
-    if not rows or not for_ns or turn.before is None:
-        return
-    own = _are_own(rows, was=False)
-    watts = {instance: value for instance, value in rows.items() if instance} if own else {"": _of_gpu(rows)}
-    amounts = {instance: value * for_ns // _PER_MICROJOULE for instance, value in watts.items()}
-    _give(turn, turn.before, amounts, stayed=False)
+    for stretch, seen in turn.told:
+        rows = seen.power
+        if not rows or not stretch.ns:
+            continue
+        own = _are_own(rows, was=False)
+        watts = {instance: value for instance, value in rows.items() if instance} if own else {"": _of_gpu(rows)}
+        amounts = {instance: value * stretch.ns // _PER_MICROJOULE for instance, value in watts.items()}
+        _give(turn, stretch, amounts, seen)
 
 
 def _are_own(rows: _Amounts, *, was: bool) -> bool:
@@ -57,23 +68,23 @@ def _of_gpu(rows: _Amounts) -> int:
     return rows[""] if "" in rows else max(rows.values())
 
 
-def _give(turn: Turn, held: HeldGpu, amounts: _Amounts, *, stayed: bool) -> None:
-    """Count each device's part to its holders, equally, and to nobody what nobody holds.
-
-    With `stayed` holders that do not hold the device now are given nothing: it is nobody's.
-    """
-    # how active an instance was in a gap nobody saw
-    for device, amount in _divide(held, amounts, Seen() if stayed else turn.state.seen):
+def _give(turn: Turn, stretch: Stretch, amounts: _Amounts, seen: Seen) -> None:
+    """Count each device's part to its holders, and to nobody what nobody holds."""
+    for device, amount in _divide(stretch, amounts, seen):
         if device is None or not device.holders:
-            turn.nobody(held.key if device is None else device.key).add_energy(amount)
+            turn.nobody(stretch.held.key if device is None else device.key).add_energy(amount)
             continue
-        for (entry, _), part in zip(device.holders, apportion(amount, [1] * len(device.holders)), strict=True):
-            has_left = entry.is_dropped or (stayed and entry.gone_at_ns is not None)
-            (turn.nobody(device.key) if has_left else entry).add_energy(part)
+        by = stretch.kernels.get(device.key.instance, ())
+        parts = apportion(amount, by if any(by) else [1] * len(device.holders))
+        for (entry, _), part in zip(device.holders, parts, strict=False):
+            (turn.nobody(device.key) if entry.is_dropped else entry).add_energy(part)
+        if len(parts) > len(device.holders):
+            turn.nobody(device.key).add_energy(parts[-1])
 
 
-def _divide(held: HeldGpu, amounts: _Amounts, seen: Seen) -> Iterable[tuple[HeldDevice | None, int]]:
+def _divide(stretch: Stretch, amounts: _Amounts, seen: Seen) -> Iterable[tuple[HeldDevice | None, int]]:
     """Each device's part; None stands for a GPU that is cut into instances of which the page has no rows."""
+    held = stretch.held
     if not held.is_cut:
         yield held.devices[0], sum(amounts.values())
         return

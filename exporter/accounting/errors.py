@@ -1,5 +1,8 @@
 """The XIDs: each counted once, to the one container that held the GPU; to nobody where several did.
 
+An XID may have come at any time since the page was read anew before, and that was after the look before it: where the
+GPU went from one container to another since that look, it is nobody's.
+
 DCGM_FI_DEV_XID_ERRORS keeps the last XID: a new value is an error, the same XID again cannot be seen. dcgm-exporter
 itself counts them, if it is told to: DCGM_EXP_XID_ERRORS_COUNT over a sliding window (always there; 0 without a label
 xid where there was none), DCGM_EXP_XID_ERRORS_TOTAL since its start (a series appears with the first error). Both
@@ -10,7 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from exporter.accounting.entries import Entry
-from exporter.accounting.turn import HeldGpu, LastXids, Turn
+from exporter.accounting.held import HeldGpu
+from exporter.accounting.turn import LastXids, Turn
 
 # dcgm-exporter counts the last errors when it next polls, every 30 s by default: until then only the value tells.
 _COUNTED_LATER_NS = 60_000_000_000
@@ -72,16 +76,18 @@ def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = 
 
 
 def _whose(turn: Turn) -> Entry:
-    """The entry of the one container that held the GPU at the look before; of this look's, where none did."""
-    before = _holders(turn.before)
-    holders = before or _holders(turn.held)
-    is_gap = bool(before) and (turn.interval is None or turn.interval.is_gap)
-    if len({(entry.owner, entry.uid) for entry in holders}) == 1:
-        entry = holders[0]
-        if not entry.is_dropped and not (is_gap and entry.gone_at_ns is not None):
-            return entry
+    """The entry of the one container that held the GPU since the page was new; of this look's, where none did."""
+    stretches = turn.state.page.stretches if turn.state.page is not None else ()
+    hands = [stretch.held for stretch in stretches]
+    if turn.state.before is not None:
+        hands.append(turn.state.before)
+    holders = [entry for held in hands for entry in _holders(held)]
+    if not holders and not any(stretch.is_gap for stretch in stretches):
+        holders = _holders(turn.held)
+    if len({(entry.owner, entry.uid, entry.is_dropped) for entry in holders}) == 1 and not holders[0].is_dropped:
+        return holders[0]
     return turn.nobody(turn.held.key)
 
 
-def _holders(held: HeldGpu | None) -> list[Entry]:
-    return [entry for device in held.devices for entry, _ in device.holders] if held is not None else []
+def _holders(held: HeldGpu) -> list[Entry]:
+    return [entry for _, entry in held.holders]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from exporter.accounting.entries import Entries, Entry
+from exporter.accounting.held import HeldDevice, HeldGpu
 from exporter.accounting.holdings import Gpus, gpus_of
-from exporter.accounting.turn import HeldDevice, HeldGpu
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
@@ -60,10 +60,15 @@ class Holders:
                     holders.append((entry, part))
                     live.add(entry)
                 live.add(self._entries.of(None, device.key))
-                devices.append(HeldDevice(device.key, device.slices, device.is_sampled, tuple(holders)))
+                devices.append(
+                    HeldDevice(
+                        device.key, device.slices, device.is_sampled, tuple(holders), device.part, device.is_shared
+                    )
+                )
             if self._entries.has_nobodys(of_gpu):
                 live.add(self._entries.of(None, of_gpu))
-            held[uuid] = HeldGpu(of_gpu, gpu.whole, tuple(devices))
+            new, known = HeldGpu(of_gpu, gpu.whole, tuple(devices)), self.held.get(uuid)
+            held[uuid] = known if known is not None and new.is_like(known) else new
         self.held, self._live = held, live
         self._entries.note_held(live, at_ns)
 

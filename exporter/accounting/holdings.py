@@ -23,13 +23,16 @@ Share = tuple[int, int]  # numerator and denominator
 class Device:
     """A GPU that is not cut, or a MIG instance: its compute slices, and the parts that its holders have.
 
-    A part is a number of the GPU's `whole`. `is_sampled`: the page has samples of it.
+    A part is a number of the GPU's `whole`; `part` is all of the device. `is_sampled`: the page has samples of it.
+    `is_shared`: its holders have shares of it, or are several.
     """
 
     key: DeviceKey
     slices: int
     is_sampled: bool
     parts: tuple[tuple[Owner, int], ...]
+    part: int
+    is_shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,8 @@ def _gpu(
             of_gpu,
             key in sampled,
             tuple((owner, part * of_gpu * (unit // whole)) for owner, part in sorted(parts.items())),
+            part=of_gpu * unit,
+            is_shared=any(holder.shared for holder in owners.of(key)),
         )
         for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
     )

@@ -1,8 +1,9 @@
 """The ledger: what each container has had of each device, look by look. Pure, except for what it remembers.
 
-What a look sees holds until the next one: the time between belongs to those who held a device at the first of the two,
-and so does what a counter grew by. In a gap nobody saw who held what. Time and counters then go to those who hold a
-device at both ends of the gap; what would be others' is nobody's.
+Who holds what at a look holds it until the next one: the time between is theirs. The page may be read from the GPUs
+less often than that: what its counters grew by belongs to all who held the GPU since they grew before, by time. In a
+gap nobody saw who held what. Time and counters then go to those who hold a device at both ends of the gap; what would
+be others' is nobody's.
 """
 
 from collections.abc import Mapping
@@ -10,15 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from exporter.accounting import energy, errors, throttling
-from exporter.accounting.entries import Entries, Entry
+from exporter.accounting import activity, energy, errors, throttling
+from exporter.accounting.entries import Entries
 from exporter.accounting.gaps import Gaps
+from exporter.accounting.held import HeldGpu
 from exporter.accounting.holders import MOST_GPUS, Holders
-from exporter.accounting.observation import PageReader, Seen
-from exporter.accounting.turn import WHOLE, GpuState, HeldGpu, Interval, Turn
+from exporter.accounting.kernels import KernelTimes, SmNs
+from exporter.accounting.observation import PageReader
+from exporter.accounting.stretches import NO_KERNELS
+from exporter.accounting.turn import GpuState, Interval, Turn
 from exporter.model.accounts import Accounts
 from exporter.model.pages import JoinedPage
 from exporter.model.snapshot import Snapshot
+
+_NOT_MEASURED: SmNs = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,7 @@ class Ledger:
         self.gaps = Gaps()
         self.holders = Holders(self.entries)
         self._pages = PageReader()
+        self._kernels = KernelTimes()
         self.states: dict[str, GpuState] = {}
         self.look = 0
         self.counted_at_ns: int | None = None
@@ -73,8 +80,10 @@ class Ledger:
         self.look += 1
         self.holders.update(snapshot, at_ns)
         seen = self._pages.read(joined)
+        measured = snapshot.measured.sm_ns if snapshot.measured is not None else _NOT_MEASURED
+        kernels = self._kernels.since_last(measured, {} if interval is None or interval.is_gap else before)
         if interval is not None:
-            self._count_time(before, seen, interval, rules)
+            _count_time(before, interval)
         for uuid, of_gpu in seen.items():
             held = self.holders.held.get(uuid)
             if held is None:
@@ -89,32 +98,18 @@ class Ledger:
                 seen=of_gpu,
                 state=self.states.setdefault(uuid, GpuState()),
                 nobody=partial(self.holders.nobody, at_ns=at_ns),
+                kernels=kernels.get(uuid, NO_KERNELS),
             )
+            page = turn.begin()
+            activity.count(turn, rules.idle_below)
             energy.count(turn)
             errors.count(turn)
             throttling.count(turn)
-            _begin_rows(turn, self.holders)
-            turn.state.look, turn.state.seen = self.look, of_gpu
+            _begin_rows(turn)
+            turn.end(page)
         while len(self.states) > MOST_GPUS:
             del self.states[min(self.states, key=lambda uuid: self.states[uuid].look)]
         self.entries.forget(at_ns - rules.keep_ns)
-
-    def _count_time(
-        self, before: Mapping[str, HeldGpu], seen: Mapping[str, Seen], interval: Interval, rules: Rules
-    ) -> None:
-        """Count the time since the last look to those who held a GPU then; used and idle as far as it was seen."""
-        idle_below = round(rules.idle_below * WHOLE)
-        for uuid, held in before.items():
-            state = self.states.get(uuid)
-            was_seen = not interval.is_gap and uuid in seen and state is not None and state.look == self.look - 1
-            for (device, entry), ns in zip(held.holders, held.times(interval.ns), strict=False):
-                if entry.is_dropped or (interval.is_gap and entry.gone_at_ns is not None):
-                    continue
-                entry.allocated_ns = (entry.allocated_ns or 0) + ns
-                activity = state.seen.activity_of(device.key.instance) if was_seen and state is not None else None
-                if activity is not None:
-                    entry.active_ns = (entry.active_ns or 0) + ns * min(activity, WHOLE) // WHOLE
-                    entry.idle_ns = (entry.idle_ns or 0) + (ns if activity < idle_below else 0)
 
     def publish(self) -> None:
         """Make the accounts of this moment."""
@@ -126,11 +121,19 @@ class Ledger:
         )
 
 
-def _begin_rows(turn: Turn, holders: Holders) -> None:
+def _count_time(before: Mapping[str, HeldGpu], interval: Interval) -> None:
+    """Count the time since the last look to those who held a GPU then; in a gap, if they hold it still."""
+    for held in before.values():
+        for (_, entry), ns in zip(held.holders, held.times(interval.ns), strict=False):
+            if not entry.is_dropped and not (interval.is_gap and entry.gone_at_ns is not None):
+                entry.allocated_ns = (entry.allocated_ns or 0) + ns
+
+
+def _begin_rows(turn: Turn) -> None:
     """Let what the page tells begin at 0: a counter that appears with its first amount hides it from increase()."""
     has_energy = turn.state.energy is not None or bool(turn.seen.power)
     reasons = throttling.told(turn)
-    begun = (turn.held, has_energy, reasons, turn.seen.activity.keys(), turn.seen.utilization.keys())
+    begun = (turn.held, has_energy, reasons, turn.seen.activity.keys(), turn.seen.utilization.keys(), *turn.kernels)
     if begun == turn.state.begun:
         return
     turn.state.begun = begun
@@ -143,7 +146,9 @@ def _begin_rows(turn: Turn, holders: Holders) -> None:
                 entry.energy_uj = 0
             if not reasons <= entry.throttled_ns.keys():
                 entry.throttled_ns.update(dict.fromkeys(reasons - entry.throttled_ns.keys(), 0))
-        if has_energy:
-            nobody: Entry = holders.nobody(device.key, turn.at_ns)
-            if nobody.energy_uj is None:
+        if has_energy or device.key.instance in turn.kernels:
+            nobody = turn.nobody(device.key)
+            if has_energy and nobody.energy_uj is None:
                 nobody.energy_uj = 0
+            if has_activity and device.key.instance in turn.kernels and nobody.active_ns is None:
+                nobody.active_ns = 0

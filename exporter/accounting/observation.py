@@ -39,6 +39,21 @@ class Seen:
         """Whether dcgm-exporter counts the GPU's XIDs."""
         return self.xid_counts is not None or self.xid_totals is not None
 
+    def differs_from(self, before: "Seen") -> bool:
+        """Whether it was read from the GPU later. The XIDs do not say so: some are told as they happen.
+
+        A page that says nothing else is taken for a new one.
+        """
+        is_other = (
+            self.energy != before.energy
+            or self.power != before.power
+            or self.activity != before.activity
+            or self.utilization != before.utilization
+            or self.violations != before.violations
+            or self.reasons != before.reasons
+        )
+        return is_other or not (self.energy or self.power or self.activity or self.utilization or self.violations)
+
     def activity_of(self, instance: str) -> int | None:
         """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None where the page has neither."""
         found = self.activity.get(instance)

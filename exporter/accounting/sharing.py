@@ -5,6 +5,8 @@ gauge is divided as it stands. A counter is divided by its increases, since owne
 
 - every row starts at 0: an owner's when it first holds the device, and the row without owner, which is always there;
 - each takes its part of every increase after that, the row without owner what nobody held the device for;
+- parts are equal, or as the time for which each owner's kernels ran meanwhile, where that is measured: then the row
+  without owner has the part of kernels that are no owner's;
 - no row ever falls, and what the rows grew by is what the device grew by.
 
 So a restart of the exporter is to increase() what any counter's restart is: nothing was consumed by it. An increase
@@ -13,7 +15,7 @@ that comes back goes on where it was. Values that are no amounts (not-supported 
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +29,13 @@ from exporter.accounting.decimals import (
     read_amount,
     write_amount,
 )
+from exporter.accounting.instances import apportion
 from exporter.accounting.repeated import CutGpu, GpuCounters, OfGpu
 from exporter.model.pages import Page, Reading
 from exporter.model.pods import Owner
 
+# Nanoseconds for which the kernels of each owner have run, and under None those of nobody. It only grows.
+RunTimes = Mapping[Owner | None, int]
 # Rows of owners that left are remembered up to this many a series: whoever comes back goes on where it was. One that is
 # forgotten begins at 0 again, which to increase() is a restart.
 _MOST_ROWS = 16
@@ -52,7 +57,8 @@ class _Rows:
     """One counter of one device: its value, the sources that reported the value, and its rows' values by owner.
 
     The key None is the row without owner. `read` is the number of the read that last moved the rows. `has_part` says
-    that the value was a whole GPU's then, of which the device had a part.
+    that the value was a whole GPU's then, of which the device had a part. `ran` is what the owners' kernels had run for
+    when the counter was last divided, or an owner came; None where that was not known.
     """
 
     device: Amount
@@ -61,6 +67,28 @@ class _Rows:
     present: frozenset[Owner] = frozenset()
     read: int = 0
     has_part: bool = False
+    ran: RunTimes | None = None
+
+    def divide(self, grown: Amount, owners: Sequence[Owner], times: RunTimes | None) -> None:
+        """Add what the counter grew by to the rows of those `owners` who stayed, as long as their kernels ran."""
+        stayed = [owner for owner in owners if owner in self.present]
+        rows: Sequence[Owner | None] = (*stayed, None)
+        run = _run_since(self.ran, times, rows) if stayed else ()
+        if any(run):
+            parts: Sequence[Amount] = [Amount(units, grown.places) for units in apportion(grown.units, run)]
+        else:
+            rows = stayed or (None,)
+            parts = in_parts(grown, len(rows))
+        for row, part in zip(rows, parts, strict=True):
+            self.rows[row] = plus(self.rows[row], part)
+
+    def note_times(self, times: RunTimes | None, *, is_divided: bool) -> None:
+        """From here on kernels count for the next increase; where there was none, for longer than that."""
+        before = self.ran
+        if times is None or before is None or is_divided:
+            self.ran = times
+        elif times is not before:
+            self.ran = {owner: before.get(owner, ns) for owner, ns in times.items()}
 
     def grow_to(self, now: Amount, sources: frozenset[str]) -> Amount:
         """How much the counter grew, now that `sources` report the value `now`; note the value."""
@@ -112,10 +140,13 @@ class CounterBook:
         if not self._is_older:
             self._grown.update(self._gpus.grow(of, rows, gpu, self._read))
 
-    def advance(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
+    def advance(
+        self, series: bytes, owners: Sequence[Owner], value: bytes, times: RunTimes | None = None
+    ) -> list[bytes]:
         """The rows' values at a read: one for each of `owners`, in that order, then the one without owner.
 
-        `series` is the identity of the counter's series, the owners aside.
+        `series` is the identity of the counter's series, the owners aside. `times` are those of this read, None where
+        that of somebody on the device is not known.
         """
         if self._is_older or not is_amount(value):
             return self.peek(series, owners, value)
@@ -123,7 +154,7 @@ class CounterBook:
         now, of_gpu = read_amount(value), self._grown.get(series)
         if state is None:
             rows = OrderedDict[Owner | None, Amount]({None: NOTHING})
-            state = _Rows(now, self._sources, rows, read=self._read, has_part=of_gpu is not None)
+            state = _Rows(now, self._sources, rows, read=self._read, has_part=of_gpu is not None, ran=times)
             self._series[series] = state
             _limit(self._series, MOST_SERIES)
         self._series.move_to_end(series)
@@ -135,9 +166,10 @@ class CounterBook:
                 grown = of_gpu or NOTHING
             state.has_part = of_gpu is not None
             if grown.units:  # not even 0.000 is added otherwise: the same page again has the same text again
-                stayed: list[Owner | None] = [owner for owner in owners if owner in state.present] or [None]
-                for owner, part in zip(stayed, in_parts(grown, len(stayed)), strict=True):
-                    state.rows[owner] = plus(state.rows[owner], part)
+                state.divide(grown, owners, times)
+            state.note_times(times, is_divided=bool(grown.units))
+        elif times is not None and state.ran is not None:  # whoever comes while the page is shown begins here
+            state.note_times(times, is_divided=False)
         for owner in owners:
             state.rows.setdefault(owner, NOTHING)
             state.rows.move_to_end(owner)
@@ -153,6 +185,17 @@ class CounterBook:
         state = self._series.get(series)
         known = state.rows if state is not None else {}
         return [write_amount(known.get(owner, NOTHING)) for owner in (*owners, None)]
+
+
+def _run_since(before: RunTimes | None, now: RunTimes | None, owners: Sequence[Owner | None]) -> Sequence[int]:
+    """For how long the kernels of each have run since `before`; () where that is not known of everybody.
+
+    What is less than before was measured anew, from 0 on.
+    """
+    if before is None or now is None:
+        return ()
+    known = [(before[owner], now[owner]) for owner in owners if owner in before and owner in now]
+    return [ns - was if ns >= was else ns for was, ns in known] if len(known) == len(owners) else ()
 
 
 def _limit(entries: "OrderedDict[Any, Any]", most: int) -> None:

@@ -1,6 +1,7 @@
 """The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
 
-Moments are kept as the time before the last look, since the clock of the next process is another one.
+Moments are kept as the time before the last look, since the clock of the next process is another one. How long kernels
+ran up to the last look is not kept: the next process counts from 0. Version 1 has no stretches.
 """
 
 import json
@@ -9,15 +10,17 @@ from hashlib import sha256
 from typing import Any
 
 from exporter.accounting.entries import Entry
+from exporter.accounting.held import NO_ENTRY, HeldDevice, HeldGpu
 from exporter.accounting.ledger import Ledger
 from exporter.accounting.observation import Seen
-from exporter.accounting.turn import GpuState, HeldDevice, HeldGpu, LastXids, Reading
+from exporter.accounting.stretches import Reading, Stretch
+from exporter.accounting.turn import GpuState, LastXids
 from exporter.model.accounts import GAPS, Gap
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
-_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 1
-_SEEN = ("power", "activity", "utilization")  # of the last look: what holds until the next
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 2
+_SEEN = ("power", "activity", "utilization", "energy", "violations")  # of the last look; version 1 has the first three
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
 _Json = Any  # what json writes and reads
 
@@ -114,6 +117,8 @@ class _Writer:
                     device.is_sampled,
                     # one that was dropped meanwhile is nobody's number
                     [[self._number.get(entry, -1), part] for entry, part in device.holders],
+                    device.part,
+                    device.is_shared,
                 ]
                 for device in held.devices
             ],
@@ -125,6 +130,8 @@ class _Writer:
             "look": state.look,
             "seen": {name: getattr(state.seen, name) for name in _SEEN},
             "reasons": state.seen.reasons,
+            "page": self._reading(state.page),
+            "hands": [None if held is None else self._held_number(held) for held in (state.first, state.before)],
             "energy": self._reading(state.energy),
             "rows_are_own": state.rows_are_own,
             "violations": self._reading(state.violations),
@@ -141,7 +148,16 @@ class _Writer:
     def _reading(self, reading: Reading | None) -> _Json:
         if reading is None:
             return None
-        return [self._held_number(reading.held), reading.look, self._ago(reading.at_ns), reading.values]
+        return [
+            self._held_number(reading.held),
+            reading.look,
+            self._ago(reading.at_ns),
+            reading.values,
+            [
+                [self._held_number(stretch.held), stretch.ns, stretch.is_gap, dict(stretch.kernels)]
+                for stretch in reading.stretches
+            ],
+        ]
 
 
 class _Reader:
@@ -205,20 +221,27 @@ class _Reader:
                     int(slices),
                     bool(is_sampled),
                     tuple((self._holder(int(number)), int(part)) for number, part in holders),
+                    *_all_and_shared(*more),
                 )
-                for instance, slices, is_sampled, holders in devices
+                for instance, slices, is_sampled, holders, *more in devices
             ),
         )
 
     def _holder(self, number: int) -> Entry:
-        return self._entries[number] if number >= 0 else Entry(None, "", DeviceKey(uuid=""), is_dropped=True)
+        return self._entries[number] if number >= 0 else NO_ENTRY
 
     def _state(self, said: _Json) -> GpuState:
         xids = said["xids"]
-        power, activity, utilization = (_amounts(said["seen"][name]) for name in _SEEN)
+        seen = Seen(reasons=said["reasons"])
+        for name in _SEEN:
+            setattr(seen, name, _amounts(said["seen"].get(name, {})))
+        first, before = (None if of is None else self._held[of] for of in said.get("hands", (None, None)))
         return GpuState(
             look=int(said["look"]),
-            seen=Seen(power=power, activity=activity, utilization=utilization, reasons=said["reasons"]),
+            seen=seen,
+            page=self._reading(said.get("page")),
+            first=first,
+            before=before,
             energy=self._reading(said["energy"]),
             rows_are_own=bool(said["rows_are_own"]),
             violations=self._reading(said["violations"]),
@@ -236,12 +259,20 @@ class _Reader:
     def _reading(self, said: _Json) -> Reading | None:
         if said is None:
             return None
-        held, look, ago_ns, values = said
-        return Reading(self._held[held], int(look), self._now - int(ago_ns), _amounts(values))
+        held, look, ago_ns, values, *stretches = said
+        reading = Reading(self._held[held], int(look), self._now - int(ago_ns), _amounts(values))
+        for of, ns, is_gap, kernels in stretches[0] if stretches else ():
+            times = {str(instance): [int(each) for each in of_device] for instance, of_device in kernels.items()}
+            reading.add(Stretch(self._held[of], int(ns), bool(is_gap), times))
+        return reading
 
 
 def _owner(namespace: str, pod: str, container: str) -> Owner:
     return Owner(namespace=str(namespace), pod=str(pod), container=str(container))
+
+
+def _all_and_shared(part: int = 0, is_shared: bool = False) -> tuple[int, bool]:
+    return int(part), bool(is_shared)
 
 
 def _amounts(said: _Json) -> dict[str, int]:

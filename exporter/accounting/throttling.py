@@ -1,10 +1,11 @@
 """Throttling: for how long a GPU's clocks were lowered, by reason, as GPU-seconds of those who held it.
 
 From the violation counters. For a reason that the page has no counter of, from the bits of CLOCKS_EVENT_REASONS: those
-set at a look stand for the time until the next.
+set when the GPU was read stand for the time until it is read again.
 """
 
-from exporter.accounting.turn import HeldGpu, Turn
+from exporter.accounting.held import HeldGpu
+from exporter.accounting.turn import Turn
 
 # nvmlClocksEventReasons: SW power cap and HW power brake, SW and HW thermal slowdown, sync boost
 _BITS = {"power": 0x4 | 0x80, "thermal": 0x20 | 0x40, "sync_boost": 0x10}
@@ -19,14 +20,22 @@ def count(turn: Turn) -> None:
     if known is not None and not values and turn.at_ns - known.at_ns >= turn.keep_ns:
         known = state.violations = None
     counted = frozenset(known.values) if known is not None else frozenset()
-    if turn.before is not None and turn.seen_for_ns and state.seen.reasons:
-        for reason in _reasons(state.seen.reasons) - counted:
-            _give(turn, turn.before, reason, turn.seen_for_ns, stayed=False)
-    if known is not None:
-        for reason, value in values.items():
-            _give(turn, known.held, reason, known.grow_to(reason, value), stayed=turn.is_gap_since(known))
-    if values:
-        state.violations = turn.read({**(known.values if known is not None else values)})
+    for stretch, seen in turn.told:
+        for reason in _reasons(seen.reasons) - counted if seen.reasons else ():
+            _give(turn, stretch.held, reason, stretch.ns)
+    if not values:
+        return
+    if known is None:
+        state.violations = turn.read(dict(values))
+        return
+    turn.reach(known)
+    grown = {reason: known.grow_to(reason, value) for reason, value in values.items()}
+    for stretch, amounts in known.divide(grown):
+        for reason, ns in amounts.items():
+            _give(turn, stretch.held, reason, ns)
+    # a GPU is mostly not throttled: that the counter stands does not say that it was not read
+    if turn.is_new:
+        known.renew()
 
 
 def told(turn: Turn) -> frozenset[str]:
@@ -40,13 +49,13 @@ def _reasons(bits: int) -> frozenset[str]:
     return frozenset(found | ({"hw_slowdown"} if bits & _HW_SLOWDOWN and not bits & _SAID_WHY else set()))
 
 
-def _give(turn: Turn, held: HeldGpu, reason: str, ns: int, *, stayed: bool) -> None:
-    """Count a time to those who held the GPU, each for its part; with `stayed` only to those who hold it still."""
+def _give(turn: Turn, held: HeldGpu, reason: str, ns: int) -> None:
+    """Count a time to those who held the GPU, each for its part."""
     if not ns:
         return
     *parts, nobodys = held.times(ns)
     for (_, entry), part in zip(held.holders, parts, strict=True):
-        if entry.is_dropped or (stayed and entry.gone_at_ns is not None):
+        if entry.is_dropped:
             nobodys += part
         else:
             entry.throttled_ns[reason] = entry.throttled_ns.get(reason, 0) + part

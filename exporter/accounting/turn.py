@@ -4,70 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.accounting.entries import Entry
-from exporter.accounting.instances import apportion
+from exporter.accounting.held import HeldGpu
 from exporter.accounting.observation import Seen
+from exporter.accounting.stretches import NO_KERNELS, Kernels, Reading, Stretch
 from exporter.model.devices import DeviceKey
 
 WHOLE = 1_000_000  # activity in millionths
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldDevice:
-    """A GPU that is not cut, or a MIG instance, at one look: its holders, each with its part of the GPU's `whole`."""
-
-    key: DeviceKey
-    slices: int
-    is_sampled: bool
-    holders: Sequence[tuple[Entry, int]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldGpu:
-    """A GPU at one look: its devices, the number that is all of it, and each device's holders."""
-
-    key: DeviceKey
-    whole: int
-    devices: Sequence[HeldDevice]
-    holders: Sequence[tuple[HeldDevice, Entry]] = field(init=False)
-    _parts: Sequence[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Work out what each look asks for again."""
-        each = [part for device in self.devices for _, part in device.holders]
-        object.__setattr__(self, "_parts", (*each, self.whole - sum(each)))
-        object.__setattr__(
-            self, "holders", tuple((device, entry) for device in self.devices for entry, _ in device.holders)
-        )
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether its devices are MIG instances."""
-        return bool(self.devices[0].key.instance)
-
-    def times(self, ns: int) -> list[int]:
-        """A time of the GPU as what each of `holders` had of it, and at last what nobody had."""
-        return apportion(ns, self._parts)
-
-
-@dataclass(slots=True, eq=False)
-class Reading:
-    """Values of counters, and the look at which they were read last: its number, its moment, and who held the GPU."""
-
-    held: HeldGpu
-    look: int
-    at_ns: int
-    values: dict[str, int] = field(default_factory=dict)
-
-    def grow_to(self, of: str, now: int) -> int:
-        """How much a counter grew since the last look that read it; 0 for a counter that is new.
-
-        A fall to less than half is a start from 0. A smaller one is another reader's delay: the larger value stays.
-        """
-        before = self.values.setdefault(of, now)
-        if now < before <= 2 * now:
-            return 0
-        self.values[of] = now
-        return now - before if now >= before else now
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +34,9 @@ class LastXids:
 class GpuState:
     """What is remembered of a GPU: what the last look that saw it said, and the number of that look.
 
+    `page` is the time since anything changed that the page says of the GPU (it has no values). `first` held the GPU
+    when the page was read anew and at the look before; None where it changed hands between them. `before` held it at
+    that look before.
     `energy` are counters by GPU_I_ID ("" for the GPU's); `rows_are_own` says that they are the instances' own.
     `violations` are counters by reason. `xids` is None before the first look at the GPU.
     `begun` is what rows were begun for.
@@ -99,6 +44,9 @@ class GpuState:
 
     look: int = -1
     seen: Seen = field(default_factory=Seen)
+    page: Reading | None = None
+    first: HeldGpu | None = None
+    before: HeldGpu | None = None
     energy: Reading | None = None
     rows_are_own: bool = False
     violations: Reading | None = None
@@ -119,7 +67,9 @@ class Interval:
 class Turn:
     """A GPU that a look sees. `before` is who held it at the last look that counted, `held` who holds it now.
 
-    `nobody` finds nobody's entry of a device; a counter that is not on the page for `keep_ns` is forgotten.
+    `kernels` are those since the last look. `nobody` finds nobody's entry of a device; a counter that is not on the
+    page for `keep_ns` is forgotten. `begin` works out the rest: `told` are times with what the page says of them, which
+    is to be counted now; `is_new` says that the page was read anew since the last look; `page` has the time since then.
     """
 
     look: int
@@ -131,19 +81,62 @@ class Turn:
     seen: Seen
     state: GpuState
     nobody: Callable[[DeviceKey], Entry]
+    kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
+    told: Sequence[tuple[Stretch, Seen]] = ()
+    is_new: bool = True
 
-    @property
-    def seen_for_ns(self) -> int:
-        """For how long what the last look saw has held: since that look, or 0 where there was none, or a gap."""
-        interval = self.interval
-        if interval is None or interval.is_gap or self.before is None or self.state.look != self.look - 1:
-            return 0
-        return interval.ns
+    def begin(self) -> Reading:
+        """Find out whether the page was read anew, and of which times it tells. Returns the state's `page`.
 
-    def is_gap_since(self, reading: Reading) -> bool:
-        """Whether what was read last was read before a gap, or several looks ago."""
-        return self.interval is None or self.interval.is_gap or reading.look != self.look - 1
+        What a page says holds until it is read anew, for those who held the GPU before it was read already. What it
+        says of a GPU that has changed hands is of the hands before: for those who came, the next page tells.
+        """
+        state = self.state
+        page = state.page
+        if page is None:
+            state.page, state.first = self.read({}), self.held
+            return state.page
+        before = page.held
+        last = self.reach(page)
+        told = [] if last.is_gap or state.first is not before else [(last, state.seen)]
+        self.is_new = self.seen.differs_from(state.seen) or page.is_old
+        if self.is_new:
+            told += [
+                (stretch, self.seen)
+                for stretch in page.stretches
+                if not stretch.is_gap and stretch.held is not state.first
+            ]
+        self.told = told
+        return page
+
+    def seen_in(self, stretch: Stretch) -> Seen:
+        """What the page says of a time since it was read anew before: nothing of a gap."""
+        if stretch.is_gap:
+            return Seen()
+        return self.state.seen if stretch.held is self.state.first else self.seen
+
+    def end(self, page: Reading) -> None:
+        """All is counted: leave what this look has seen to the next one."""
+        if self.is_new and page.stretches:
+            self.state.first = self.held if self.held is self.before else None
+            self.state.before = page.stretches[-1].held
+            page.renew()
+        self.state.look, self.state.seen = self.look, self.seen
 
     def read(self, values: dict[str, int]) -> Reading:
-        """These values, as read at this look."""
+        """These values, as read at this look for the first time."""
         return Reading(self.held, self.look, self.at_ns, values)
+
+    def reach(self, reading: Reading) -> Stretch:
+        """Bring a reading up to this look. Returns the time since its last one, which it now includes.
+
+        There is a gap where the look before did not read it: nobody saw who held the GPU when.
+        """
+        ns = max(0, self.at_ns - reading.at_ns)
+        if self.interval is None or self.interval.is_gap or reading.look != self.look - 1:
+            stretch = Stretch(reading.held.without_those_gone(), ns, is_gap=True)
+        else:
+            stretch = Stretch(reading.held, ns, kernels=self.kernels)
+        reading.add(stretch)
+        reading.held, reading.look, reading.at_ns = self.held, self.look, self.at_ns
+        return stretch

@@ -82,7 +82,7 @@ class CurrentOwners:
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
         self.measured: Measured | None = None  # what rows show
         self._shares = MeasuredShares()
-        self._shown_in: tuple[float, ...] = ()
+        self._shown_in: tuple[object, ...] = ()
         self._of: Hashable = None
         self._others: dict[Hashable, _WorkedOut] = {}
 
@@ -111,7 +111,8 @@ class CurrentOwners:
         what the kubelet can hand out. `pages` are
         the reads that the caller joins next, before any other update: divided counters advance with them. `of` names
         the set of sources that the pages come from: each set's attribution is kept until `keep` drops it. `measured`
-        says what owners use; rows show it from the next new page on: a page says one thing however often it is read.
+        says what owners use; rows show it from the next new page on, or with other owners: a page says one thing of the
+        same owners, however often it is read.
         """
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
@@ -157,12 +158,13 @@ class CurrentOwners:
             self._made_from, self.owners, self._attributed_from, self.attribution = known
 
     def _turn_to_measured(self, measured: "Measured | None", pages: Sequence[Page]) -> None:
-        """From here on rows show this, unless the pages are those of the last time."""
-        moments = tuple(page.moment for page in pages)
-        if measured is not self.measured and moments != self._shown_in:
+        """From here on rows show this, unless the pages and the owners are those of the last time."""
+        shown_in = (self.owners, *(page.moment for page in pages))
+        # owners are equal only to themselves
+        if measured is not self.measured and shown_in != self._shown_in:
             self.measured = measured
             self._shares = self._shares.followed_by(measured)
-        self._shown_in = moments
+        self._shown_in = shown_in
 
     def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
         labels: dict[PodName, OfPod] = {}

@@ -1,13 +1,17 @@
-"""Why an assigned device has no samples, and why a device of samples has no owner: in words, with a remedy."""
+"""Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.attribution.owners import Unmatched, is_meant
 from exporter.model.devices import Assignment, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Facts
+
+if TYPE_CHECKING:
+    from exporter.model.measured import WithoutOwner
 
 
 class Advice(NamedTuple):
@@ -81,6 +85,11 @@ class Explainer:
             f"if its devices are GPUs, add --resources {assignment.resource}",
         )
 
+    @property
+    def units(self) -> Advice:
+        """Why nobody can say which GPU a container holds that holds units."""
+        return _UNITS
+
     def unowned(self, device: Subject) -> str:
         """Why a device that has samples has no owner; "not known: …" where another problem may hide the owner."""
         if not self._kubelet_answered:
@@ -95,6 +104,8 @@ class Explainer:
             return "not known: a DRA claim holds a device of this node, and nothing here says which"
         if self._reasons & {Unmatched.UNKNOWN_ID, Unmatched.AMBIGUOUS}:
             return "not known: the kubelet handed out devices by ids that are not understood"
+        if self._owners.units:
+            return "not known: containers hold units of this node's GPUs, whose ids name no GPU"
         return "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
     @cached_property
@@ -161,6 +172,10 @@ _NO_SLICES = Advice(
     "no ResourceSlice and no CDI name says which GPU this claim's device is",
     "give the exporter access to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
 )
+_UNITS = Advice(
+    "its ids count units of GPUs and name no GPU: gpu-manager chooses the GPU by itself",
+    "let NVML tell of its processes (--nvml.mode, hostPID): they show what it uses of which GPU",
+)
 _ADVICE = {
     Unmatched.UNKNOWN_ID: Advice(
         "the form of this device id is not known",
@@ -175,3 +190,15 @@ _ADVICE = {
         "is its dcgm-exporter among the sources, and does nvidia-smi on the node still list the GPU?",
     ),
 }
+# why a process on a GPU counts for no owner of the GPU
+WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
+    {
+        "gone": "the process has ended",
+        "unread": "nobody has looked which process it is: there are too many",
+        "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
+        "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
+        "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
+        "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
+        "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
+    }
+)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from exporter.accounting.measured import scale_down
+from exporter.accounting.units import holders_of_units
 from exporter.attribution.containers import Containers, owner_of
 from exporter.model.devices import DeviceKey, Inventory, Owners
 from exporter.model.driver import DriverReading, GpuProcess
@@ -68,7 +69,14 @@ def measure(
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
         if of_nobody:
             nobodys[key] = rest
-    return Measured(uses=MappingProxyType(uses), unowned=tuple(unowned), nobodys=MappingProxyType(nobodys))
+    return Measured(
+        uses=MappingProxyType(uses),
+        unowned=tuple(unowned),
+        nobodys=MappingProxyType(nobodys),
+        owned=MappingProxyType(owned),
+        host=processes,
+        unread=reading.unknown,
+    )
 
 
 def each_once(processes: Iterable[GpuProcess]) -> list[GpuProcess]:
@@ -112,6 +120,7 @@ class _Keys:
     def __init__(self, owners: Owners, inventory: Inventory, others: Iterable[DeviceKey]) -> None:
         """`others` are devices that may be missing in the inventory."""
         self.holders: dict[DeviceKey, frozenset[Owner]] = {}
+        self.holders_of_units = holders_of_units(owners.units)
         self._held = owners.holders
         self._names: dict[DeviceKey, DeviceKey] = {}
         for gpu in inventory.gpus:
@@ -174,7 +183,7 @@ def _judge(
         return without("unknown_container")
     device = gpu_process.device
     key = keys.of(device)
-    if owner in keys.holders.get(key, ()):
+    if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
         return key, owner
     instances = set() if device.instance else keys.instances(device.uuid, owner)
     if len(instances) == 1:
@@ -204,7 +213,12 @@ def _uses(
             return Use(memory_bytes=None, sm_ratio=None, processes=len(processes))
         return _sum(processes) if processes or key not in nameless else _UNKNOWN
 
-    return {key: {owner: use(key, owner) for owner in sorted(holders)} for key, holders in keys.holders.items()}
+    uses = {key: {owner: use(key, owner) for owner in sorted(holders)} for key, holders in keys.holders.items()}
+    for key, owner in sorted(owned):
+        if owner not in keys.holders.get(key, ()):
+            # it holds units of some GPU: that it uses this one, only its processes show
+            uses.setdefault(key, {})[owner] = use(key, owner)
+    return uses
 
 
 def _sum(processes: Sequence[GpuProcess]) -> Use:

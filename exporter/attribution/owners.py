@@ -111,10 +111,8 @@ def build_owners(
         offers: what the kubelet can hand out, handed out or not.
     """
     knowledge = knowledge or Knowledge()
-    refs = {
-        assignment: read_assignment(assignment, knowledge)
-        for assignment in sorted(assignments, key=lambda assignment: assignment.order)
-    }
+    ordered = sorted(assignments, key=lambda assignment: assignment.order)
+    refs = {assignment: read_assignment(assignment, knowledge) for assignment in ordered if not assignment.units}
     seen = SeenDevices(subjects, knowledge.inventory, [ref for ref in refs.values() if ref])
     placed = {
         assignment: (ref, key)
@@ -148,6 +146,7 @@ def build_owners(
             {key: tuple(sorted(of_key.values(), key=lambda holder: holder.owner)) for key, of_key in holders.items()}
         ),
         matches=tuple(matches),
+        units=tuple(assignment for assignment in ordered if assignment.units),
         offered=_offered(offers, refs.values(), subjects, knowledge) if offers else NOTHING_OFFERED,
     )
 

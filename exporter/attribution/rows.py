@@ -4,7 +4,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from exporter.accounting.fields import ACTIVITY, OF_GPU, Additive
-from exporter.accounting.measured import MEMORY, UTILIZATION, memory_texts, utilization_texts
 from exporter.accounting.repeated import share_page
 from exporter.accounting.sharing import CounterBook, split_gauge
 from exporter.attribution.labels import (
@@ -15,10 +14,11 @@ from exporter.attribution.labels import (
     labels_of_uid,
     pod_labels_among,
 )
-from exporter.attribution.measured_shares import MeasuredShares, Share
+from exporter.attribution.measured_rows import Measurable, MeasuredRows
+from exporter.attribution.measured_shares import MeasuredShares
 from exporter.attribution.per_owner import PerOwner
 from exporter.attribution.pod_labels import NOTHING, OfPod
-from exporter.model.devices import AddedLabels, Holder, Owners
+from exporter.model.devices import AddedLabels, DeviceKey, Holder, Owners
 from exporter.model.pages import Reading, Row, Rows, ShareValues, Subject
 from exporter.model.pods import Owner
 
@@ -49,7 +49,10 @@ class Attribution:
         self._additive = (
             {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
         )
-        self._measured = measured if measured and policy.sharing != DEVICE else None
+        self._measured = (
+            MeasuredRows(measured, policy.sharing, self._idle_row) if measured and policy.sharing != DEVICE else None
+        )
+        self._measurable: Mapping[bytes, Measurable] = self._measured.measurable if self._measured else {}
         self._of_gpu = {name: kind for name, kind in self._additive.items() if name.decode() in OF_GPU}
 
     @property
@@ -79,16 +82,14 @@ class Attribution:
         if not per_owner and not self.looks_at_families:
             return self._by_subject_alone(samples)
         some_are_per_owner = bool(per_owner)
-        worked_out: dict[tuple[int, bool, Additive | None, bool, bytes], Rows] = {}
+        worked_out: dict[tuple[int, bool, Additive | None, bool, Measurable | None], Rows] = {}
         rows = []
         for sample in samples:
             name, subject = sample
             is_per_owner = sample in per_owner if some_are_per_owner else bool(subject.vgpu)
             kind = self._additive.get(name)
             is_part = bool(subject.instance) and not is_per_owner and self._of_gpu.get(name) is Additive.GAUGE
-            measurable = (
-                name if self._measured and not is_per_owner and (name in MEMORY or name in UTILIZATION) else b""
-            )
+            measurable = None if is_per_owner else self._measurable.get(name)
             memo = (id(subject), is_per_owner, kind, is_part, measurable)
             its_rows = worked_out.get(memo)
             if its_rows is None:
@@ -110,8 +111,10 @@ class Attribution:
             rows.append(its_rows)
         return rows
 
-    def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool, measurable: bytes = b"") -> Rows:
-        """`measurable` names a family whose values the driver knows of each owner; "" for another one."""
+    def _rows(
+        self, subject: Subject, kind: Additive | None, *, per_owner: bool, measurable: Measurable | None = None
+    ) -> Rows:
+        """`measurable` is how the family's values are made where the use of each owner is measured."""
         key = subject.key
         holders = self._owners.of(key) if key.uuid else ()
         is_counter = kind is Additive.COUNTER and not per_owner and bool(key.uuid)
@@ -125,29 +128,18 @@ class Attribution:
             return self._nobodys(subject)
         rows = tuple(self._of_holder(holder, subject) for holder in holders)
         if is_counter:
-            return self._counter(rows, tuple(holder.owner for holder in holders))
+            is_shared = any(holder.shared for holder in holders)
+            return self._counter(rows, tuple(holder.owner for holder in holders), key if is_shared else None)
         if not holders:
             return self._nobodys(subject)
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return self._nobody
-        if measurable and any(holder.shared for holder in holders):
-            measured = self._measured_rows(measurable, [(key, holder.owner) for holder in holders], rows)
+        if measurable and self._measured and any(holder.shared for holder in holders):
+            measured = self._measured.of(measurable, key, [holder.owner for holder in holders], rows)
             if measured:
                 return measured
         gauge = kind is Additive.GAUGE and len(holders) > 1
         return Rows(rows, _gauge_values(len(holders)) if gauge else None)
-
-    def _measured_rows(self, family: bytes, shares: Sequence[Share], rows: tuple[Row, ...]) -> Rows | None:
-        """The rows with each owner's own value, and for memory the rest; None where that of some owner is unknown."""
-        known = self._measured
-        if known is None:
-            return None
-        if family in MEMORY:
-            is_known = all(share in known.memory_bytes for share in shares)
-            values = _memory_values(known, shares, MEMORY[family])
-            return Rows((*rows, self._idle_row), values) if is_known else None
-        is_known = all(share in known.sm_ratios for share in shares)
-        return Rows(rows, _utilization_values(known, shares, UTILIZATION[family])) if is_known else None
 
     def _nobodys(self, subject: Subject) -> Rows:
         extra = subject.came_extra
@@ -155,13 +147,18 @@ class Attribution:
             return self._nobody
         return Rows((Row(labels=(*self._idle, *extra), pod_labels=pod_labels_among(extra)),))
 
-    def _counter(self, rows: tuple[Row, ...], owners: tuple[Owner, ...]) -> Rows:
-        """A counter's rows: the owners' and the one without owner, or that alone where there is no second page."""
+    def _counter(self, rows: tuple[Row, ...], owners: tuple[Owner, ...], shared: DeviceKey | None = None) -> Rows:
+        """A counter's rows: the owners' and the one without owner, or that alone where there is no second page.
+
+        `shared` is the device, if the owners share it: what they are measured to do decides then.
+        """
         if not self._policy.divides_counters:
             return self._nobody
+        measured = self._measured if shared else None
 
         def values(series: bytes, value: bytes) -> list[bytes]:
-            return self._book.advance(series, owners, value)
+            times = measured.times(shared) if measured and shared else None
+            return self._book.advance(series, owners, value, times)
 
         def peek(series: bytes, value: bytes) -> list[bytes]:
             return self._book.peek(series, owners, value)
@@ -212,19 +209,5 @@ def _as_it_is(_: bytes, value: bytes) -> Sequence[bytes]:
 def _gauge_values(parts: int) -> ShareValues:
     def values(_: bytes, value: bytes) -> list[bytes]:
         return split_gauge(value, parts)
-
-    return values
-
-
-def _memory_values(known: MeasuredShares, shares: Sequence[Share], unit_bytes: int) -> ShareValues:
-    def values(_: bytes, value: bytes) -> list[bytes]:
-        return memory_texts(value, [known.memory_bytes[share] for share in shares], unit_bytes)
-
-    return values
-
-
-def _utilization_values(known: MeasuredShares, shares: Sequence[Share], full: int) -> ShareValues:
-    def values(_: bytes, value: bytes) -> list[bytes]:
-        return utilization_texts(value, [known.sm_ratios[share] for share in shares], full)
 
     return values

@@ -53,6 +53,9 @@ MOST_NODES = 50
 )
 @click.option("--claims", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by DRA.")
 @click.option(
+    "--units", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by gpu-manager's units."
+)
+@click.option(
     "--generation",
     type=click.Choice(("1", "3", "4.8", "4.9")),
     default="3",
@@ -73,6 +76,14 @@ MOST_NODES = 50
     show_default=True,
     help="How much faster the pods live. Watts and joules stay those of real time.",
 )
+@click.option(
+    "--collect-interval",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the simulated dcgm-exporter reads the GPUs, as its flag of this name says; 0: for every scrape.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
@@ -82,10 +93,12 @@ def demo(
     shared: int | None,
     mig: int | None,
     claims: int,
+    units: int,
     generation: str,
     counters: str,
     speed: float,
     seed: int,
+    collect_interval: float,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
@@ -96,15 +109,18 @@ def demo(
     if shared is None:
         shared = 2 if nodes == 1 else 0
     if mig is None:
-        mig = 1 if nodes == 1 and shared + claims < gpus else 0
-    if shared + mig + claims > gpus:
-        raise click.UsageError(f"--shared {shared}, --mig {mig} and --claims {claims} are more than --gpus {gpus}")
+        mig = 1 if nodes == 1 and shared + claims + units < gpus else 0
+    if shared + mig + claims + units > gpus:
+        kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
+        raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    world_of = partial(World, gpus=gpus, shared=shared, mig=mig, claims=claims, speed=speed)
-    node_of = partial(SimulatedNode, generation=generation, counters=counters)
+    world_of = partial(World, gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, speed=speed)
+    node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
     if nodes == 1:
         asyncio.run(_demo(node_of(world_of(seed=seed), socket.gethostname()), step_seconds, given))
         return
+    if "off" in given["dcgm_mode"]:
+        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
     from exporter.cli.demo_cluster import TEAMS, demo_of_nodes  # noqa: PLC0415
 
     several = [node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}") for number in range(nodes)]
@@ -115,6 +131,8 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
     try:
         await simulated.start(step_seconds=step_seconds)
         simulated.nvml.load()
+        if "off" in given["dcgm_mode"] and not simulated.nvml.is_loaded:
+            raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
         config = _config(simulated, given)
         start_logging(config.log.level, config.log.format)
         if not given["web_listen_address"]:
@@ -156,7 +174,8 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
         **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
-    return {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, **usual}
+    page = {} if "off" in (given.get("dcgm_mode") or ()) else {"dcgm_url": simulated.url}
+    return {"kubelet_socket": str(simulated.socket), **page, **usual}
 
 
 def _on_a_free_port(config: Config) -> Config:

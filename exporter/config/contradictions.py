@@ -17,12 +17,15 @@ def check_together(config: Config) -> None:
     """
     _check_addresses(config)
     _check_names(config)
+    _check_mode(config)
     if config.devices.inventory == "off" and config.devices.inventory_file:
         raise ConfigError("--inventory: off contradicts --inventory.file; leave one of the two out")
     if config.devices.inventory == "file" and not config.devices.inventory_file:
         raise ConfigError("--inventory: file needs --inventory.file: name it")
     if config.accounting.state_file and not config.accounting.is_on:
         raise ConfigError("--accounting.state: nothing is kept with --accounting.mode off; leave one of the two out")
+    if config.processes.is_exposed and config.nvml.mode == "off":
+        raise ConfigError("--processes.expose: on needs NVML, and --nvml.mode is off; leave one of the two out")
     needs_pods = config.labels.pod_uid or config.labels.pod_labels
     if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
         raise ConfigError(
@@ -65,6 +68,21 @@ def check_once(flag: str, values: Sequence[object]) -> None:
     for value in values:
         if values.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
             raise ConfigError(f"{flag}: {without_secrets(str(value))} is named twice; name each once")
+
+
+def _check_mode(config: Config) -> None:
+    dcgm = config.dcgm
+    if dcgm.mode != "off":
+        return
+    named = {"--dcgm.url": dcgm.urls, "--dcgm.file": dcgm.files, "--dcgm.selector": dcgm.selectors}
+    for flag, pages in named.items():
+        if pages:
+            raise ConfigError(
+                f"--dcgm.mode: off means that no dcgm-exporter is asked, and contradicts {flag}; leave one of the two"
+                " out (DCGM_HOST and DCGM_LABELS name pages, too)"
+            )
+    if config.nvml.mode == "off":
+        raise ConfigError("--dcgm.mode: off has NVML make the page, and contradicts --nvml.mode off; leave one out")
 
 
 def _check_names(config: Config) -> None:

@@ -23,7 +23,7 @@ def by_name(settings: Sequence[Setting]) -> ByName:
 def defaults(settings: ByName) -> dict[str, Given]:
     """What holds where nobody says anything."""
     return {
-        name: by_default(setting.flag, setting.default)
+        name: by_default(setting.flag, *(setting.default.split(",") if setting.repeatable else (setting.default,)))
         for name, setting in settings.items()
         if setting.default is not None
     }

@@ -22,9 +22,9 @@ class Given:
         return "default" if self.where.startswith(_DEFAULT) else self.where
 
 
-def by_default(flag: str, text: str) -> Given:
+def by_default(flag: str, *texts: str) -> Given:
     """A default, which an error names as such."""
-    return Given(f"{_DEFAULT}{flag}", (text,))
+    return Given(f"{_DEFAULT}{flag}", texts)
 
 
 def shown(given: Iterable[tuple[str, Given]]) -> dict[str, dict[str, str]]:

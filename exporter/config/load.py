@@ -73,7 +73,7 @@ def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]
     """What was not given, and follows from other settings or from the machine."""
     idle = "empty" if values["labels.names"] == LABEL_SETS["pod"] else "omit"
     found = {"node-name": Given("the host name", (host_name,)), "labels.idle": Given("--labels.names", (idle,))}
-    if not values.keys() & _OTHER_PAGES:
+    if values["dcgm.mode"] != "off" and not values.keys() & _OTHER_PAGES:
         found["dcgm.url"] = by_default("--dcgm.url", DEFAULT_DCGM_URL)
     return {name: texts for name, texts in found.items() if name not in values}
 

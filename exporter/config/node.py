@@ -22,7 +22,7 @@ from exporter.config.kinds import (
     choice,
     one_of,
 )
-from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings
+from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProcessSettings
 from exporter.config.parsers import label_names, not_empty
 from exporter.config.settings import optional, setting, settings_of, several
 
@@ -61,7 +61,7 @@ class DeviceSettings:
         "resources",
         Kind(not_empty, "a glob such as nvidia.com/*", "GLOB"),
         "Which extended resources are GPUs.",
-        default="nvidia.com/*",
+        default="nvidia.com/*,tencent.com/vcuda-*",
         also_env="NVIDIA_RESOURCE_NAMES",
     )
     rules_file: str | None = optional(
@@ -184,7 +184,9 @@ class SharingSettings:
         default="copy",
     )
     gauges: tuple[str, ...] = several(
-        "sharing.gauges", FAMILY, "One more family that split divides as it stands, as it does power and memory."
+        "sharing.gauges",
+        FAMILY,
+        "One more family that split divides as it stands, in equal parts, as it does reserved memory.",
     )
     counters: tuple[str, ...] = several(
         "sharing.counters", FAMILY, "One more family that split divides by its increases, as it does energy."
@@ -246,6 +248,7 @@ class Groups:
     devices: DeviceSettings
     dcgm: DcgmSettings
     nvml: NvmlSettings
+    processes: ProcessSettings
     node: NodeSettings
     labels: LabelSettings
     pods: PodsSettings

@@ -1,11 +1,11 @@
-"""The settings about who speaks of GPUs: pages of samples, how they are fetched, and NVML."""
+"""The settings about who speaks of GPUs: pages of samples, how they are fetched, NVML, and processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.config.kinds import FILE, POSITIVE_DURATION, REGEX, Kind, one_of
+from exporter.config.kinds import FILE, POSITIVE_DURATION, REGEX, Kind, choice, one_of
 from exporter.config.parsers import (
     GPU_OPERATOR_NAMESPACES,
     Address,
@@ -47,6 +47,13 @@ class DcgmSettings:
     )
     port: int
     path: str
+    mode: Literal["auto", "off"] = setting(
+        "dcgm.mode",
+        one_of("auto", "off"),
+        "Whose page of GPU samples it is: dcgm-exporter's, by the settings beside this one (auto), or one that NVML"
+        " fills with dcgm-exporter's families and labels, for nodes without dcgm-exporter (off).",
+        default="auto",
+    )
     files: tuple[str, ...] = several(
         "dcgm.file",
         Kind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
@@ -82,6 +89,18 @@ class NvmlSettings:
         "Ask NVML (libnvidia-ml.so.1) for the GPUs and MIG instances: where the library is there (auto), or whether it"
         " is or not, and then it is missed (on).",
         default="auto",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """The processes that run on the GPUs."""
+
+    is_exposed: bool = setting(
+        "processes.expose",
+        choice({"on": True, "off": False}),
+        "Answer at /processes which processes use the GPUs, with their command lines, which may hold secrets.",
+        default="off",
     )
 
 

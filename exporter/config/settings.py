@@ -21,7 +21,8 @@ _KEY = "setting"
 class Setting:
     """What the command line, the environment and a file need to know of a field.
 
-    `name` is the flag without its dashes. Without a `default`, `absent` is the value of a setting that is not given.
+    `name` is the flag without its dashes. A repeatable one's `default` is comma-separated. Without a
+    `default`, `absent` is the value of a setting that is not given.
     """
 
     name: str

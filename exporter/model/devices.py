@@ -35,13 +35,16 @@ class Claim:
 class Assignment:
     """One device id in one container: ContainerDevices.resource_name and one of its .device_ids.
 
-    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device.
+    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. Where ids name no
+    device and count units of GPUs, one assignment is all of them that a container has of the resource: `units` is their
+    number (otherwise 0), and `device_id` the first of them.
     """
 
     owner: Owner
     resource: str
     device_id: str
     claim: Claim | None = None
+    units: int = 0
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -200,12 +203,14 @@ class Match:
 class Owners:
     """Who holds which device. A new state is a new object, so that callers compare by identity.
 
-    `holders` are by device, `matches` has one entry for each assignment of the kubelet. `offered` counts the ids of a
+    `holders` are by device, `matches` has one entry for each assignment of the kubelet. But those of units, of which
+    nobody can say of which GPU they are, stand in `units`, in stable order. `offered` counts the ids of a
     resource that mean a device, handed out or not: the shares of a shared GPU; empty where the kubelet does not say.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
     matches: tuple[Match, ...] = ()
+    units: tuple[Assignment, ...] = ()
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:

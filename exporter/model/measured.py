@@ -1,6 +1,6 @@
 """Processes and the containers that they are in, and what each owner of a GPU used of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -112,10 +112,14 @@ class Measured:
     owners is at most the device's. `nobodys` is what the processes of `unowned` use together, by device; a device that
     has none is left out. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of
     each owner and, under None, which is always there, of the processes that count for nobody. It never falls as long as
-    it is told. Devices of which it is not known for all of these are left out.
+    it is told. Devices of which it is not known for all of these are left out. `owned` are the processes that count for
+    an owner; `host` is what /proc says of all of them. `unread` are the UUIDs of GPUs whose processes are not known.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
     unowned: tuple[Unowned, ...] = ()
     nobodys: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
     sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))
+    owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=lambda: MappingProxyType({}))
+    host: HostProcesses | None = None
+    unread: frozenset[str] = frozenset()

@@ -55,6 +55,7 @@ class Facts:
     `collision` (renamed) or `limit` (left out). `node_is_named`: the node's name was given, and is not just the host
     name. `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices.
     `slices_up` says whether the source of ResourceSlices answers; None where there is no such source.
+    `exposes_processes`: the user wants command lines of processes to be shown.
     """
 
     resources: tuple[str, ...] = ()
@@ -67,6 +68,7 @@ class Facts:
     follows_claims: bool = True
     slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
     slices_up: bool | None = None
+    exposes_processes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ class Snapshot:
     asked for and are known. `pod_labels` are the uid (pod_uid) and labels (label_…) of pods that hold devices, by the
     same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
     very one that `joined` was made with. `accounts` is None where nobody keeps any, `measured` where it is
-    not known what owners of shared GPUs use of them.
+    not known what owners of shared GPUs use of them; `unmeasured` then says why, where somebody shares one.
     """
 
     node: str
@@ -96,4 +98,5 @@ class Snapshot:
     inventory: Inventory = field(default_factory=Inventory)
     accounts: Accounts | None = None
     measured: "Measured | None" = None
+    unmeasured: Trouble | None = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

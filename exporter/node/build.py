@@ -129,6 +129,7 @@ def _settings(config: Config) -> Facts:
         has_inventory=config.devices.inventory_file is not None,
         node_is_named=config.node.is_named,
         follows_claims=config.devices.follows_claims,
+        exposes_processes=config.processes.is_exposed,
     )
 
 
@@ -160,7 +161,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
             kept=kept,
         ),
         offers=made.get(KubeletOffers, settings=config.kubelet, resources=config.devices.resources, kept=kept),
-        pages=page_sources(config, files.http, lasting.instance, made),
+        pages=page_sources(config, files.http, lasting.instance, made, nvml),
         discovery=discovery(config, files.http, lasting.instance, made),
         nvml=nvml,
         measuring=_measuring(config, made, nvml),
@@ -179,12 +180,18 @@ def _nvml(config: Config, made: Made) -> DriverSource:
     from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
 
     mode = config.nvml.mode
-    return NoNvml() if mode == "off" else made.get(Nvml, is_missed=mode == "on")
+    if mode == "off":
+        return NoNvml()
+    makes_page = config.dcgm.mode == "off"
+    # the page is the main job: without NVML there is none
+    return made.get(Nvml, is_missed=mode == "on" or makes_page, page_host=config.node.name if makes_page else "")
 
 
 def _measuring(config: Config, made: Made, nvml: DriverSource) -> Measuring | None:
-    mode = config.nvml.mode
-    return None if mode == "off" else made.get(Measuring, nvml=nvml, root=config.root, is_missed=mode == "on")
+    mode, is_exposed = config.nvml.mode, config.processes.is_exposed
+    if mode == "off":
+        return None
+    return made.get(Measuring, nvml=nvml, root=config.root, is_missed=mode == "on", is_exposed=is_exposed)
 
 
 def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:

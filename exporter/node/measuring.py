@@ -1,7 +1,8 @@
 """What owners of shared GPUs are measured to use: beside the looks, with each reading of the driver.
 
 NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for any of it.
-Nothing is read, nor imported, before somebody holds a share of a GPU and NVML has told of processes.
+Nothing is read, nor imported, before NVML has told of processes, and somebody holds a share of a GPU or units of some
+GPU, or wants to see processes (--processes.expose).
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from exporter.errors import Trouble
 from exporter.model.devices import Owners
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from exporter.accounting.sm_times import SmTimes
     from exporter.attribution.containers import Containers
     from exporter.model.driver import DriverReading
-    from exporter.model.measured import Measured
+    from exporter.model.measured import HostProcesses, Measured
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.processes import Processes
 
@@ -45,22 +47,28 @@ class Measuring:
         nvml: DriverSource,
         root: str,
         is_missed: bool,
+        is_exposed: bool = False,
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The machine's folders are below `root`. `is_missed`: folders that are not there are a failure."""
+        """The machine's folders are below `root`. `is_missed`: folders that are not there are a failure.
+
+        `is_exposed`: somebody wants to see the processes of every GPU, with their commands and users.
+        """
         self._nvml = nvml
         self._root = root
-        self._is_missed = is_missed
+        self._is_missed = is_missed or is_exposed
+        self._is_exposed = is_exposed
         self._on_health = on_health
         self._clock = clock
         self._owners: Owners | None = None
-        self._has_shares = False
+        self._has_shares = self._is_wanted = False
         self._pods: Pods = {}
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the one whose processes are looked up, or were
-        self._reading: DriverReading | None = None  # the last one whose processes were looked up
+        # the last one whose processes were looked up, and what was found: the sources may have looked for others since
+        self._looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
         self._measured: tuple[Owners, Measured | None] | None = None
         self._times: SmTimes | None = None
         self._task: asyncio.Task[None] | None = None
@@ -81,29 +89,44 @@ class Measuring:
         self._pods = pods
         if owners is not self._owners:
             self._owners = owners
-            self._has_shares = any(holder.shared for held in owners.holders.values() for holder in held)
-        if not self._has_shares:
+            is_shared = any(holder.shared for held in owners.holders.values() for holder in held)
+            self._has_shares = is_shared or bool(owners.units)
+            self._is_wanted = self._has_shares or self._is_exposed
+        if not self._is_wanted:
             self._forget()
             return None
         last = self._nvml.reading
-        if self._reading is None:
+        if self._looked_up is None:
             if last is not None:
                 self._follow(last)
             return None
         is_failing = last is None or last.processes is None
-        if is_failing and self._clock() - self._reading.read_at > KEPT_SECONDS:
+        if is_failing and self._clock() - self._looked_up[0].read_at > KEPT_SECONDS:
             self._forget()
             return None
         if self._measured is None or self._measured[0] is not owners:
-            self._measured = owners, self._measure(self._reading, owners)
+            self._measured = owners, self._measure(*self._looked_up, owners)
         return self._measured[1]
 
+    @property
+    def unmeasured(self) -> Trouble | None:
+        """Why it is not known what owners of shared GPUs use; None where it is, or where nobody has a share."""
+        if not self._has_shares:
+            return None
+        if not self._nvml.health.up or self._sources is None:
+            return self._nvml.health.trouble
+        processes, logs = self._sources
+        # pods name their containers, too
+        needed = (processes,) if self._pods else (processes, logs)
+        return next((source.health.trouble for source in needed if source.health.up is False), None)
+
     def begin(self) -> Attempt | None:
-        """Readings begin it."""
+        """Readings begin it. The first look at processes may be waited for, though no scrape does."""
+        return self._task if self._looked_up is None and self._task is not None and not self._task.done() else None
 
     async def close(self) -> None:
         """Wait for nobody."""
-        self._nvml.follow(None)
+        self._nvml.unfollow(self._follow)
         if self._task is not None:
             self._task.cancel()
         for part in self._sources or ():
@@ -113,34 +136,36 @@ class Measuring:
         return next((part.bounds[of].used() for part in self._sources or () if of in part.bounds), 0)
 
     def _forget(self) -> None:
-        self._reading = self._measured = self._followed = None
+        self._looked_up = self._measured = self._followed = None
         if self._times is not None:
             self._times.pause()
 
     def _follow(self, reading: "DriverReading") -> None:
         """Look up the processes of a reading, unless those of another one are being looked up."""
         is_idle = self._task is None or self._task.done()
-        if self._has_shares and reading.processes is not None and reading is not self._followed and is_idle:
+        if self._is_wanted and reading.processes is not None and reading is not self._followed and is_idle:
             self._followed = reading
             self._task = asyncio.create_task(self._look_up(reading))
 
     async def _look_up(self, reading: "DriverReading") -> None:
         processes, logs = self._sources or self._find()
         processes.want(frozenset(process.pid for process in reading.processes or ()), reading.read_at)
+        # a container that came meanwhile has processes, and would be nobody's
+        logs.want(reading.read_at)
         for source in (processes, logs):
             source.begin()
             if source.reading is not None:
                 await asyncio.wait((source.reading,))
         owners = self._owners
-        if owners is None or not self._has_shares:
+        if owners is None or not self._is_wanted:
             return
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
             return  # the read that ran already had begun before
-        self._measured = owners, self._measure(reading, owners)
-        self._reading = reading
+        self._looked_up = reading, processes.processes, logs.containers
+        self._measured = owners, self._measure(*self._looked_up, owners)
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
-        # only a node on which GPUs are shared, and NVML is there, pays for these
+        # only a node where somebody wants to know, and NVML is there, pays for these
         from exporter.accounting.sm_times import SmTimes  # noqa: PLC0415
         from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
         from exporter.sources.processes import FOLDER, Processes  # noqa: PLC0415
@@ -148,7 +173,7 @@ class Measuring:
         folder = f"{self._root.rstrip('/')}{FOLDER}"
         self._times = SmTimes()
         self._sources = (
-            Processes(folder=folder, on_health=self._tell),
+            Processes(folder=folder, with_commands=self._is_exposed, on_health=self._tell),
             ContainerLogs(root=self._root, on_health=self._tell),
         )
         return self._sources
@@ -157,16 +182,17 @@ class Measuring:
         if self._is_missed or health.reason != "missing":
             self._on_health(name, health)
 
-    def _measure(self, reading: "DriverReading", owners: Owners) -> "Measured | None":
+    def _measure(
+        self, reading: "DriverReading", processes: "HostProcesses | None", logged: "Containers", owners: Owners
+    ) -> "Measured | None":
         from exporter.attribution.containers import containers_of_pods  # noqa: PLC0415 - see _find
         from exporter.attribution.measured import measure  # noqa: PLC0415
         from exporter.model.measured import Total  # noqa: PLC0415
 
-        if self._sources is None or self._times is None:
+        if self._times is None:
             return None
         if self._of_pods is None or self._of_pods[0] is not self._pods:
             self._of_pods = self._pods, containers_of_pods(self._pods.values())
-        processes, logs = self._sources
-        tables = (logs.containers, self._of_pods[1])
+        tables = (logged, self._of_pods[1])
         totals = {device: Total(memory_bytes=used) for device, used in reading.memory_used.items()}
-        return self._times.add(reading, measure(reading, processes.processes, tables, owners, totals))
+        return self._times.add(reading, measure(reading, processes, tables, owners, totals))

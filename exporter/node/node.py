@@ -36,7 +36,7 @@ from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
-_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS})
+_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES})
 
 
 class Node:
@@ -87,6 +87,11 @@ class Node:
         if waiting:
             await asyncio.wait(waiting, timeout=seconds)
 
+    @property
+    def is_finding_out(self) -> bool:
+        """Whether it is about to be known what owners of shared GPUs use."""
+        return self.sources.measuring is not None and self.sources.measuring.begin() is not None
+
     async def give_way(self, successor: "Node") -> None:
         """Let the scrapes in flight end, then close what the successor does not go on with."""
         while self._looking or self._is_beating:
@@ -112,6 +117,10 @@ class Node:
                 snapshot = replace(snapshot, workloads=await found)
             if Need.ACCOUNTS in needs and self._accounting is not None:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
+            if Need.PROCESSES in needs and self.sources.measuring:
+                # what rows show of them is that of the page's moment
+                now = self.sources.measuring.measured_for(snapshot.owners, self.sources.pods.now.pods)
+                snapshot = replace(snapshot, measured=now)
             return snapshot
         finally:
             self._looking -= 1
@@ -190,6 +199,7 @@ class Node:
             inventory=in_force,
             attribute=self._owners.attribution,
             measured=self._owners.measured,
+            unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
@@ -246,7 +256,8 @@ class Node:
         """The healths of the sources that are not asked on every scrape."""
         asked = self.sources
         others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
-        health |= {source.name: source.health for source in others if not is_absent(source.health)}
+        # NVML may be among the pages already
+        health |= {each.name: each.health for each in others if each.name not in health and not is_absent(each.health)}
         if self._accounting is not None and self.lasting.state_file is not None:
             health[self.lasting.state_file.name] = self.lasting.state_file.health
 

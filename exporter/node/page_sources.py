@@ -10,6 +10,7 @@ from exporter.config.pages import source_names
 from exporter.config.parsers import Selector
 from exporter.config.tls import ClientTls
 from exporter.node.policies import gpu_families_from
+from exporter.sources.any_inventory import DriverSource
 from exporter.sources.made import Made
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.file import PromFileSource
@@ -18,8 +19,17 @@ from exporter.sources.pages.url import DcgmSource
 from exporter.sources.source import OnHealth
 
 
-def page_sources(config: Config, http: HttpConfig, instance: str, made: Made) -> tuple[PageSource, ...]:
-    """The named sources of GPU samples. `instance` is what this process calls itself in the header Via."""
+def page_sources(
+    config: Config, http: HttpConfig, instance: str, made: Made, nvml: DriverSource
+) -> tuple[PageSource, ...]:
+    """The named sources of GPU samples, or `nvml` in their place.
+
+    `instance` is what this process calls itself in the header Via.
+    """
+    if config.dcgm.mode == "off":
+        from exporter.sources.nvml.page_source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
+
+        return (made.get(NvmlPage, nvml=nvml),)
     urls = (
         made.get(
             DcgmSource,

@@ -34,12 +34,13 @@ def make_role(
 
 def say_what_is_read(config: Config) -> None:
     """One line that says what will be read, under which names it goes out and how it is shared; and every doubt."""
+    by_nvml = ("nvml",) if config.dcgm.mode == "off" else ()
     selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm.selectors]
     log(
         logging.INFO,
         "reading",
         kubelet=config.kubelet.socket,
-        pages=" ".join((*source_names(config.dcgm.urls), *(f"file:{path}" for path in config.dcgm.files)))
+        pages=" ".join((*by_nvml, *source_names(config.dcgm.urls), *(f"file:{path}" for path in config.dcgm.files)))
         or f"pods with {' or '.join(selectors)}",
         resources=",".join(config.devices.resources),
         labels=",".join(config.labels.names),

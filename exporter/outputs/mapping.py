@@ -1,10 +1,11 @@
 """/debug/mapping: every device id that the kubelet named, every device of the samples, and why one has no match."""
 
 import json
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from exporter.attribution.explain import is_unfollowed_claim
+from exporter.attribution.explain import WITHOUT_OWNER, Explainer, is_unfollowed_claim
+from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
@@ -12,22 +13,9 @@ from exporter.outputs.devices import explainer, seen_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from exporter.model.measured import Measured, WithoutOwner
+    from exporter.model.measured import Measured
 
 MOST_PROCESSES = 100  # that are named; all are counted on /metrics
-_WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
-    {
-        "gone": "the process has ended",
-        "unread": "nobody has looked which process it is: there are too many",
-        "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
-        "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
-        "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
-        "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
-        "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
-    }
-)
 
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
@@ -41,26 +29,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             name: {"up": state.up, "reason": state.reason, "message": state.message, "remedy": state.remedy}
             for name, state in snapshot.health.items()
         },
-        "assigned": [
-            *(
-                {
-                    **_assigned(match.assignment),
-                    **_resolved(match),
-                    "reason": match.reason,
-                    "explanation": str(words.assigned(match) or ""),
-                }
-                for match in snapshot.owners.matches
-            ),
-            *(
-                {
-                    **_assigned(assignment),
-                    **_resolved(None),
-                    "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.facts) else "outside_resources",
-                    "explanation": str(words.outside(assignment)),
-                }
-                for assignment in snapshot.facts.outside
-            ),
-        ],
+        "assigned": [*_all_assigned(snapshot, words)],
         "seen": [
             {
                 "uuid": subject.uuid,
@@ -85,8 +54,34 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
         ],
         "inventory": _inventory(snapshot.inventory),
+        "unmeasured": _why(snapshot.unmeasured) if snapshot.unmeasured else None,
         "processes_of_nobody": _of_nobody(snapshot.measured) if snapshot.measured else None,
     }
+
+
+def _why(trouble: Trouble) -> dict[str, str]:
+    return {"reason": trouble.reason, "message": trouble.message, "remedy": trouble.remedy}
+
+
+def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, Any]]:
+    """What the kubelet handed out: of GPUs by an id, in units, and of resources that are left out."""
+    for match in snapshot.owners.matches:
+        yield {
+            **_assigned(match.assignment),
+            **_resolved(match),
+            "reason": match.reason,
+            "explanation": str(words.assigned(match) or ""),
+        }
+    for held in snapshot.owners.units:
+        said = {"units": held.units, "reason": "units", "explanation": str(words.units)}
+        yield {**_assigned(held), **_resolved(None), **said}
+    for assignment in snapshot.facts.outside:
+        yield {
+            **_assigned(assignment),
+            **_resolved(None),
+            "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.facts) else "outside_resources",
+            "explanation": str(words.outside(assignment)),
+        }
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:
@@ -100,7 +95,7 @@ def _of_nobody(measured: "Measured") -> dict[str, Any]:
                 "memory_bytes": each.process.memory_bytes,
                 "sm_ratio": each.process.sm_ratio,
                 "reason": each.reason,
-                "explanation": _WITHOUT_OWNER[each.reason],
+                "explanation": WITHOUT_OWNER[each.reason],
                 "container_id": each.place.container_id if each.place else "",
                 "pod_uid": each.place.pod_uid if each.place else "",
                 "engine": each.place.engine if each.place else "",

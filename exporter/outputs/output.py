@@ -10,8 +10,10 @@ from enum import StrEnum, auto
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+from exporter.accounting.cards import FAMILIES_OF_CARDS, Cards, cards_by_owner
 from exporter.model.devices import Owners
 from exporter.model.pages import Subject
+from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import all_devices
 from exporter.telemetry import Telemetry
@@ -27,6 +29,7 @@ class Need(StrEnum):
     NODE = auto()  # a look at the node (`Look.snapshot`), or at all of them (`ClusterLook.view`)
     WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
     ACCOUNTS = auto()  # what containers have had of GPUs: `Look.snapshot.accounts`
+    PROCESSES = auto()  # the processes on its GPUs as they are known now: `Look.snapshot.measured`
     DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`
     READINESS = auto()  # `Look.not_ready`
 
@@ -96,6 +99,22 @@ class Look(AnyLook):
     def devices(self) -> Sequence[Subject]:
         """Every device that samples or the kubelet speak of (`all_devices`), worked out once for all who ask."""
         return all_devices(self.snapshot)
+
+    @cached_property
+    def cards(self) -> Mapping[Owner, Cards]:
+        """What each container asked for in GPUs, and what it uses of them, worked out once for all families of it."""
+        snapshot, joined = self.snapshot, self.snapshot.joined
+        return cards_by_owner(
+            snapshot.owners,
+            joined.subjects if joined else (),
+            joined.readings(FAMILIES_OF_CARDS) if joined else (),
+            snapshot.inventory,
+            snapshot.measured,
+            {
+                **{gpu.uuid: gpu.index for gpu in snapshot.inventory.gpus if gpu.index},
+                **{device.key.uuid: device.index for device in self.devices if device.index},
+            },
+        )
 
 
 LookT = TypeVar("LookT", bound=AnyLook)

@@ -31,7 +31,8 @@ _XID_TEXTS = {
 class SimulatedDcgm:
     """Serves the page of a world at /metrics, or calls `failure` for the answer where that is set.
 
-    `fetches` counts the requests.
+    `fetches` counts the requests. As the real one does with `--collect-interval`, it reads its GPUs every
+    `collect_seconds`, whoever asks, and answers with what it read last; with 0 it reads them for every request.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class SimulatedDcgm:
         counters: str = "default",
         families: Sequence[Family] = (),
         with_parents: bool = False,
+        collect_seconds: float = 0.0,
     ) -> None:
         """`families`, where they are given, are in place of those of the generation and the `counters` file.
 
@@ -50,6 +52,7 @@ class SimulatedDcgm:
         does; the shell version knows no instances, and writes nothing else.
         """
         self.fetches = 0
+        self.collect_seconds = collect_seconds
         self.failure: Callable[[web.Request], web.StreamResponse] | None = None
         self._world = world
         self._host_name = host_name
@@ -62,10 +65,15 @@ class SimulatedDcgm:
         self._events: dict[str, dict[str, int]] = {}
         self.begin_anew()
         self._runner: web.AppRunner | None = None
+        self._collected = b""
+        self._collecting: asyncio.Task[None] | None = None
         self._address = ("127.0.0.1", 0)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen, on a free port for port 0. Returns the page's URL."""
+        if self.collect_seconds:
+            self._collected = self.page().encode()
+            self._collecting = asyncio.create_task(self._collect())
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
@@ -77,6 +85,8 @@ class SimulatedDcgm:
 
     async def stop(self) -> None:
         """Stop listening; requests in flight have half a second to end."""
+        if self._collecting:
+            self._collecting.cancel()
         if self._runner:
             await self._runner.cleanup()
 
@@ -158,4 +168,9 @@ class SimulatedDcgm:
         self.fetches += 1
         if self.failure:
             return self.failure(request)
-        return web.Response(body=self.page().encode())
+        return web.Response(body=self._collected if self.collect_seconds else self.page().encode())
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(self.collect_seconds)
+            self._collected = self.page().encode()

@@ -209,11 +209,13 @@ class Machine:
 
 def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
     """Ids by device; shares of one GPU come as their GPU with `::`, once each."""
-    for _, device_id in container.devices:
+    for _, device_id in () if container.chosen else container.devices:
         yield f"{device_id.partition('::')[0]}::" if "::" in device_id else device_id
     for claim in container.claims:
         if claim.device in claimed:
             yield claimed[claim.device]
+    for part in container.chosen:
+        yield f"{part.partition('::')[0]}::"
 
 
 def _of_holder(holder: _Holder, life: float) -> Use:

@@ -5,10 +5,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from exporter.accounting.units import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB
 from exporter.model.devices import Claim
-from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, GPU_RESOURCE, Container, Instance, Pod
+from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, GPU_RESOURCE, REPLICAS, Container, Instance, Pod
 from exporter.simulator.profiles import instance_ids
 
+# how many of a resource pods often have, at most
+_WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
+_MEMORY_UNITS = 318  # of a GPU
 # these start again after a crash
 SERVICES = ("serve-embeddings", "jupyter")
 _NAMES = uuid.UUID(int=0)
@@ -42,6 +46,7 @@ class Maker:
         self._chance = chance
         self._teams = teams
         self._pods_made = 0
+        self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU that they stand for
 
     def pod_with(self, free: Sequence[tuple[str, str]]) -> Pod | None:
         """A pod that holds something of what is free, each as (resource, device id); None where nothing is."""
@@ -49,8 +54,12 @@ class Maker:
             return None
         resource = self._chance.choice(free)[0]
         choices = [slot for slot in free if slot[0] == resource]
+        if resource == CORES:
+            # gpu-manager puts less than a whole GPU on one
+            gpu = self._chance.choice(choices)[1].partition("::")[0]
+            choices = [slot for slot in choices if slot[1].startswith(gpu)]
         # pods often have several whole GPUs, but hardly ever several shares
-        wanted = self._chance.choice((1, 1, 2)) if resource == GPU_RESOURCE else 1
+        wanted = self._chance.choice(_WANTED.get(resource, (1,)))
         devices = tuple(self._chance.sample(choices, min(wanted, len(choices))))
         workload = self._chance.choice(sorted(self._teams.workloads))
         namespace = self._chance.choice(self._teams.namespaces)
@@ -58,7 +67,25 @@ class Maker:
         first = Container(name=container, devices=devices)
         if resource == DRA_DRIVER:
             first = Container(name=container, claims=tuple(self._claim(namespace, device) for _, device in devices))
+        if resource == CORES:
+            chosen = tuple(part for _, part in devices)
+            units = tuple(unit for part in chosen for unit in self._units[part])
+            first = Container(name=container, devices=units, chosen=chosen)
         return self.pod(namespace, workload, (first, Container(name="log-shipper")))
+
+    def units(self, uuids: Sequence[str]) -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:
+        """The ids of gpu-manager by GPU, for each part of it: any of the node's, since ids tell no GPU."""
+        parts = [f"{gpu}::{part}" for gpu in uuids for part in range(REPLICAS)]
+        cores = [f"{CORES}-{number}" for number in range(CORES_OF_GPU * len(uuids))]
+        memory = [f"{MEMORY}-{MEMORY_MIB * 2**20}-{number}" for number in range(_MEMORY_UNITS * len(uuids))]
+        self._chance.shuffle(cores)
+        self._chance.shuffle(memory)
+        for at, part in enumerate(parts):
+            self._units[part] = (
+                *((CORES, one) for one in cores[at :: len(parts)]),
+                *((MEMORY, one) for one in memory[at :: len(parts)]),
+            )
+        return {gpu: tuple(self._units[f"{gpu}::{part}"] for part in range(REPLICAS)) for gpu in uuids}
 
     def pod(self, namespace: str, workload: str, containers: tuple[Container, ...], kind: str = "ReplicaSet") -> Pod:
         """A pod of a workload, with a name of its own."""

@@ -6,12 +6,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from exporter.simulator import driver_files, nvml_values
+from exporter.simulator import driver_files
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
 from exporter.simulator.nvml import SimulatedNvml
+from exporter.simulator.nvml_values import NvmlValues
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.processes import SimulatedProcesses
 from exporter.simulator.world import Gpu, World
@@ -35,8 +36,9 @@ class SimulatedNode:
         counters: str = "default",
         families: Sequence[Family] = (),
         with_parents: bool = False,
+        collect_seconds: float = 0.0,
     ) -> None:
-        """For `generation`, `counters`, `families` and `with_parents` see SimulatedDcgm."""
+        """For `generation`, `counters`, `families`, `with_parents` and `collect_seconds` see SimulatedDcgm."""
         self.world = world
         self.dcgm = SimulatedDcgm(
             world,
@@ -45,6 +47,7 @@ class SimulatedNode:
             counters=counters,
             families=families,
             with_parents=with_parents,
+            collect_seconds=collect_seconds,
         )
         self.url = ""
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
@@ -53,7 +56,7 @@ class SimulatedNode:
         self.kubelet = SimulatedKubelet(
             self.socket,
             lambda: world.listed,
-            offers=lambda: [slot for gpu in world.gpus if not gpu.claimed for slot in gpu.slots],
+            offers=lambda: [offer for gpu in world.gpus for offer in gpu.offers],
         )
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
@@ -61,6 +64,7 @@ class SimulatedNode:
         self.root = Path(self._folder.name) / "root"
         self.inventory_file = Path(self._folder.name) / "inventory.json"
         self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
+        self._values = NvmlValues(world)
         self._processes = SimulatedProcesses((self.root, self.root / "empty"))
         self._life: asyncio.Task[None] | None = None
 
@@ -109,13 +113,13 @@ class SimulatedNode:
 
     def write_processes(self) -> list[str]:
         """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
-        lines = [*self._processes.look(self.world), *nvml_values.lines(self.world)]
+        lines = [*self._processes.look(self.world), *self._values.lines()]
         self.nvml.write(self.world.gpus, lines, is_recut=False)
         return lines
 
     def _write_inventory(self) -> None:
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
-        self.nvml.write(self.world.gpus, nvml_values.lines(self.world))
+        self.nvml.write(self.world.gpus, self._values.lines())
 
     async def _live(self, step_seconds: float) -> None:
         loop = asyncio.get_running_loop()

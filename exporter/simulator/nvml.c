@@ -8,6 +8,9 @@
      process <gpu> <gpu instance or -1> <compute instance or -1> <pid> <list: c, g or m> <bytes, or -1: not known>
      sample <gpu> <pid> <microseconds> <percent of the time>
      memory <gpu> <gpu instance or -1> <bytes in all> <reserved> <used>
+     value <gpu> <call> <its argument, or which of its numbers> <number>; a call without one is not supported
+     text <gpu, or -1> <call> <text to the end>
+     gpm <gpu> <gpu instance or -1> <metric> <value>; a GPU without one has no profiling counters
      fail <call> <return code> <gpu, or -1: all>
      hang <call> <milliseconds>
      events <0 or 1: whether changes are told> <a number that is another one after each change>
@@ -41,6 +44,9 @@ typedef struct {
 typedef struct { unsigned gpu; int instance, part; unsigned pid; char list; long long memory; } running_t;
 typedef struct { unsigned gpu, pid; unsigned long long at; unsigned percent; } used_t;
 typedef struct { unsigned gpu; int instance; unsigned long long total, reserved, used; } held_t;
+typedef struct { unsigned gpu; char call[TEXT]; unsigned of; unsigned long long number; } value_t;
+typedef struct { unsigned gpu; int instance; unsigned metric; double value; } gpm_t;
+typedef struct { int gpu; char call[TEXT], text[TEXT]; } text_t;
 typedef struct { char call[TEXT]; int code, gpu; unsigned ms; } fault_t;
 typedef struct { unsigned gpu, code; long number; } xid_t;
 
@@ -53,6 +59,26 @@ typedef struct {
     unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, slices, part_slices;
     unsigned long long mib;
 } attributes_t;
+typedef struct { unsigned version, sensor; int celsius; } temperature_t;
+typedef struct { unsigned gpu, memory; } rates_t;
+typedef struct { unsigned long long reference, lasted; } violation_t;
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+} pci_t;
+typedef struct { unsigned version, is_supported; } support_t;
+typedef struct { unsigned gpu; int instance; } gpm_sample_t;
+typedef struct { unsigned metric; result_t result; double value; char *names[3]; } gpm_metric_t;
+typedef struct { unsigned version, count; gpm_sample_t *first, *second; gpm_metric_t metrics[]; } gpm_metrics_t;
+typedef struct { int is_supported; unsigned count; } licences_t; /* its beginning: no feature follows */
+typedef struct {
+    unsigned field, scope;
+    long long at, took;
+    unsigned type;
+    result_t result;
+    union { double real; unsigned small; unsigned long long large; } value;
+} field_t;
 typedef struct { device_t device; unsigned long long type, data; unsigned instance, part; } event_t;
 
 static struct {
@@ -61,9 +87,13 @@ static struct {
     running_t running[MOST];
     used_t used[MOST];
     held_t held[MOST];
+    value_t values[MOST];
+    gpm_t gpms[MOST];
+    text_t texts[256];
     fault_t faults[256];
     xid_t xids[256];
-    unsigned xid_count, gpu_count, mig_count, running_count, used_count, held_count, fault_count;
+    unsigned xid_count, gpu_count, mig_count, running_count, used_count, held_count, value_count,
+        text_count, gpm_count, fault_count;
     int tells_changes;
     long change;
 } state;
@@ -99,6 +129,9 @@ static int load(void)
         running_t *r = &state.running[state.running_count % MOST];
         used_t *u = &state.used[state.used_count % MOST];
         held_t *h = &state.held[state.held_count % MOST];
+        value_t *v = &state.values[state.value_count % MOST];
+        gpm_t *p = &state.gpms[state.gpm_count % MOST];
+        text_t *t = &state.texts[state.text_count % 256];
         fault_t *f = &state.faults[state.fault_count % 256];
         xid_t *x = &state.xids[state.xid_count % 256];
         if (sscanf(line, "gpu %u %d %d %llu %95s", &g->index, &g->minor, &g->mig, &g->memory, g->uuid) == 5)
@@ -114,6 +147,12 @@ static int load(void)
         else if (sscanf(line, "memory %u %d %llu %llu %llu", &h->gpu, &h->instance, &h->total, &h->reserved,
                         &h->used) == 5)
             state.held_count++;
+        else if (sscanf(line, "value %u %95s %u %llu", &v->gpu, v->call, &v->of, &v->number) == 4)
+            state.value_count++;
+        else if (sscanf(line, "text %d %95s %95[^\n]", &t->gpu, t->call, t->text) == 3)
+            state.text_count++;
+        else if (sscanf(line, "gpm %u %d %u %lf", &p->gpu, &p->instance, &p->metric, &p->value) == 4)
+            state.gpm_count++;
         else if (sscanf(line, "fail %95s %d %d", f->call, &f->code, &f->gpu) == 3)
             state.fault_count++;
         else if (sscanf(line, "hang %95s %u", f->call, &f->ms) == 2)
@@ -455,6 +494,212 @@ result_t nvmlEventSetWait_v2(void *set, event_t *event, unsigned ms)
         return leave(SUCCESS);
     }
     return leave(TIMEOUT);
+}
+
+/* Where the file says nothing, it is not supported. */
+static result_t number(device_t device, const char *call, unsigned of, unsigned long long *told)
+{
+    if (!gpu(device))
+        return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < state.value_count && i < MOST; i++) {
+        value_t *v = &state.values[i];
+        if (v->gpu == gpu_of(device) && v->of == of && !strcmp(v->call, call)) {
+            *told = v->number;
+            return SUCCESS;
+        }
+    }
+    return NOT_SUPPORTED;
+}
+
+static result_t small_number(device_t device, const char *call, unsigned of, unsigned *told)
+{
+    unsigned long long found = 0;
+    result_t result = number(device, call, of, &found);
+    *told = (unsigned)found;
+    return result;
+}
+
+#define SMALL(name) \
+    result_t name(device_t device, unsigned *told) \
+    { \
+        ENTER(device); \
+        return leave(small_number(device, __func__, 0, told)); \
+    }
+#define SMALL_OF(name) \
+    result_t name(device_t device, unsigned of, unsigned *told) \
+    { \
+        ENTER(device); \
+        return leave(small_number(device, __func__, of, told)); \
+    }
+#define LARGE(name) \
+    result_t name(device_t device, unsigned long long *told) \
+    { \
+        ENTER(device); \
+        return leave(number(device, __func__, 0, told)); \
+    }
+#define WITH_PERIOD(name) \
+    result_t name(device_t device, unsigned *told, unsigned *period) \
+    { \
+        ENTER(device); \
+        *period = 166000; \
+        return leave(small_number(device, __func__, 0, told)); \
+    }
+SMALL(nvmlDeviceGetPowerUsage)
+SMALL(nvmlDeviceGetEnforcedPowerLimit)
+SMALL(nvmlDeviceGetPcieReplayCounter)
+SMALL(nvmlDeviceGetCurrPcieLinkGeneration)
+SMALL(nvmlDeviceGetCurrPcieLinkWidth)
+SMALL_OF(nvmlDeviceGetClockInfo)
+SMALL_OF(nvmlDeviceGetTemperature)
+LARGE(nvmlDeviceGetTotalEnergyConsumption)
+LARGE(nvmlDeviceGetCurrentClocksEventReasons)
+LARGE(nvmlDeviceGetCurrentClocksThrottleReasons)
+WITH_PERIOD(nvmlDeviceGetEncoderUtilization)
+WITH_PERIOD(nvmlDeviceGetDecoderUtilization)
+
+result_t nvmlDeviceGetTemperatureV(device_t device, temperature_t *told)
+{
+    ENTER(device);
+    if (told->version != 0x100000c)
+        return leave(ARGUMENT_VERSION_MISMATCH);
+    return leave(small_number(device, __func__, told->sensor, (unsigned *)&told->celsius));
+}
+
+result_t nvmlDeviceGetUtilizationRates(device_t device, rates_t *told)
+{
+    ENTER(device);
+    result_t result = small_number(device, __func__, 0, &told->gpu);
+    return leave(result == SUCCESS ? small_number(device, __func__, 1, &told->memory) : result);
+}
+
+result_t nvmlDeviceGetViolationStatus(device_t device, unsigned policy, violation_t *told)
+{
+    ENTER(device);
+    told->reference = 0;
+    return leave(number(device, __func__, policy, &told->lasted));
+}
+
+result_t nvmlDeviceGetTotalEccErrors(device_t device, unsigned type, unsigned counter, unsigned long long *told)
+{
+    ENTER(device);
+    return leave(number(device, __func__, type + 2 * counter, told));
+}
+
+result_t nvmlDeviceGetRemappedRows(
+    device_t device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+    unsigned *told[] = {corrected, uncorrected, pending, failed};
+    result_t result = SUCCESS;
+    ENTER(device);
+    for (unsigned i = 0; i < 4 && result == SUCCESS; i++)
+        result = small_number(device, __func__, i, told[i]);
+    return leave(result);
+}
+
+result_t nvmlDeviceGetGridLicensableFeatures_v4(device_t device, licences_t *told)
+{
+    ENTER(device);
+    told->is_supported = 0;
+    return leave(small_number(device, __func__, 0, &told->count));
+}
+
+result_t nvmlDeviceGetFieldValues(device_t device, int count, field_t *fields)
+{
+    ENTER(device);
+    for (int i = 0; i < count; i++) {
+        fields[i].value.large = 0;
+        fields[i].type = 3; /* unsigned long long */
+        fields[i].result = number(device, __func__, fields[i].field, &fields[i].value.large);
+    }
+    return leave(gpu(device) ? SUCCESS : INVALID_ARGUMENT);
+}
+
+static result_t told_text(int of, const char *call, char *to, unsigned length)
+{
+    for (unsigned i = 0; i < state.text_count && i < 256; i++)
+        if (state.texts[i].gpu == of && !strcmp(state.texts[i].call, call))
+            return text(to, length, state.texts[i].text);
+    return leave(NOT_SUPPORTED);
+}
+
+result_t nvmlDeviceGetPciInfo_v3(device_t device, pci_t *told)
+{
+    ENTER(device);
+    memset(told, 0, sizeof *told);
+    return told_text((int)gpu_of(device), __func__, told->id, sizeof told->id);
+}
+
+result_t nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
+    ENTER(NULL);
+    return told_text(-1, __func__, version, length);
+}
+
+/* Profiling counters. A sample only says whose it is: the values are those of now. */
+static gpm_t *gpm(unsigned of, int instance, unsigned metric)
+{
+    for (unsigned i = 0; i < state.gpm_count && i < MOST; i++) {
+        gpm_t *p = &state.gpms[i];
+        if (p->gpu == of && p->instance == instance && (!metric || p->metric == metric))
+            return p;
+    }
+    return NULL;
+}
+
+static result_t sample(device_t device, int instance, gpm_sample_t *taken)
+{
+    taken->gpu = gpu_of(device);
+    taken->instance = instance;
+    return leave(!gpu(device) ? INVALID_ARGUMENT : gpm(taken->gpu, instance, 0) ? SUCCESS : NOT_SUPPORTED);
+}
+
+result_t nvmlGpmQueryDeviceSupport(device_t device, support_t *told)
+{
+    ENTER(device);
+    told->is_supported = 0;
+    for (unsigned i = 0; i < state.gpm_count && i < MOST; i++)
+        told->is_supported |= state.gpms[i].gpu == gpu_of(device);
+    return leave(SUCCESS);
+}
+
+result_t nvmlGpmSampleAlloc(gpm_sample_t **made)
+{
+    ENTER(NULL);
+    *made = calloc(1, sizeof **made);
+    return leave(SUCCESS);
+}
+
+result_t nvmlGpmSampleFree(gpm_sample_t *taken)
+{
+    ENTER(NULL);
+    free(taken);
+    return leave(SUCCESS);
+}
+
+result_t nvmlGpmSampleGet(device_t device, gpm_sample_t *taken)
+{
+    ENTER(device);
+    return sample(device, -1, taken);
+}
+
+result_t nvmlGpmMigSampleGet(device_t device, unsigned instance, gpm_sample_t *taken)
+{
+    ENTER(device);
+    return sample(device, (int)instance, taken);
+}
+
+result_t nvmlGpmMetricsGet(gpm_metrics_t *asked)
+{
+    ENTER(NULL);
+    if (asked->version != 1 || asked->first->gpu != asked->second->gpu)
+        return leave(INVALID_ARGUMENT);
+    for (unsigned i = 0; i < asked->count; i++) {
+        gpm_metric_t *m = &asked->metrics[i];
+        gpm_t *p = gpm(asked->second->gpu, asked->second->instance, m->metric);
+        m->result = p ? SUCCESS : NOT_SUPPORTED;
+        m->value = p ? p->value : 0;
+    }
+    return leave(SUCCESS);
 }
 
 const char *nvmlErrorString(result_t result)

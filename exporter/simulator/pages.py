@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from exporter.simulator.families import LOW_UTIL_VIOLATION, Family
-from exporter.simulator.parts import MODEL
+from exporter.simulator.parts import MODEL, bus_id
 from exporter.simulator.readings import Labels, Reading
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
@@ -104,7 +104,7 @@ def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> s
     labels = [
         ("gpu", str(row.index)),
         ("UUID", row.uuid),
-        ("pci_bus_id", f"00000000:{0x19 + row.index * 0x12:02X}:00.0"),
+        ("pci_bus_id", bus_id(row.index)),
         ("device", f"nvidia{row.index}"),
         ("modelName", MODEL),
     ]
@@ -153,7 +153,7 @@ def _link_rows(rows: Sequence[Row], host_name: str, generation: str) -> list[str
                 ("nvlink", "0"),
                 ("gpu", str(row.index)),
                 ("gpu_uuid", row.uuid),
-                ("pci_bus_id", f"00000000:{0x19 + row.index * 0x12:02X}:00.0"),
+                ("pci_bus_id", bus_id(row.index)),
                 ("device", f"nvidia{row.index}"),
                 ("model_name", MODEL),
                 host,

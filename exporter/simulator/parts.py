@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from exporter.accounting.units import CORES
 from exporter.model.devices import Claim
 from exporter.simulator.profiles import SMALLEST, resource_of
 
@@ -11,6 +12,11 @@ GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 DRA_DRIVER = "gpu.nvidia.com"
 DRA_POOL = "gpu-node-1"
+
+
+def bus_id(index: int) -> str:
+    """Where a GPU is on the PCI bus, as NVML and DCGM write it."""
+    return f"00000000:{0x19 + index * 0x12:02X}:00.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +30,17 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU that is handed out whole, in shares, by DRA claims, or as MIG instances."""
+    """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, or in units by gpu-manager.
+
+    `units` are the ids, each as (resource, id), that stand for each quarter of it. They do not tell that.
+    """
 
     index: int
     uuid: str
     shared: bool = False
     claimed: bool = False
     instances: tuple[Instance, ...] = ()
+    units: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @property
     def claim_device(self) -> str:
@@ -44,21 +54,32 @@ class Gpu:
             return ((DRA_DRIVER, self.claim_device),)
         if self.instances:
             return tuple((resource_of(instance.profile), instance.device_id) for instance in self.instances)
+        if self.units:
+            return tuple((CORES, f"{self.uuid}::{part}") for part in range(len(self.units)))
         if self.shared:
             return tuple((SHARED_RESOURCE, f"{self.uuid}::{share}") for share in range(REPLICAS))
         return ((GPU_RESOURCE, self.uuid),)
+
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """What its device plugin offers the kubelet, each as (resource, device id)."""
+        if self.claimed:
+            return ()
+        return tuple(unit for part in self.units for unit in part) or self.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container with its devices, each as (resource, device id), and its devices of DRA claims.
 
-    `running` is off while the container waits for its next start, as in a crash loop.
+    `chosen` are the parts of GPUs in units that gpu-manager chose for it: the kubelet does not know them. `running` is
+    off while the container waits for its next start, as in a crash loop.
     """
 
     name: str
     devices: tuple[tuple[str, str], ...] = ()
     claims: tuple[Claim, ...] = ()
+    chosen: tuple[str, ...] = ()
     running: bool = True
 
 
@@ -95,5 +116,9 @@ class Pod:
         return tuple(
             device_id
             for container in self.containers
-            for device_id in (*(held for _, held in container.devices), *(claim.device for claim in container.claims))
+            for device_id in (
+                *(held for _, held in container.devices),
+                *(claim.device for claim in container.claims),
+                *container.chosen,
+            )
         )

@@ -111,6 +111,8 @@ def _show(root: Path, pid: int, pod: Pod, container: str) -> None:
     of_pod = f"kubepods-pod{pod.uid.replace('-', '_')}.slice"
     _put(folder / "cgroup", f"0::/kubepods.slice/{of_pod}/cri-containerd-{_id(pod, container)}.scope\n")
     _put(folder / "stat", f"{pid} (python3) S 1 {pid} {pid} 0 -1 {' '.join(['0'] * 13)} 1 0 0\n")
+    _put(folder / "cmdline", f"python3\0-m\0{pod.owner[1] or container}\0--pod={pod.name}\0")
+    _put(folder / "status", "Name:\tpython3\nUid:\t1000\t1000\t1000\t1000\n")
 
 
 def _put(path: Path, text: str) -> None:

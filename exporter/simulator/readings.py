@@ -5,6 +5,7 @@ rows in issue 317). Memory and what the profiling counters measure inside the GP
 MEM_COPY_UTIL are not measured on a GPU that is cut.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from exporter.simulator.chance import chance
@@ -113,7 +114,7 @@ def _of(instance: Instance) -> int:
 
 
 def _used(use: Use, memory: int = _MEMORY_MIB) -> int:
-    return round(use.memory * _MOST_MEMORY * memory)
+    return math.ceil(use.memory * _MOST_MEMORY * memory)  # no less than the processes on it have together
 
 
 def _memory(used: int, total: int, reserved: int) -> dict[str, Reading]:

@@ -58,6 +58,7 @@ class World:
         shared: int = 0,
         mig: int = 0,
         claims: int = 0,
+        units: int = 0,
         cut: Sequence[str] = SMALL_CUT,
         seed: int = 1,
         speed: float = 1.0,
@@ -66,16 +67,20 @@ class World:
     ) -> None:
         """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
-        Of the whole GPUs the first `claims` are handed out by DRA. `teams` say whose pods come.
+        Of the whole GPUs the first `claims` are handed out by DRA, and the next `units` by gpu-manager. `teams` say
+        whose pods come.
         """
         self._random = random.Random(seed)
         self._make = Maker(self._random, teams)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
+        uuids = [f"GPU-{self._make.uuid()}" for _ in range(gpus)] if units else []
+        in_units = self._make.units(uuids[claims : claims + units])
         self._gpus = tuple(
             Gpu(
                 index=index,
-                uuid=f"GPU-{self._make.uuid()}",
+                uuid=(uuid := uuids[index] if uuids else f"GPU-{self._make.uuid()}"),
+                units=in_units.get(uuid, ()),
                 shared=gpus - mig - shared <= index < gpus - mig,
                 claimed=index < claims,
                 instances=self._make.instances(cut) if index >= gpus - mig else (),
@@ -170,7 +175,7 @@ class World:
         Raises:
             ValueError: no H100 can be cut like this.
         """
-        new = replace(gpu, instances=self._make.instances(cut), shared=False, claimed=False)
+        new = replace(gpu, instances=self._make.instances(cut), shared=False, claimed=False, units=())
         self.pods = tuple(pod for pod in self.pods if set(pod.devices).isdisjoint(_ids(gpu)))
         self.gpus = tuple(new if one is gpu else one for one in self.gpus)
         return new
@@ -234,6 +239,7 @@ class World:
                     yield device_id
                 for claim in container.claims:
                     yield names[claim.device]
+                yield from container.chosen
 
     def _free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The slots that no pod holds, by GPU."""

@@ -29,8 +29,11 @@ class DriverSource(InventorySource, Protocol):
     def reading(self) -> "DriverReading | None":
         """The last one; None before the first. Its processes are None while the source fails."""
 
-    def follow(self, hears: "Callable[[DriverReading], None] | None") -> None:
-        """From now on this, and nobody else, hears of each new reading, in the event loop; None: nobody."""
+    def follow(self, hears: "Callable[[DriverReading], None]") -> None:
+        """From now on this, too, hears of each new reading, in the event loop; not of one that failed."""
+
+    def unfollow(self, hears: "Callable[[DriverReading], None]") -> None:
+        """From now on this hears nothing more."""
 
 
 class NoInventory:

@@ -87,7 +87,7 @@ class LogFolder:
 
 
 class ContainerLogs:
-    """The containers of the node, looked up on a thread every second at most."""
+    """The containers of the node, looked up on a thread every second, or when somebody wants to know of later ones."""
 
     name = NAME
     patience_seconds = PATIENCE_SECONDS
@@ -100,6 +100,7 @@ class ContainerLogs:
         self._clock = clock
         self._attempts = Attempts(NAME, on_health)
         self._read_at: float | None = None
+        self._since = 0.0
         self.reading: asyncio.Task[None] | None = None  # the last look, over or not
 
     @property
@@ -107,9 +108,14 @@ class ContainerLogs:
         """How the last look went."""
         return self._attempts.health
 
+    def want(self, since: float) -> None:
+        """Whoever is there at this moment of the clock is asked for. A look that began before does not count."""
+        self._since = since
+
     def begin(self) -> Attempt | None:
         """Look, if the last look is not of just now; only the first one is worth waiting for."""
-        is_due = self._read_at is None or self._clock() - self._read_at >= AGAIN_SECONDS
+        at = self._read_at
+        is_due = at is None or at < self._since or self._clock() - at >= AGAIN_SECONDS
         if is_due and (self.reading is None or self.reading.done()):
             self.reading = asyncio.create_task(self._read())
         return self.reading if self._read_at is None else None
@@ -126,9 +132,9 @@ class ContainerLogs:
             self.containers = await asyncio.to_thread(self._folder.look, time.time_ns())
         except OSError as why:
             error = _unavailable(why)
-        self._read_at = self._clock()
+        self._read_at = started
         odd = _TOO_MANY if self._folder.has_more and error is None else None
-        self._attempts.note(error, took_seconds=self._read_at - started, now_seconds=time.time(), odd=odd)
+        self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time(), odd=odd)
 
 
 _TOO_MANY = Trouble(

@@ -111,7 +111,8 @@ class ProcFolder:
                 return None
             start = fields[_STARTTIME]
             known = self._known.get(pid)
-            if known and known.start == start and known.cgroup == cgroup:
+            # a process may become another program, which keeps its pid and start: commands are read each time
+            if known and known.start == start and known.cgroup == cgroup and not self._with_commands:
                 return known
             process = Process(
                 pid=pid,
@@ -192,17 +193,22 @@ _TOO_MANY = Trouble(
 
 def _read(path: Path | str, folder: int | None = None) -> bytes | None:
     """The bytes of a file of /proc, which gives them in one read; None where it is not there, or is too long."""
+    text = _begin(path, folder, MOST_BYTES)
+    return text if text is not None and len(text) < MOST_BYTES else None
+
+
+def _begin(path: Path | str, folder: int | None, most_bytes: int) -> bytes | None:
+    """The first bytes of a file of /proc; None where it is not there."""
     try:
         file = os.open(path, os.O_RDONLY, dir_fd=folder)
     except OSError:
         return None
     try:
-        text = os.read(file, MOST_BYTES)
+        return os.read(file, most_bytes)
     except OSError:
         return None  # the process has ended
     finally:
         os.close(file)
-    return text if len(text) < MOST_BYTES else None
 
 
 def _text(raw: bytes | None) -> str:
@@ -216,8 +222,8 @@ def _moment(ticks: int) -> float:
 
 
 def _command(folder: int, stat_until_name: bytes) -> str:
-    """The command line, or the name in brackets where there is none, as with `ps`."""
-    line = (_read("cmdline", folder) or b"")[:MOST_COMMAND_BYTES].replace(b"\0", b" ").strip()
+    """The first part of the command line, or the name in brackets where there is none, as with `ps`."""
+    line = (_begin("cmdline", folder, MOST_COMMAND_BYTES) or b"").replace(b"\0", b" ").strip()
     return _text(line) or f"[{_text(stat_until_name.partition(b'(')[2])}]"
 
 

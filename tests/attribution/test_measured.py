@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporter.attribution.containers import Containers, containers_of_pods
 from exporter.attribution.measured import each_once, measure
-from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.driver import DriverReading, GpuProcess, Kind
 from exporter.model.measured import HostProcesses, Measured, Place, Process, Total, Use
 from exporter.model.pods import Owner, PodInfo
@@ -298,3 +298,16 @@ def of_rounded(result: Measured) -> object:
         place: (of.memory_bytes, None if of.sm_ratio is None else round(of.sm_ratio, 9), of.processes)
         for place, of in result.uses.items()
     }
+
+
+# issue 10, B: tencent.com/vcuda-core counts as a resource
+def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() -> None:
+    """gpu-manager chooses the GPU by itself: the kubelet does not know which one it is."""
+    held = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
+    found = measured(reading(on(WHOLE, 11), on(PARENT, 12), on(WHOLE, 21)), replace(owners({}), units=(held,)))
+    assert found.uses == {(WHOLE, A): use(GIB, 0.25, 1), (PARENT, A): use(GIB, 0.25, 1)}
+    assert [(each.process.pid, each.reason) for each in found.unowned] == [(21, "not_assigned")]
+    # beside a holder that the kubelet knows of
+    both = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), replace(owners({WHOLE: (B,)}), units=(held,)))
+    assert both.uses == {(WHOLE, B): use(GIB, 0.25, 1), (WHOLE, A): use(GIB, 0.25, 1)}
+    assert both.unowned == ()

@@ -261,6 +261,26 @@ def test_the_demo_knows_its_mig_instances_by_nvml_alone() -> None:
     assert told["nvml"] == "ok"
 
 
+# issue 10, "Must show" 5
+def test_the_demo_does_without_dcgm_exporter() -> None:
+    real("gcc")
+    command = [*PROGRAM, "demo", "--gpus=2", "--shared=0", "--mig=1", "--dcgm.mode=off"]
+    process = subprocess.Popen([*command, "--web.listen-address=127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr
+        port = next(found[1] for line in process.stderr if (found := re.search(r"localhost:(\d+)/gpu", line)))
+        pages = []
+        for path in ("gpu/metrics", "metrics"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+                pages.append(answer.read().decode())
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert re.search(r'DCGM_FI_DEV_POWER_USAGE\{gpu="1".*GPU_I_ID="\d+".*pod="[^"]+".*\} \d', pages[0])
+    assert 'source_up{source="nvml"} 1' in pages[1]
+    assert 'source="dcgm' not in pages[1]
+
+
 def test_the_demo_moves_to_another_port_when_its_own_is_taken() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
@@ -383,7 +403,7 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
         "labels=pod_name,pod_namespace,container_name",
         "sharing=split",
         "dra=auto",
-        "resources=nvidia.com/*",
+        "resources=nvidia.com/*,tencent.com/vcuda-*",
         "inventory=auto",
         "level=info",
     ):

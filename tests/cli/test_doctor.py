@@ -194,7 +194,8 @@ async def test_7_a_resource_outside(node: SimulatedNode) -> None:
     hand_out(node, "amd.com/gpu", "0000:c1:00.0")
     seen = await look(node)
     assert (
-        "add --resources amd.com/gpu" in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*)").remedy
+        "add --resources amd.com/gpu"
+        in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*, tencent.com/vcuda-*)").remedy
     )
     assert seen.works()
     seen = await look(node, resources="intel.com/*")

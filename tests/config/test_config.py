@@ -1,5 +1,6 @@
 """Flags, environment and file: precedence, values, and errors that name what to do."""
 
+import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from exporter.config.load import load
 from exporter.config.node import SETTINGS, Config
-from exporter.config.pages import source_names
+from exporter.config.pages import DEFAULT_DCGM_URL, source_names
 from exporter.config.parsers import Address, duration
 from exporter.errors import ConfigError
 
@@ -28,7 +29,7 @@ def test_defaults() -> None:
     assert found.kubelet.max_age_seconds == 1.0
     assert found.kubelet.timeout_seconds == 5.0
     assert found.kubelet.max_stale_seconds is None
-    assert found.devices.resources == ("nvidia.com/*",)
+    assert found.devices.resources == ("nvidia.com/*", "tencent.com/vcuda-*")
     assert found.dcgm.urls == ("http://127.0.0.1:9401/metrics",)
     assert found.dcgm.timeout_seconds == 5.0
     assert found.dcgm.max_bytes == 6 * 1024 * 1024
@@ -321,3 +322,27 @@ def test_a_state_that_nobody_keeps_is_a_contradiction() -> None:
     ):
         config({"accounting.mode": ["off"], "accounting.state": ["/var/lib/state"]})
     assert config({"accounting.state": ["/var/lib/state"]}).accounting.state_file == "/var/lib/state"
+
+
+def test_without_dcgm_no_page_is_named_and_nvml_makes_it() -> None:
+    assert config({"dcgm.mode": ["off"]}).dcgm.urls == ()
+    assert config({"dcgm.mode": ["auto"]}).dcgm.urls == (DEFAULT_DCGM_URL,)
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ("dcgm.url", "http://a:1/m"),
+        ("dcgm.file", "/run/prometheus/dcgm.prom"),
+        ("dcgm.selector", "auto"),
+        ("nvml.mode", "off"),
+    ],
+)
+def test_without_dcgm_whoever_else_would_make_the_page_is_a_contradiction(other: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--dcgm\.mode: off [^\n]*--{re.escape(other)}[^\n]*leave one[^\n]*$"):
+        config({"dcgm.mode": ["off"], other: [text]})
+
+
+def test_a_page_that_the_environment_names_contradicts_too() -> None:
+    with pytest.raises(ConfigError, match=r"--dcgm\.mode: off .*DCGM_HOST"):
+        config({"dcgm.mode": ["off"]}, {"DCGM_HOST": "node"})

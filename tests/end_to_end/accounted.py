@@ -288,17 +288,17 @@ def books(truth: Truth, servers: Mapping[str, Prometheus]) -> Iterable[Sum]:
                 )
 
 
-async def _watch(minutes: float, folder: Path, interval: float) -> bool:
-    """The demo's node, for so long. Says whether all sums are right within one look and one scrape."""
+async def _watch(minutes: float, folder: Path, interval: float, collect: float) -> bool:
+    """The demo's node, for so long. Says whether all sums are right within one look, one scrape and one read."""
     with prometheus_for_each(folder, f"{SCRAPES_APART_SECONDS:g}s") as (targets, servers):
-        node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=1))
+        node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=1), collect_seconds=collect)
         async with lab(node, targets, servers, f"{interval:g}s") as found:
             await found.live(2 * interval, node.world.live, steps_apart=STEP_SECONDS)
             found.truth.begin()
             await found.live(minutes * 60, node.world.live, steps_apart=STEP_SECONDS)
             found.truth.end()
             found.settle()
-            return _print(books(found.truth, servers), interval + SCRAPES_APART_SECONDS)
+            return _print(books(found.truth, servers), interval + SCRAPES_APART_SECONDS + collect)
 
 
 def _print(sums: Iterable[Sum], most_seconds: float) -> bool:
@@ -312,7 +312,7 @@ def _print(sums: Iterable[Sum], most_seconds: float) -> bool:
         all_right &= max(abs(grown), abs(increase)) <= most_seconds
         print(f"{one.mode:10}{one.kind:12}{one.family:33}{one.real:10.0f}", end="")
         print(f"{one.grown:11.0f}{grown:+8.2f}{one.increase:12.0f}{increase:+8.2f}")
-    print("all within one look and one scrape" if all_right else "WRONG")
+    print("all within one look, one scrape and one read of the GPUs" if all_right else "WRONG")
     return all_right
 
 
@@ -320,7 +320,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between looks")
+    parser.add_argument("--collect", type=float, default=30.0, help="seconds between dcgm-exporter's reads of the GPUs")
     arguments = parser.parse_args()
     hide_the_machine()
     with tempfile.TemporaryDirectory() as made:
-        sys.exit(not asyncio.run(_watch(arguments.minutes, Path(made), arguments.interval)))
+        sys.exit(not asyncio.run(_watch(arguments.minutes, Path(made), arguments.interval, arguments.collect)))

@@ -137,7 +137,7 @@ def test_the_questions_of_the_readme_are_those_of_the_page() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_page_says_beside_an_answer_can_be_asked_too(watched: Watched, mode: str) -> None:
-    (query,) = re.findall(r"`(sum by [^`]+\{[^`]+)`", PAGE)
+    (query,) = re.findall(r"`(sum by [^`]+pod_gpu_device_owners\{[^`]+)`", PAGE)
     held = {held.uuid for held in watched.truth.now}
     uncut = [gpu for gpu in watched.truth.world.gpus if not gpu.instances]
     assert watched.servers[mode].number(query) == sum(gpu.uuid not in held for gpu in uncut)

@@ -3,15 +3,14 @@
 One server for all tests: its first scrape comes about 5 s after its start.
 """
 
-import asyncio
 import http.server
 import re
 import threading
 import urllib.request
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -20,29 +19,11 @@ from exporter.model.pages import JoinedPage
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.end_to_end.generated import joined_pages
+from tests.support.background import Background
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus, shipped_jobs
 
 pytestmark = pytest.mark.real
-
-T = TypeVar("T")
-
-
-class Background:
-    """An event loop in a thread, so that what is scraped answers while a test waits."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @dataclass

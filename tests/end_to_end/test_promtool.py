@@ -15,10 +15,11 @@ from tests.support.exporter import Start
 
 pytestmark = pytest.mark.real
 
-NOT_OURS_TO_CHANGE = re.compile(r"^(?:DCGM_|dcgm_|pod_gpu_info )")
+# gpu-manager's gauges and labels are named so
+NOT_OURS_TO_CHANGE = re.compile(r"^(?:DCGM_|dcgm_|pod_gpu_info |container_gpu_memory_total )")
 
 
-@pytest.mark.parametrize("path", ["/gpu/metrics", "/metrics", "/metrics/nodes"])
+@pytest.mark.parametrize("path", ["/gpu/metrics", "/metrics", "/metric", "/metrics/nodes"])
 async def test_what_is_served(promtool: Path, start: Start, path: str) -> None:
     exporter = await start()
     _, page = await exporter.get(path)

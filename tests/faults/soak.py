@@ -73,7 +73,8 @@ class Soak:
 
     async def _scrape(self, number: int) -> None:
         """Each asks for something, some of them anew on a connection of their own every time."""
-        paths = [output.path for output in OUTPUTS if not output.is_probe]
+        # processes are exposed to nobody who has not asked for that
+        paths = [output.path for output in OUTPUTS if not output.is_probe and output.path != "/processes"]
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=number % 4 == 0)) as session:
             while True:
                 try:

@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import os
 import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from decimal import Decimal
 
 import pytest
 
@@ -22,10 +20,7 @@ from exporter.sources.nvml import library, source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads
-
-_SAMPLE = re.compile(r"(DCGM_FI_DEV_\w+){(.*)} (\S+)")
-# a minute of scrapes: MEASURED_SECONDS=60 pytest tests/node/test_measuring.py
-SECONDS = float(os.environ.get("MEASURED_SECONDS", "2.5"))
+from tests.support.rows import rows_of
 
 
 @pytest.fixture
@@ -49,16 +44,6 @@ def of_node(node: SimulatedNode, **more: str) -> dict[str, str]:
     return {**places, "nvml_mode": "on", **more}
 
 
-def rows(page: str, family: str) -> dict[str, dict[tuple[str, str], Decimal]]:
-    """By the UUID of each GPU, and by pod and container ("" for nobody)."""
-    found: defaultdict[str, dict[tuple[str, str], Decimal]] = defaultdict(dict)
-    for name, labels, value in _SAMPLE.findall(page):
-        if name == family:
-            of = dict(pair.split("=", 1) for pair in labels.replace('"', "").split(","))
-            found[of["UUID"]][of.get("pod", ""), of.get("container", "")] = Decimal(value)
-    return found
-
-
 def held_by_several(node: SimulatedNode) -> set[str]:
     shares: defaultdict[str, set[str]] = defaultdict(set)
     for pod in node.world.listed:
@@ -66,12 +51,6 @@ def held_by_several(node: SimulatedNode) -> set[str]:
             if "::" in device:
                 shares[device.partition("::")[0]].add(pod.name)
     return {uuid for uuid, pods in shares.items() if len(pods) > 1}
-
-
-async def bare(exporter: Exporter, node: SimulatedNode) -> str:
-    """The page as it comes in."""
-    async with exporter.session.get(node.url) as response:
-        return await response.text()
 
 
 def own(metrics: str, family: str) -> list[tuple[dict[str, str], float]]:
@@ -89,42 +68,9 @@ async def measured(exporter: Exporter, node: SimulatedNode) -> str:
     async with asyncio.timeout(5):
         while True:
             page = await exporter.page()
-            if ("", "") in rows(page, "DCGM_FI_DEV_FB_USED")[uuid]:
+            if ("", "") in rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid]:
                 return page
             await asyncio.sleep(0.05)
-
-
-# issue 10, "Must show" 2
-@pytest.mark.parametrize("sharing", ["copy", "split"])
-async def test_memory_of_the_owners_and_of_nobody_is_the_devices_in_every_scrape(
-    node: SimulatedNode, sharing: str
-) -> None:
-    async with running(config_of(**of_node(node, sharing=sharing))) as exporter:
-        await measured(exporter, node)
-        shared = held_by_several(node)
-        assert shared
-        seen: defaultdict[tuple[str, str], set[Decimal]] = defaultdict(set)
-        differ = False
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            node.write_processes()
-            before, page, after = await bare(exporter, node), await exporter.page(), await bare(exporter, node)
-            ours = rows(page, "DCGM_FI_DEV_FB_USED")
-            for uuid in shared:
-                assert len(ours[uuid]) > 2
-                assert ("", "") in ours[uuid]
-                # the machine takes a step every second
-                whole = {value for its in (before, after) for value in rows(its, "DCGM_FI_DEV_FB_USED")[uuid].values()}
-                assert sum(ours[uuid].values()) in whole, ours[uuid]
-                busy = rows(page, "DCGM_FI_DEV_GPU_UTIL")[uuid]
-                assert ("", "") not in busy
-                assert len(set(ours[uuid].values())) > 2, "each has its own"
-                for (pod, _), ratio in busy.items():
-                    seen[uuid, pod].add(ratio)
-                differ |= len({ratio for ratio in busy.values() if ratio}) > 1
-            await asyncio.sleep(0.1)
-        assert any(len(values - {0}) > 1 for values in seen.values()), "they move"
-        assert differ, "each has its own"
 
 
 async def test_processes_of_nobody_are_counted_and_named_with_their_reason(node: SimulatedNode) -> None:
@@ -163,11 +109,11 @@ async def test_what_the_driver_says_no_more_is_shown_no_more(
         node.nvml.write(node.world.gpus, ["fail nvmlDeviceGetCount_v2 1 -1"])
         failed_at = time.monotonic()
         async with asyncio.timeout(5):
-            while ("", "") in rows(page, "DCGM_FI_DEV_FB_USED")[uuid]:
+            while ("", "") in rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid]:
                 page = await exporter.page()
                 await asyncio.sleep(0.05)
         assert time.monotonic() - failed_at > 0.3, "a failure alone takes nothing away"
-        assert len(set(rows(page, "DCGM_FI_DEV_FB_USED")[uuid].values())) == 1, "copies again"
+        assert len(set(rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid].values())) == 1, "copies again"
         assert own((await exporter.get("/metrics"))[1], "pod_gpu_processes") == []
 
 
@@ -179,7 +125,7 @@ async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_ask
             for _ in range(10):
                 page = await exporter.page()
                 await asyncio.sleep(0.05)
-            assert len(set(rows(page, "DCGM_FI_DEV_FB_USED")[uuid].values())) == 1
+            assert len(set(rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid].values())) == 1
             metrics = (await exporter.get("/metrics"))[1]
             assert ('source_up{source="processes"} 0' in metrics) is is_told
             assert ("hostPID" in metrics) is is_told

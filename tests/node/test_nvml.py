@@ -191,12 +191,14 @@ async def test_a_process_whose_library_hangs_for_10_s_answers_and_ends_at_once(n
         (f"fail nvmlInitWithFlags {VERSION_MISMATCH} -1", "another version", "restart this pod"),
         (f"fail nvmlDeviceGetUUID {GPU_IS_LOST} 2", "GPU 2 cannot be asked", "drain the node"),
         (f"fail nvmlDeviceGetCount_v2 {UNKNOWN} -1", "unknown error", "dmesg"),
+        ("hang nvmlDeviceGetUUID 1000", "nvmlDeviceGetUUID has not come back", "fallen off the bus"),
         ("", "there is no", "mount the node's libnvidia-ml.so.1"),
     ],
 )
 async def test_doctor_names_the_remedy(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, fault: str, says: str, remedy: str
 ) -> None:
+    monkeypatch.setattr(source, "DEADLINE_SECONDS", 0.7)
     if fault:
         node.nvml.write(node.world.gpus, [fault])
     else:

@@ -1,10 +1,13 @@
 """What doctor makes of a look at a node: levels, words, remedies, groups. Pure."""
 
+from dataclasses import replace
+
 import pytest
 
 from exporter.attribution.owners import build_owners
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, Claim
+from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Facts, Health, Snapshot
@@ -111,6 +114,21 @@ def test_claims_left_out_are_problems_and_other_resources_warnings() -> None:
     assert list(of_attribution(seen)) == []
     nothing_else = snapshot(facts=Facts(resources=("nvidia.com/*",), outside=outside[1:]))
     assert [finding.level for finding in of_attribution(nothing_else)] == [Level.PROBLEM]
+
+
+def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_more() -> None:
+    units = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
+    facts = Facts(resources=("nvidia.com/*",), outside=(given("0000:c1:00.0", B, "example.com/nic"),))
+    seen = snapshot(units, seen=(Subject(uuid="GPU-1"),), facts=facts)
+    assert summary(seen) == "no container holds a device by its name; some hold units of GPUs"
+    assert list(of_attribution(seen)) == []
+    found, _ = of_devices(seen)
+    assert found.level is Level.WARNING
+    assert found.about.startswith("50 of tencent.com/vcuda-core (")
+    assert "--nvml.mode" in found.remedy
+    measured, _ = of_devices(replace(seen, measured=Measured()))
+    assert measured.level is Level.OK
+    assert summary(snapshot(units, given("GPU-1"), seen=(Subject(uuid="GPU-1"),))) == "1 of 1 devices attributed"
 
 
 @pytest.mark.parametrize(

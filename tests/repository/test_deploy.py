@@ -3,7 +3,6 @@
 import csv
 import re
 import shlex
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -289,44 +288,27 @@ def test_monitors_have_the_shape_of_their_custom_resource(path: Path) -> None:
     assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
 
 
-RULES = DEPLOY / "prometheus" / "rules.yaml"
-ONE_NODE = """
-rule_files: [{rules}]
-tests:
-  - interval: 1m
-    input_series:
-      - series: pod_gpu_exporter_source_up{{source="kubelet",instance="n:9400",metrics_path="/metrics"}}
-        values: 0x30
-      - series: pod_gpu_exporter_source_up{{source="kubelet",instance="n:9400",metrics_path="/gpu/metrics"}}
-        values: 0x30
-      - series: pod_gpu_exporter_unmatched_devices{{reason="no_sample",instance="n:9400",metrics_path="/metrics"}}
-        values: 2x30
-    alert_rule_test:
-      - alertname: PodGpuExporterSourceDown
-        eval_time: 10m
-        exp_alerts:
-          - exp_labels: {{source: kubelet, instance: "n:9400", metrics_path: /metrics, severity: warning}}
-            exp_annotations:
-              summary: kubelet cannot be read on n:9400
-              description: The reason is in a comment at the top of /metrics, on the page / and in the log.
-      - alertname: PodGpuExporterDeviceUnmatched
-        eval_time: 20m
-        exp_alerts:
-          - exp_labels: {{reason: no_sample, instance: "n:9400", severity: warning}}
-            exp_annotations:
-              summary: 2 device ids have no samples on n:9400 (no_sample)
-              description: "`pod-gpu-metrics-exporter doctor` and /debug/mapping name them and say what to do."
-"""
-
-
-# issue 7, line 17
-@pytest.mark.real
-def test_an_alert_on_a_family_of_both_pages_fires_once(promtool: Path, tmp_path: Path) -> None:
-    case = tmp_path / "test.yaml"
-    case.write_text(ONE_NODE.format(rules=RULES))
-    for command in (["check", "rules", str(RULES)], ["test", "rules", str(case)]):
-        ended = subprocess.run([promtool, *command], capture_output=True, text=True, check=False, timeout=60)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+def test_a_discovery_of_pods_finds_the_shipped_ones() -> None:
+    path = DEPLOY / "prometheus" / "scrape-config-kubernetes.yaml"
+    namespace = of_kind(MANIFESTS[0], "DaemonSet")["metadata"]["namespace"]
+    labels = of_kind(MANIFESTS[0], "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    ports = [port["name"] for port in exporter_container(MANIFESTS[0])["ports"]]
+    (config,) = documents(path)
+    found = {job["metrics_path"]: job for job in config["scrape_configs"]}
+    static = yaml.safe_load((DEPLOY / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
+    assert {path: job["job_name"] for path, job in found.items()} == {
+        job["metrics_path"]: job["job_name"] for job in static
+    }
+    for job in found.values():
+        assert (job["honor_labels"], job["scrape_interval"]) == (True, "30s")
+        (discovery,) = job["kubernetes_sd_configs"]
+        assert discovery.keys() == {"role", "namespaces", "selectors"}
+        assert (discovery["role"], discovery["namespaces"]) == ("pod", {"names": [namespace]})
+        (selector,) = discovery["selectors"]
+        name, _, value = selector["label"].partition("=")
+        assert (selector["role"], labels[name]) == ("pod", value)
+        (port,) = (rule["regex"] for rule in job["relabel_configs"] if rule.get("action") == "keep")
+        assert [port] == ports
 
 
 def test_compose() -> None:

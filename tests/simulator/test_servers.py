@@ -1,5 +1,6 @@
 """The simulated node over its sockets: dcgm-exporter that starts again, and a GPU that is cut anew while it runs."""
 
+import asyncio
 import json
 import re
 
@@ -63,3 +64,24 @@ async def test_life_goes_on_by_itself() -> None:
     finally:
         await node.stop()
     assert node.world.pods != before
+
+
+async def test_between_two_reads_of_its_gpus_dcgm_exporter_says_the_same() -> None:
+    node = SimulatedNode(World(gpus=1, seed=3), collect_seconds=0.3)
+    await node.start()
+    try:
+        first = await page(node.url)
+        node.world.machine.add_xid(node.world.gpus[0].uuid, 79)
+        assert [await page(node.url), await page(node.url)] == [first, first]
+        await asyncio.sleep(0.4)
+        later = await page(node.url)
+        assert ENERGY.findall(first) < ENERGY.findall(later)
+        assert 'err_code="79"' in later
+        node.world.machine.add_xid(node.world.gpus[0].uuid, 31)
+        await node.dcgm.restart(down_seconds=0)  # a new process reads at once
+        assert ENERGY.findall(later) <= ENERGY.findall(await page(node.url))
+    finally:
+        await node.stop()
+    read_by = node.dcgm._collecting
+    assert read_by is not None
+    assert read_by.cancelling()

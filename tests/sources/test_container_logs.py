@@ -155,6 +155,17 @@ async def test_the_source_says_how_it_goes(tmp_path: Path) -> None:
     assert (told[-1].up, told[-1].trouble, len(told)) == (True, None, 2)
     assert len(source.containers.by_id) == source.bounds["container_logs"].used() == 1
     assert told[-1].last_success_at_seconds == pytest.approx(time.time(), abs=60)
+    # somebody saw a process a moment ago, whose container may be a new one
+    put(tmp_path, owner("side"), 2)
+    source.want(clock() - 0.1)
+    assert (source.begin(), source.reading) == (None, reading)
+    clock.ahead += 0.1
+    source.want(clock())
+    assert source.begin() is None
+    assert source.reading is not reading
+    assert source.reading is not None
+    await source.reading
+    assert len(source.containers.by_id) == 2
     await source.close()
 
 

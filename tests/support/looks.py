@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter.accounting.kernels import SmNs
 from exporter.accounting.ledger import Ledger, Rules
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.owners import Knowledge, build_owners
@@ -11,6 +12,7 @@ from exporter.exposition.families import render
 from exporter.exposition.join import Joiner
 from exporter.model.accounts import Account
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.measured import Measured
 from exporter.model.pods import Owner
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs.families.accounts import FAMILIES
@@ -27,6 +29,11 @@ Held = Mapping[str, Sequence[tuple[str, str]]]
 
 def owner(pod: str) -> Owner:
     return Owner(namespace=f"ns-{pod}", pod=pod, container="main")
+
+
+def kernels(pods: Mapping[str, int], gpu: int = 0, instance: str = "") -> SmNs:
+    """For how long kernels of a device ran, by pod ("" for processes of nobody)."""
+    return {DeviceKey(uuid=GPU(gpu), instance=instance): {owner(pod) if pod else None: ns for pod, ns in pods.items()}}
 
 
 def row(family: str, value: str, gpu: int = 0, instance: str = "", profile: str = "", **labels: str) -> str:
@@ -66,8 +73,9 @@ class Looks:
         uids: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         workloads: Mapping[str, str] | None = None,
+        sm_ns: SmNs | None = None,
     ) -> Snapshot:
-        """`uids`, `labels` (of one name) and `workloads` (Deployments) are by pod."""
+        """`uids`, `labels` (of one name) and `workloads` (Deployments) are by pod; `sm_ns` is measured."""
         assignments = [
             Assignment(owner=owner(pod), resource=resource, device_id=device)
             for pod, ids in (held or {}).items()
@@ -86,6 +94,7 @@ class Looks:
             assignments_age_seconds=0.0,
             page_sources=("a", "b"),
             inventory=self.inventory(),
+            measured=None if sm_ns is None else Measured(sm_ns=sm_ns),
             workloads={(f"ns-{pod}", pod): (name, "Deployment") for pod, name in (workloads or {}).items()},
             pod_labels={
                 (f"ns-{pod}", pod): (

@@ -40,9 +40,13 @@ class Prometheus:
     def texts(self, text: str) -> list[tuple[dict[str, str], str]]:
         """The same with values as they are written."""
         question = {"query": text} | ({} if self.at_seconds is None else {"time": f"{self.at_seconds:.3f}"})
-        url = f"{self.base}/api/v1/query?{urllib.parse.urlencode(question)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return [(row["metric"], row["value"][1]) for row in json.load(answer)["data"]["result"]]
+        found = self.ask(f"query?{urllib.parse.urlencode(question)}")
+        return [(row["metric"], row["value"][1]) for row in found["result"]]
+
+    def ask(self, path: str) -> Any:
+        """The data that another path of its API answers."""
+        with urllib.request.urlopen(f"{self.base}/api/v1/{path}", timeout=10) as answer:
+            return json.load(answer)["data"]
 
     def number(self, text: str) -> float:
         """The only value that a query answers."""
@@ -64,11 +68,22 @@ class Prometheus:
 
 @contextmanager
 def started(
-    folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s", timeout: str = "1s"
+    folder: Path,
+    jobs: Sequence[dict[str, Any]],
+    scrapes_apart: str = "1s",
+    timeout: str = "1s",
+    rule_files: Sequence[Path] = (),
 ) -> Iterator[str]:
-    """A server that scrapes these jobs, by its address; it may still be starting. Its log is `log` in the folder."""
+    """A server that scrapes these jobs, by its address; it may still be starting. Its log is `log` in the folder.
+
+    Rules are evaluated as often as it scrapes.
+    """
     port = free_port()
-    settings = {"global": {"scrape_interval": scrapes_apart, "scrape_timeout": timeout}, "scrape_configs": [*jobs]}
+    settings = {
+        "global": {"scrape_interval": scrapes_apart, "scrape_timeout": timeout, "evaluation_interval": scrapes_apart},
+        "rule_files": [str(path) for path in rule_files],
+        "scrape_configs": [*jobs],
+    }
     (folder / "prometheus.yml").write_text(json.dumps(settings))
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -89,9 +104,11 @@ def started(
 
 
 @contextmanager
-def prometheus(folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s") -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s", rule_files: Sequence[Path] = ()
+) -> Iterator[Prometheus]:
     """A server that scrapes these jobs, to be asked; it may still be starting."""
-    with started(folder, jobs, scrapes_apart) as base:
+    with started(folder, jobs, scrapes_apart, rule_files=rule_files) as base:
         yield Prometheus(base, folder / "log")
 
 

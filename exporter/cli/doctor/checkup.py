@@ -1,5 +1,6 @@
 """One look at a node for `doctor`: by the exporter that runs here, or by asking every source once in its place."""
 
+import asyncio
 import io
 import json
 import platform
@@ -13,8 +14,10 @@ from pathlib import Path
 from exporter import __version__
 from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
+from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.diagnosis import as_json, diagnose
+from exporter.node.node import Node
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
 from exporter.outputs.findings.report import Finding, Level, Report
@@ -22,6 +25,7 @@ from exporter.outputs.output import Look
 
 # A connection into the void ends after 10 s (the API sources' own timeout).
 FIRST_WORD_SECONDS = 15.0
+_AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +71,7 @@ async def examine(config: Config) -> Checkup:
     """
     node = make_node(config, read_node_files(config))
     try:
-        snapshot = await node.look(None)
-        if any(state.up is None for state in snapshot.health.values()):
-            await node.hear_watches(FIRST_WORD_SECONDS)
-            snapshot = await node.look(None)
+        snapshot = await _all_heard(node)
         own = own_metrics.render(Look(snapshot=snapshot, telemetry=node.lasting.telemetry))
         page = gpu_metrics.render(snapshot)
     finally:
@@ -85,6 +86,26 @@ async def examine(config: Config) -> Checkup:
             "settings.json": _json(about["settings"]),
         },
     )
+
+
+async def _all_heard(node: Node) -> Snapshot:
+    """A look at the node once every source has said something, be it that it fails; after FIRST_WORD_SECONDS anyway."""
+    began = time.monotonic()
+    snapshot = await node.look(None)
+    if _are_unheard(snapshot):
+        await node.hear_watches(FIRST_WORD_SECONDS)
+    was_finding_out = node.is_finding_out
+    while was_finding_out or _are_unheard(snapshot):
+        await asyncio.sleep(_AGAIN_SECONDS)
+        was_finding_out = node.is_finding_out
+        snapshot = await node.look(None)
+        if time.monotonic() - began > FIRST_WORD_SECONDS:
+            break
+    return snapshot
+
+
+def _are_unheard(snapshot: Snapshot) -> bool:
+    return any(state.up is None for state in snapshot.health.values())
 
 
 def by_running(where: str, report: Report, answers: Mapping[str, bytes]) -> Checkup:

@@ -103,28 +103,33 @@ FAMILIES = (
     OwnFamily(
         "pod_gpu_active_seconds_total",
         "counter",
-        "GPU-seconds of those held that were used: times the device's activity (GR_ENGINE_ACTIVE, else GPU_UTIL).",
+        "GPU-seconds that were used: those held times the device's activity (GR_ENGINE_ACTIVE, else GPU_UTIL)."
+        " Of a shared device where kernels are measured: the part of its activity that the container's kernels had,"
+        " which may be more than it held; those of processes that count for no container have empty owners.",
         _OF_ROW,
         write=_each(lambda row: row.active_ns, _NANOSECONDS),
     ),
     OwnFamily(
         "pod_gpu_idle_seconds_total",
         "counter",
-        "GPU-seconds of those held in which the device's activity was below --accounting.idle-below.",
+        "GPU-seconds of those held in which the device's activity was below --accounting.idle-below; of a shared device"
+        " where kernels are measured, the container's part of it.",
         _OF_ROW,
         write=_each(lambda row: row.idle_ns, _NANOSECONDS),
     ),
     OwnFamily(
         "pod_gpu_energy_joules_total",
         "counter",
-        "Energy of a container's devices, in joules; what nobody held has empty owners, so the sum is the node's.",
+        "Energy of a container's devices, in joules; of a shared one its part: as its kernels' time where that is"
+        " measured, else an equal one. What nobody held has empty owners, so the sum is the node's.",
         _OF_ROW,
         write=_each(lambda row: row.energy_uj, _MICROJOULES),
     ),
     OwnFamily(
         "pod_gpu_xid_errors_total",
         "counter",
-        "XID errors, each counted once, to the container that held the GPU; to nobody where several held it.",
+        "XID errors, each counted once, to the container that held the GPU; to nobody where several held it, at a time"
+        " or one after the other while dcgm-exporter's page stood still.",
         ("xid", *_OF_ROW),
         write=_xids,
     ),

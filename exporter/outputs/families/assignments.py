@@ -9,6 +9,8 @@ from exporter.outputs.output import Look
 
 def _assignments(look: Look) -> Samples:
     resources = Counter(match.assignment.resource for match in look.snapshot.owners.matches)
+    for held in look.snapshot.owners.units:
+        resources[held.resource] += held.units
     return [((resource,), float(count)) for resource, count in sorted(resources.items())]
 
 

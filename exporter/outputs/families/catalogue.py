@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exporter.outputs.families import accounts, assignments, counters, health, mapping, measured
+from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, mapping, measured
 from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 
@@ -13,4 +13,5 @@ FAMILIES: Sequence[OwnFamily[Look]] = (
     *mapping.FAMILIES,
     *accounts.FAMILIES,
     *measured.FAMILIES,
+    *gpu_manager.FAMILIES,
 )

@@ -33,6 +33,8 @@ def summary(snapshot: Snapshot) -> str:
     for assignment in snapshot.facts.outside:
         if is_unfollowed_claim(assignment, snapshot.facts):
             held[_id_of(assignment)] = False
+    if not held and snapshot.owners.units:
+        return "no container holds a device by its name; some hold units of GPUs"
     if not held:
         return "no container holds a device"
     return f"{sum(held.values())} of {len(held)} devices attributed"
@@ -50,7 +52,7 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(level=Level.WARNING, about="inventory", says=doubt.says, remedy=doubt.remedy)
     outside = snapshot.facts.outside
     none_is_a_claim = not any(is_unfollowed_claim(assignment, snapshot.facts) for assignment in outside)
-    if outside and none_is_a_claim and not owners.matches:
+    if outside and none_is_a_claim and not owners.matches and not owners.units:
         yield Finding(
             level=Level.PROBLEM,
             about="attribution",
@@ -78,7 +80,7 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
 def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
     """One finding a cause: devices that fare alike are named together."""
     words = explainer(snapshot)
-    return grouped((*_matched(snapshot, words), *_left_out(snapshot, words)))
+    return grouped((*_matched(snapshot, words), *_units(snapshot, words), *_left_out(snapshot, words)))
 
 
 def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Finding]]:
@@ -96,6 +98,18 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Findin
             advice = words.assigned(match)
             if advice is not None:
                 yield name, Finding(level=Level.PROBLEM, about=name, says=advice.says, remedy=advice.remedy)
+
+
+def _units(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Finding]]:
+    """Containers that hold units: nothing is wrong where their processes show which GPU they use."""
+    says, remedy = words.units
+    for held in snapshot.owners.units:
+        owner = held.owner
+        name = f"{held.units} of {held.resource} ({owner.namespace}/{owner.pod}/{owner.container})"
+        if snapshot.measured is None:
+            yield name, Finding(level=Level.WARNING, about=name, says=says, remedy=remedy)
+        else:
+            yield name, Finding(level=Level.OK, about=name, says=f"{says}; NVML tells which one it uses")
 
 
 def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[tuple[str, Finding]]:

@@ -37,6 +37,8 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
         health = snapshot.health[name]
         if health.up:
             yield Finding(level=Level.OK, about=name, says="answers")
+            if health.trouble:
+                yield _trouble(name, health, Level.WARNING)
         else:
             others_answer = snapshot.joined is not None
             yield _trouble(name, health, Level.WARNING if others_answer else Level.PROBLEM)
@@ -76,6 +78,11 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(level=Level.OK, about=name, says="answers")
         if not health.up or health.trouble:
             yield _trouble(name, health, Level.WARNING)
+    why = snapshot.unmeasured
+    if why is not None and all(why != health.trouble for health in snapshot.health.values()):
+        # Nobody has asked for it, so it is no warning: whoever would like to have it reads here how.
+        says = f"their pods' use is not measured, rows are what --sharing says: {why.message}"
+        yield Finding(level=Level.OK, about="shared GPUs", says=says, remedy=why.remedy)
 
 
 def _trouble(name: str, health: Health, level: Level) -> Finding:

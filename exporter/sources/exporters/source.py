@@ -71,7 +71,7 @@ class Exporters:
         self.bounds: Mapping[str, Bound] = {
             **places.bounds,
             **self._book.bounds,
-            "answer_bytes_in_flight": Bound(MOST_IN_FLIGHT_BYTES, lambda: self._asking.in_flight.used),
+            "answers_in_flight_bytes": Bound(MOST_IN_FLIGHT_BYTES, lambda: self._asking.in_flight.used),
         }
         if places.places is not None:
             self._book.follow(places.places, clock())

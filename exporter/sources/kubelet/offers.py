@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from google.protobuf.message import DecodeError
 
 from exporter._gen import podresources_v1_pb2 as v1
+from exporter.accounting.units import are_units
 from exporter.attribution.offers import offered_now
 from exporter.attribution.owners import is_meant
 from exporter.config.node import KubeletSettings
@@ -31,7 +32,7 @@ _SAYS_NOTHING = absent("what the kubelet can hand out is only good to know", "no
 
 
 def parse(body: bytes, resources: Sequence[str]) -> Offers:
-    """A serialised AllocatableResourcesResponse as the device ids of `resources`.
+    """A serialised AllocatableResourcesResponse as the device ids of `resources`; ids that name no device are left out.
 
     A resource may have an entry for each NUMA node, or for each device; they add up.
 
@@ -47,7 +48,8 @@ def parse(body: bytes, resources: Sequence[str]) -> Offers:
             f"the kubelet's answer is no AllocatableResourcesResponse: {error}",
             remedy=POD_RESOURCES.is_this_it,
         ) from error
-    is_wanted = {name: is_meant(name, resources) for name in {of.resource_name for of in response.devices}}
+    names = {of.resource_name for of in response.devices}
+    is_wanted = {name: is_meant(name, resources) and not are_units(name) for name in names}
     wanted = [of for of in response.devices if is_wanted[of.resource_name]]
     count = sum(len(of.device_ids) for of in wanted)
     if count > MOST_ASSIGNMENTS:

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter.accounting.units import are_units
 from exporter.attribution.owners import is_meant
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, Claim, PodResources
@@ -66,11 +67,12 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
     for pod, container in holding:
         owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
         for of in container.devices:
-            if meant[of.resource_name, False]:
+            if meant[of.resource_name, False] and not are_units(of.resource_name):
                 found.update(
                     Assignment(owner=owner, resource=of.resource_name, device_id=device_id)
                     for device_id in of.device_ids
                 )
+        found.update(_units(owner, container, meant))
         for claim in _claims(container):
             if meant[claim.driver, True]:
                 found.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
@@ -79,6 +81,17 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
         listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
         outside=_outside(holding, meant),
     )
+
+
+def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
+    """What a container holds in units of GPUs: one assignment a resource, whatever the number of its ids."""
+    ids: dict[str, set[str]] = {}
+    for of in container.devices:
+        if are_units(of.resource_name) and meant[of.resource_name, False]:
+            ids.setdefault(of.resource_name, set()).update(of.device_ids)
+    for resource, of_resource in ids.items():
+        if of_resource:
+            yield Assignment(owner=owner, resource=resource, device_id=min(of_resource), units=len(of_resource))
 
 
 def _holding(response: ListResponse) -> list[tuple[_Pod, _Container]]:

@@ -5,6 +5,7 @@ use in their own module: there is one in a process, and users are counted. When 
 unloaded, so that the next one gets the file that is there by then: a driver's upgrade puts another one in its place.
 """
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -91,21 +92,16 @@ class Library:
 
         with _SHARED.lock:
             if not _SHARED.users:
-                try:
-                    loaded = ctypes.CDLL(self._path)
-                except OSError as error:
-                    raise NotThere(str(error)) from None
+                handle = _dlopen(self._path)
                 import pynvml  # noqa: PLC0415 - see the head of this file
 
-                vars(pynvml)["nvmlLib"] = loaded
+                vars(pynvml)["nvmlLib"] = ctypes.CDLL(self._path, handle=handle)
             else:
                 import pynvml  # noqa: PLC0415
             _SHARED.users += 1
             self._bindings = pynvml
 
     def _unload(self) -> None:
-        import _ctypes  # noqa: PLC0415
-
         with _SHARED.lock:
             _SHARED.users -= 1
             bindings, self._bindings = self._bindings, None
@@ -113,4 +109,32 @@ class Library:
                 loaded = vars(bindings).pop("nvmlLib")
                 vars(bindings)["nvmlLib"] = None
                 bindings._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - they point into what goes
-                _ctypes.dlclose(loaded._handle)  # noqa: SLF001 - ctypes has no other way
+                _dlclose(loaded._handle)  # noqa: SLF001 - ctypes has no other way
+
+
+# ctypes' own ways to do these hold the interpreter's lock: a file system that hangs would stop every thread.
+
+
+def _dlopen(path: str) -> int:
+    """The handle of a library.
+
+    Raises:
+        NotThere: it cannot be loaded.
+    """
+    import ctypes  # noqa: PLC0415 - see Library
+
+    program = ctypes.CDLL(None)
+    program.dlopen.argtypes, program.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    program.dlerror.restype = ctypes.c_char_p
+    handle: int | None = program.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
+    if not handle:
+        raise NotThere((program.dlerror() or b"").decode("utf-8", "replace"))
+    return handle
+
+
+def _dlclose(handle: int) -> None:
+    import ctypes  # noqa: PLC0415 - see Library
+
+    program = ctypes.CDLL(None)
+    program.dlclose.argtypes = (ctypes.c_void_p,)
+    program.dlclose(handle)

@@ -1,7 +1,9 @@
 """Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
@@ -14,11 +16,16 @@ from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
 from exporter.sources.nvml.memory import Memory, memory_of
 from exporter.sources.nvml.processes import Listed, busy, listed, together
 
+if TYPE_CHECKING:
+    from exporter.sources.nvml.page import PageMaker, Row
+
 # The GPUs are read again when the driver tells of a change, after so long at the latest, and where it does not tell
 # of changes as often as this.
 INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
+# Between the first two samples of profiling counters.
+SAMPLE_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -31,11 +38,16 @@ class _Lost:
 
 
 class Reader:
-    """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew."""
+    """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew.
 
-    def __init__(self, library: Library) -> None:
+    `page` is that of the last reading, where one is asked for; b"" where no GPU can be asked.
+    """
+
+    def __init__(self, library: Library, pages: "PageMaker | None" = None) -> None:
         self.library = library
         self.trouble: Trouble | None = None
+        self.page = b""
+        self._pages = pages
         self._gpus: dict[int, Gpu] = {}
         self._lost: dict[int, _Lost] = {}
         self._inventory = Inventory()
@@ -58,6 +70,8 @@ class Reader:
                 self._read_gpus(now)
             processes, unknown = self._processes(now)
             memories = self._memories(now)
+            if self._pages is not None:
+                self.page = self._make_page(self._pages, memories, now)
         except Failed as failed:
             if failed.scope == "library":
                 self.library.close()
@@ -71,6 +85,12 @@ class Reader:
             read_at=now,
         )
 
+    def close(self) -> None:
+        """Give back what the library lent, and let go of it."""
+        if self.library.is_open and self._pages is not None:
+            self._pages.close()
+        self.library.close()
+
     @property
     def last_xids(self) -> Mapping[str, int]:
         """The last error by the UUID of each GPU that tells of errors; 0 where none came since NVML is asked."""
@@ -79,6 +99,8 @@ class Reader:
     def _forget(self) -> None:
         self._gpus, self._lost, self._inventory_at = {}, {}, None
         self._events.forget()
+        if self._pages is not None:
+            self._pages.forget()
 
     def _is_due(self, now: float) -> bool:
         if self._events.have_changed() or self._inventory_at is None:
@@ -120,6 +142,8 @@ class Reader:
         if failed.scope == "library":
             raise failed
         self._gpus.pop(index, None)
+        if self._pages is not None and known is not None:
+            self._pages.lose(known.uuid)
         self._lost[index] = _Lost(known, str(failed), now + LOST_SECONDS)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
@@ -168,6 +192,23 @@ class Reader:
             except Failed as failed:
                 self._lose(index, gpu.known, failed, now)
         return found
+
+    def _make_page(self, pages: "PageMaker", memories: Mapping[DeviceKey, Memory], now: float) -> bytes:
+        rows: list[Row] = []
+        is_new = False
+        for index, gpu in list(self._gpus.items()):
+            try:
+                is_new |= pages.prepare(gpu)
+            except Failed as failed:
+                self._lose(index, gpu.known, failed, now)
+        if is_new:
+            time.sleep(SAMPLE_SECONDS)  # once for all, so that the first page has what comes of two samples
+        for index, gpu in list(self._gpus.items()):
+            try:
+                rows += pages.rows(gpu, memories, self._events.last_xids, now)
+            except Failed as failed:
+                self._lose(index, gpu.known, failed, now)
+        return pages.text(rows)
 
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from exporter.errors import SourceError, TimedOut, Unavailable
+from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
+from exporter.exposition.check import why_too_large
 from exporter.model.devices import Inventory
 from exporter.model.driver import DriverReading
 from exporter.model.snapshot import Health
@@ -21,6 +22,7 @@ from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
 
 if TYPE_CHECKING:
+    from exporter.sources.nvml.page import PageMaker
     from exporter.sources.nvml.reader import Reader
 
 NAME = "nvml"
@@ -45,8 +47,11 @@ class NoNvml:
         """Those of NVML."""
         return _bounds(lambda: self.reading)
 
-    def follow(self, hears: Callable[[DriverReading], None] | None) -> None:
+    def follow(self, hears: Callable[[DriverReading], None]) -> None:
         """There is nothing to hear."""
+
+    def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
+        """Nobody has heard anything."""
 
     def begin(self) -> Attempt | None:
         """Nothing is there to be read."""
@@ -59,16 +64,31 @@ class Nvml:
     """NVML on its worker thread, read every second at most, and as often as somebody looks.
 
     `inventory` is the last one that was read: the same object as long as nothing changed. `reading` is the last one;
-    its processes are None while NVML fails or does not come back.
+    its processes are None while NVML fails or does not come back. `page` is the page that was made with it, where one
+    is asked for: b"" before the first. `failure` is what the last reading failed by.
     """
 
     name = NAME
     patience_seconds = PATIENCE_SECONDS
 
-    def __init__(self, *, is_missed: bool, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
-        """`is_missed` says that a library that is not there is a failure."""
+    def __init__(
+        self,
+        *,
+        is_missed: bool,
+        on_health: OnHealth,
+        page_host: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`is_missed` says that a library that is not there is a failure.
+
+        With `page_host`, the node's name, each reading makes a page of GPU samples too.
+        """
         self.inventory = Inventory()
         self.reading: DriverReading | None = None
+        self.page = b""
+        self.failure: SourceError | None = None
+        self._page_host = page_host
+        self._waiting: list[asyncio.Future[None]] = []
         self._is_missed = is_missed
         self._clock = clock
         self._attempts = Attempts(NAME, on_health)
@@ -82,7 +102,7 @@ class Nvml:
         self._is_late = self._is_closed = False
         self._heard = asyncio.Event()
         self._first: asyncio.Task[object] | None = None
-        self._hears: Callable[[DriverReading], None] | None = None
+        self._hear: list[Callable[[DriverReading], None]] = []
 
     @property
     def health(self) -> Health:
@@ -94,9 +114,13 @@ class Nvml:
         """What a reading may hold."""
         return _bounds(lambda: self.reading)
 
-    def follow(self, hears: Callable[[DriverReading], None] | None) -> None:
-        """Whom to tell of each new reading; not of one that a failure leaves without processes."""
-        self._hears = hears
+    def follow(self, hears: Callable[[DriverReading], None]) -> None:
+        """Whom else to tell of each new reading; not of one that a failure leaves without processes."""
+        self._hear.append(hears)
+
+    def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
+        """Whom to tell no more. With a reload the next one follows before the last one ends."""
+        self._hear.remove(hears)
 
     def begin(self) -> Attempt | None:
         """Begin a reading if one is due and none runs; only the first one ever is to be waited for."""
@@ -106,20 +130,34 @@ class Nvml:
             self._began, self._is_late = now, False
             self._worker.begin(self._read, self._done)
         elif busy_seconds is not None and busy_seconds > DEADLINE_SECONDS and not self._is_late:
-            self._is_late = True
-            self._fail(_late(self._library.calling))
+            self.give_up()
         if self._heard.is_set() or now - self._began > PATIENCE_SECONDS:
             return None  # it hangs from the start: no look waits for it again
         if self._first is None:
             self._first = asyncio.create_task(self._heard.wait())
         return self._first
 
+    def give_up(self) -> None:
+        """The reading that runs has taken too long: until it comes back, NVML has failed."""
+        if self._worker.busy_seconds is not None and not self._is_late:
+            self._is_late = True
+            self._fail(_late(self._library.calling))
+            self._wake()
+
+    def ended(self) -> "asyncio.Future[None]":
+        """Done once the reading that runs has ended, or has taken too long; at once where none runs."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(ended)
+        if self._worker.busy_seconds is None or self._is_late:
+            self._wake()
+        return ended
+
     async def close(self) -> None:
         """Let go of the library once the worker is free, and wait for nobody."""
         self._is_closed = True
         if self._first is not None:
             self._first.cancel()
-        self._worker.close(self._library.close)
+        self._worker.close(self._let_go)
 
     def _read(self) -> DriverReading:
         if self._reader is None:
@@ -127,20 +165,32 @@ class Nvml:
             self._library.open()
             from exporter.sources.nvml.reader import Reader  # noqa: PLC0415
 
-            self._reader = Reader(self._library)
+            self._reader = Reader(self._library, self._page_maker())
         return self._reader.read(self._clock())
+
+    def _let_go(self) -> None:
+        (self._reader or self._library).close()
+
+    def _page_maker(self) -> "PageMaker | None":
+        if not self._page_host:
+            return None
+        from exporter.sources.nvml.page import PageMaker  # noqa: PLC0415 - nobody else pays for it
+
+        return PageMaker(self._library, self._page_host)
 
     def _done(self, result: DriverReading | Exception) -> None:
         if self._is_closed:
             return
         now = self._clock()
         self._heard.set()
+        self._wake()
         if isinstance(result, DriverReading):
             self._absent, self._pause, self._due = None, PAUSE_SECONDS, self._began + AGAIN_SECONDS
             self.reading, self.inventory = result, result.inventory
-            self._note(None)
-            if self._hears is not None:
-                self._hears(result)
+            self._take_page()
+            if self.reading is result:
+                for hears in tuple(self._hear):
+                    hears(result)
         elif isinstance(result, NotThere):
             self._due = now + LONGEST_PAUSE_SECONDS
             says = f"there is no {library.NAME}"
@@ -157,8 +207,28 @@ class Nvml:
             says = f"NVML's answer could not be read: {type(result).__name__}: {result}"
             self._fail(Unavailable("unreachable", says, remedy="report this; --nvml.mode off leaves NVML alone"))
 
+    def _take_page(self) -> None:
+        """The reading has come. Where a page is asked for, one without a sample is a failure: it says nothing."""
+        self.page = self._reader.page if self._reader else b""
+        too_large = why_too_large(self.page)
+        if too_large:
+            self._fail(Malformed("oversize", f"NVML's page has {too_large}", remedy="report this"))
+        elif self._page_host and not self.page:
+            odd = self._reader.trouble if self._reader else None
+            says = odd.message if odd else "NVML knows no GPU here"
+            self._fail(Malformed("no_samples", says, remedy=odd.remedy if odd else IN_A_POD))
+        else:
+            self.failure = None
+            self._note(None)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
     def _fail(self, error: SourceError) -> None:
-        self._absent = None
+        self._absent, self.failure = None, error
         if self.reading is not None and self.reading.processes is not None:
             self.reading = replace(self.reading, processes=None)
         self._note(error)

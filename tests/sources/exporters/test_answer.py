@@ -1,6 +1,7 @@
 """The decoder of node exporters' answers: what real ones say, and what anybody may say instead."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from exporter.exposition.slices import at_once
 from exporter.outputs import containers
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.sources.exporters.answer import METRICS, MOST_FIELDS, MOST_ROW_CHARS, MOST_ROWS, Answer, read_answer
+from exporter.sources.exporters.answer import (
+    METRICS,
+    MOST_FAMILIES,
+    MOST_FIELDS,
+    MOST_ROW_CHARS,
+    MOST_ROWS,
+    Answer,
+    read_answer,
+)
 from tests.support.exporter import config_of, running
 
 Row = dict[str, Any]
@@ -101,6 +110,20 @@ def test_an_older_exporter_says_less_and_a_newer_one_more() -> None:
     assert newer.values["pod_gpu_allocated_ratio"] == 0.5
     assert "flag" not in newer.values
     assert newer.workload == "t"
+
+
+# issue 11, "Must show" 5
+def test_an_answer_takes_no_more_memory_than_is_counted_for_it() -> None:
+    """Honest objects, and those that have as many numbers and names as are kept."""
+    families = {f"pod_gpu_{number:060}": 0.1 for number in range(100)}
+    body = json.dumps([row(number, **{**dict.fromkeys(METRICS, 0.1), **families}) for number in range(200)]).encode()
+    for of in (json.dumps([row(number) for number in range(200)]).encode(), body):
+        tracemalloc.start()
+        found = read(of)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 1.5 * found.kept_bytes
+    assert len(found.devices[0].values) == len(METRICS) + MOST_FAMILIES
 
 
 def test_a_device_without_a_uuid_is_known_by_its_index() -> None:

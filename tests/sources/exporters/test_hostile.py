@@ -184,7 +184,7 @@ async def test_those_that_stall_delay_nobody(serve: Serve, make: Make) -> None:
 async def test_the_largest_answer_goes_where_all_together_are_too_many(
     serve: Serve, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known, "MOST_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(known, "MOST_KEPT_BYTES", 300_000)
     nodes = [(f"n{number}", await serve(good(f"n{number}"))) for number in range(20)]
     source = make(("bad", await serve(says(whole(rows(90))))), *nodes)
     await round_of(source)
@@ -192,7 +192,7 @@ async def test_the_largest_answer_goes_where_all_together_are_too_many(
     trouble = source.view.nodes["bad"].trouble
     assert trouble is not None
     assert (trouble.reason, "the largest of all" in trouble.message) == ("oversize", True)
-    assert source.bounds["answer_bytes"].used() <= 100_000
+    assert source.bounds["answers_kept_bytes"].used() <= 300_000
 
 
 async def test_the_largest_of_what_comes_at_a_time_goes(serve: Serve) -> None:

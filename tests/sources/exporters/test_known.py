@@ -101,7 +101,7 @@ def test_a_place_that_is_gone_is_missing_for_a_while_and_then_forgotten() -> Non
     assert "b" in view(found, 10.0 + LEFT_SECONDS - 1).nodes
     found.follow(places("a"), 10.0 + LEFT_SECONDS)
     assert list(view(found, 10.0 + LEFT_SECONDS).nodes) == ["a"]
-    assert found.bounds["answer_bytes"].used() == answer("a").size
+    assert found.bounds["answers_kept_bytes"].used() == answer("a").kept_bytes
 
 
 def test_a_place_that_is_back_elsewhere_is_asked_at_once() -> None:
@@ -169,7 +169,7 @@ def test_an_answer_of_a_node_that_was_forgotten_is_not_kept() -> None:
     entry = found.entries.pop("a")
     found.answered(entry, answer("a"), 0.0, WALL)
     assert entry.answer is None
-    assert found.bounds["answer_bytes"].used() == 0
+    assert found.bounds["answers_kept_bytes"].used() == 0
 
 
 def test_the_one_with_the_most_loses_where_there_is_no_room() -> None:

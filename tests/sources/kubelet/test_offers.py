@@ -196,3 +196,10 @@ async def test_a_kubelet_of_1_20_says_nothing_and_that_is_said_once(
     finally:
         await source.close()
         await old.stop()
+
+
+def test_ids_that_count_units_offer_no_device() -> None:
+    """A node of eight GPUs has some thousand of them: nothing is made of any."""
+    devices = [("tencent.com/vcuda-core", f"tencent.com/vcuda-core-{number}") for number in range(800)]
+    body = allocatable_response([*devices, ("nvidia.com/gpu", GPU)])
+    assert parse(body, ("nvidia.com/*", "tencent.com/vcuda-*")) == {"nvidia.com/gpu": frozenset({GPU})}

@@ -5,6 +5,7 @@ import pytest
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment
+from exporter.model.pods import Owner
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, MOST_OUTSIDE, parse
 
@@ -140,3 +141,41 @@ def test_a_device_is_read_with_the_cdi_names_that_are_its_own(
     listed: list[tuple[str, ...]], own: list[tuple[str, ...]]
 ) -> None:
     assert claimed(*listed) == {str(number): names for number, names in enumerate(own)}
+
+
+# issue 10, B: tencent.com/vcuda-core and tencent.com/vcuda-memory
+def test_ids_that_count_units_are_one_assignment_a_container_whatever_their_order() -> None:
+    cores, memory = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
+    ids = [f"{cores}-{number}" for number in range(300)]
+    response = v1.ListPodResourcesResponse(
+        pod_resources=[
+            v1.PodResources(
+                namespace="ml",
+                name="train",
+                containers=[
+                    v1.ContainerResources(
+                        name="main",
+                        devices=[
+                            *(v1.ContainerDevices(resource_name=cores, device_ids=[one]) for one in reversed(ids)),
+                            v1.ContainerDevices(resource_name=cores, device_ids=ids[:20]),  # twice is once
+                            v1.ContainerDevices(resource_name=memory, device_ids=["b", "a"]),
+                            v1.ContainerDevices(resource_name="tencent.com/vcuda-other", device_ids=["x", "y"]),
+                            v1.ContainerDevices(resource_name=memory, device_ids=[]),
+                        ],
+                    ),
+                    v1.ContainerResources(
+                        name="none", devices=[v1.ContainerDevices(resource_name=memory, device_ids=[])]
+                    ),
+                ],
+            )
+        ]
+    ).SerializeToString()
+    owner = Owner(namespace="ml", pod="train", container="main")
+    found = parse(response, resources=("nvidia.com/*", "tencent.com/vcuda-*"))
+    assert found.assignments == {
+        Assignment(owner=owner, resource=cores, device_id=f"{cores}-0", units=300),
+        Assignment(owner=owner, resource=memory, device_id="a", units=2),
+        Assignment(owner=owner, resource="tencent.com/vcuda-other", device_id="x"),
+        Assignment(owner=owner, resource="tencent.com/vcuda-other", device_id="y"),
+    }
+    assert parse(response, resources=GLOBS).assignments == frozenset()

@@ -1,0 +1,236 @@
+"""What each container asked for in GPUs, and what it uses of them, card by card. Pure.
+
+What a container uses is what its processes are measured to use. Where that is not known, and a container alone holds a
+device, it is what the page says of the device. What is not known is None, and so is a sum with such a part.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from exporter.accounting.decimals import is_amount
+from exporter.accounting.fields import FIELDS
+from exporter.accounting.holdings import Gpu, gpus_of
+from exporter.accounting.units import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB
+from exporter.model.devices import Assignment, DeviceKey, Inventory, Owners
+from exporter.model.pages import Reading, Subject
+from exporter.model.pods import Owner
+
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
+
+_MIB = 2**20
+_PLACES = 9  # a double has more, but 0.57 times 100 is 57
+_USED, _UTILIZATION, _TOTAL, _FREE, _RESERVED = (
+    "framebuffer_used",
+    "gpu_utilization",
+    "framebuffer_total",
+    "framebuffer_free",
+    "framebuffer_reserved",
+)
+_OF_CARD = {
+    **{name.encode(): (known.json, known.times / known.per) for name, known in FIELDS.items()},
+    b"DCGM_FI_DEV_FB_RESERVED": (_RESERVED, 1.0),
+    b"DCGM_FI_DEV_FB_RESERVED_BYTES": (_RESERVED, 1 / _MIB),
+}
+_FACTORS = {
+    family: known for family, known in _OF_CARD.items() if known[0] in (_USED, _UTILIZATION, _TOTAL, _FREE, _RESERVED)
+}
+FAMILIES_OF_CARDS = frozenset(_FACTORS)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a container uses of the GPU of this index: percent of the time, and MiB. None where it is not known."""
+
+    index: str
+    utilization: float | None
+    memory_mib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The cards of a container: `each` whose index is known, what it uses of all together, and what it asked for.
+
+    `asked_cards` counts physical GPUs: a share, or a MIG instance, is a part of one.
+    """
+
+    each: tuple[Card, ...]
+    utilization: float | None
+    memory_mib: float | None
+    asked_cards: float | None
+    asked_memory_mib: float | None
+
+
+@dataclass(slots=True)
+class _Used:
+    """What a container uses of one device."""
+
+    gpu: str
+    utilization: float | None
+    memory_mib: float | None
+
+
+def cards_by_owner(
+    owners: Owners,
+    subjects: Iterable[Subject],
+    readings: Iterable[Reading],
+    inventory: Inventory,
+    measured: "Measured | None",
+    index_of: Mapping[str, str],
+) -> Mapping[Owner, Cards]:
+    """What each container that holds something of a GPU asked for and uses, in stable order.
+
+    `subjects` are what the page is about, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of
+    GPUs by UUID.
+    """
+    page = _Page(readings)
+    gpus = gpus_of(owners, subjects, inventory, {})
+    used: defaultdict[Owner, list[_Used]] = defaultdict(list)
+    for key, holders in owners.holders.items():
+        is_alone = len(holders) == 1 and not holders[0].shared
+        for holder in holders:
+            used[holder.owner].append(_use(key, holder.owner, page if is_alone else _NO_PAGE, measured))
+    asked = _asked(gpus.values(), page)
+    _add_units(owners, gpus.values(), page, measured, used, asked)
+    return {owner: _cards(used[owner], *asked[owner], index_of) for owner in sorted(asked)}
+
+
+class _Page:
+    """What a page says of devices, each without those that are parts of it."""
+
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._known: defaultdict[DeviceKey, dict[str, float]] = defaultdict(dict)
+        for sampled, text in readings:
+            if sampled.subject.vgpu:
+                continue
+            field, factor = _FACTORS[sampled.name]
+            value = float(text) * factor if is_amount(text) else float("nan")
+            if isfinite(value):
+                self._known[sampled.subject.key].setdefault(field, round(value, _PLACES))
+
+    def of(self, device: DeviceKey, field: str) -> float | None:
+        """A field of a device; None where the page does not say it."""
+        return self._known[device].get(field) if device in self._known else None
+
+    def memory_of(self, device: DeviceKey) -> float | None:
+        """The memory in use, in MiB: of a GPU that is cut, that of its instances."""
+        own = self.of(device, _USED)
+        if own is not None or device.instance:
+            return own
+        return _sum(
+            [known.get(_USED) for key, known in self._known.items() if key.uuid == device.uuid and key.instance]
+        )
+
+    def all_memory_of(self, device: DeviceKey) -> float | None:
+        """All memory of a device, in MiB. Of what is reserved not every page tells: it is half a percent or so."""
+        total = self.of(device, _TOTAL)
+        if total is not None:
+            return total
+        known = _sum([self.of(device, _USED), self.of(device, _FREE)])
+        return None if known is None else known + (self.of(device, _RESERVED) or 0.0)
+
+
+_NO_PAGE = _Page(())
+
+
+def _use(key: DeviceKey, owner: Owner, page: _Page, measured: "Measured | None") -> _Used:
+    use = measured.uses.get((key, owner)) if measured else None
+    memory = use.memory_bytes / _MIB if use and use.memory_bytes is not None else page.memory_of(key)
+    if _is_instance(key):
+        # a part of a card's time: neither NVML nor dcgm-exporter tells it
+        return _Used(key.uuid, None, memory)
+    busy = round(use.sm_ratio * 100, _PLACES) if use and use.sm_ratio is not None else page.of(key, _UTILIZATION)
+    return _Used(key.uuid, busy, memory)
+
+
+def _is_instance(key: DeviceKey) -> bool:
+    return bool(key.instance) or key.uuid.startswith("MIG-")
+
+
+_Asked = tuple[float | None, float | None]
+
+
+def _asked(gpus: Iterable[Gpu], page: _Page) -> dict[Owner, _Asked]:
+    """Cards and MiB by owner."""
+    cards: defaultdict[Owner, list[float | None]] = defaultdict(list)
+    memory: defaultdict[Owner, list[float | None]] = defaultdict(list)
+    for gpu in gpus:
+        for device in gpu.devices:
+            # into how many slices a GPU is cut, only its model says
+            is_known = not _is_instance(device.key) or (gpu.model and gpu.is_physical)
+            all_memory = page.all_memory_of(device.key)
+            of = max(device.part, sum(part for _, part in device.parts))
+            for owner, part in device.parts:
+                cards[owner].append(part / gpu.whole if is_known else None)
+                memory[owner].append(None if all_memory is None else all_memory * part / of)
+    return {owner: (_sum(cards[owner]), _sum(memory[owner])) for owner in cards}
+
+
+def _add_units(
+    owners: Owners,
+    gpus: Iterable[Gpu],
+    page: _Page,
+    measured: "Measured | None",
+    used: "defaultdict[Owner, list[_Used]]",
+    asked: dict[Owner, _Asked],
+) -> None:
+    """What containers hold in units of GPUs: how much they asked for their ids say, what they use their processes."""
+    units: defaultdict[Owner, dict[str, Assignment]] = defaultdict(dict)
+    for held in owners.units:
+        units[held.owner][held.resource] = held
+    if not units:
+        return
+    of_card = {page.all_memory_of(device.key) for gpu in gpus for device in gpu.devices}
+    for owner, of_owner in units.items():
+        used[owner] += _used_of_units(owner, owners, measured)
+        cores = of_owner[CORES].units / CORES_OF_GPU if CORES in of_owner else 0.0
+        memory: float | None = None
+        if MEMORY in of_owner:
+            memory = float(of_owner[MEMORY].units * MEMORY_MIB)
+        elif len(of_card) == 1 and cores >= 1:
+            # whoever asks for whole cards gets all of their memory
+            (all_of_card,) = of_card
+            memory = None if all_of_card is None else cores * all_of_card
+        before = asked.get(owner, (0.0, 0.0))
+        asked[owner] = _sum([before[0], cores]), _sum([before[1], memory])
+
+
+def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") -> list[_Used]:
+    """What the processes of a holder of units use, by GPU; of a GPU that nobody knows, where there may be more."""
+    if measured is None:
+        return [_Used("", None, None)]
+    found = [
+        _use(key, owner, _NO_PAGE, measured)
+        for key, of in measured.uses
+        if of == owner and all(holder.owner != owner for holder in owners.holders.get(key, ()))
+    ]
+    may_be_more = measured.unread or any(each.reason in ("unread", "unknown_container") for each in measured.unowned)
+    return [*found, _Used("", None, None)] if may_be_more else found or [_Used("", 0.0, 0.0)]
+
+
+def _cards(
+    used: Sequence[_Used], asked_cards: float | None, asked_memory: float | None, index_of: Mapping[str, str]
+) -> Cards:
+    by_index: defaultdict[str, list[_Used]] = defaultdict(list)
+    for each in used:
+        if index := index_of.get(each.gpu):
+            by_index[index].append(each)
+    return Cards(
+        each=tuple(
+            Card(index, _sum([each.utilization for each in of]), _sum([each.memory_mib for each in of]))
+            for index, of in sorted(by_index.items(), key=lambda found: (len(found[0]), found[0]))
+        ),
+        utilization=_sum([each.utilization for each in used]),
+        memory_mib=_sum([each.memory_mib for each in used]),
+        asked_cards=asked_cards,
+        asked_memory_mib=asked_memory,
+    )
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """None where a part is not known, or there is none."""
+    known = [part for part in parts if part is not None]
+    return round(sum(known), _PLACES) if known and len(known) == len(parts) else None

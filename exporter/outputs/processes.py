@@ -1,0 +1,124 @@
+"""/processes: the processes on the node's GPUs, with their commands. Only where the user wants them to be shown."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from exporter.attribution.explain import WITHOUT_OWNER
+from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Snapshot
+from exporter.outputs.devices import known_devices
+from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer, json_refusal
+
+if TYPE_CHECKING:
+    from exporter.model.driver import GpuProcess
+    from exporter.model.measured import Measured, Place, Process, Unowned
+
+Object = dict[str, Any]
+_OFF = (
+    "--processes.expose is off: command lines may hold secrets, so processes are shown only where it is on, and then to"
+    " whoever may ask for metrics (see --web.config.file)"
+)
+# who may know why there are none, in the order in which they are asked
+_SOURCES = ("nvml", "processes")
+
+
+def rows(snapshot: Snapshot) -> list[Object] | None:
+    """One object for each process and device, by GPU, MIG instance and pid; None where processes are not known."""
+    measured = snapshot.measured
+    if measured is None:
+        return None
+    index_of = {device.uuid: device.index for device in known_devices(snapshot) if device.index}
+    found = [_row(snapshot.node, measured, index_of, *each) for each in _all(measured)]
+    return sorted(found, key=_order)
+
+
+def _all(measured: "Measured") -> "Iterator[tuple[GpuProcess, Owner | None, Unowned | None]]":
+    for (_, owner), processes in measured.owned.items():
+        for process in processes:
+            yield process, owner, None
+    for each in measured.unowned:
+        yield each.process, each.owner, each
+
+
+def _row(
+    node: str,
+    measured: "Measured",
+    index_of: Mapping[str, str],
+    process: "GpuProcess",
+    owner: Owner | None,
+    unowned: "Unowned | None",
+) -> Object:
+    # another process may have the pid of one that has ended
+    is_gone = unowned is not None and unowned.reason == "gone"
+    of_host: Process | None = None
+    if measured.host is not None and not is_gone:
+        of_host = measured.host.by_pid.get(process.pid)
+    return {
+        "node_name": node,
+        "pid": process.pid,
+        "command": of_host.command if of_host else "",
+        "user": of_host.user if of_host else "",
+        **_device(process.device, index_of),
+        "container": _container(of_host.place if of_host else None, owner),
+        "memory_bytes": process.memory_bytes,
+        "sm_ratio": process.sm_ratio,
+        "kinds": sorted(process.kinds),
+        "reason": unowned.reason if unowned else "",
+        "explanation": WITHOUT_OWNER[unowned.reason] if unowned else "",
+    }
+
+
+def _device(device: DeviceKey, index_of: Mapping[str, str]) -> Object:
+    known = {"device_uuid": device.uuid, "device_id": index_of.get(device.uuid, "")}
+    return {**known, "mig_instance_id": device.instance} if device.instance else known
+
+
+def _container(place: "Place | None", owner: Owner | None) -> Object | None:
+    """What is known of the container that a process is in; None for one that is in none, or where nothing is known."""
+    names = {"namespace": owner.namespace, "pod": owner.pod, "container": owner.container} if owner else {}
+    ids = {"id": place.container_id, "pod_uid": place.pod_uid, "engine": place.engine} if place else {}
+    return {**names, **{name: text for name, text in ids.items() if text}} or None
+
+
+def _order(row: Object) -> tuple[object, ...]:
+    index, instance = row["device_id"], row.get("mig_instance_id", "")
+    return (not index, _number(index), row["device_uuid"], _number(instance), row["pid"])
+
+
+def _number(text: str) -> tuple[int, str]:
+    """Numbers by size: the shorter one is the smaller one."""
+    return len(text), text
+
+
+def _why_not(snapshot: Snapshot) -> str:
+    troubles: Sequence[str] = [
+        f"{name}: {snapshot.health[name].trouble}"
+        for name in _SOURCES
+        if name in snapshot.health and snapshot.health[name].trouble
+    ]
+    return "whose processes use the GPUs is not known: " + (
+        "; ".join(troubles) or "NVML has told of none yet; ask again, or see --nvml.mode where its library is not there"
+    )
+
+
+def _error(text: str, status: int) -> Answer:
+    return json_refusal(json.dumps({"error": text}).encode() + b"\n", status)
+
+
+def _make(look: Look) -> Answer:
+    if not look.snapshot.facts.exposes_processes:
+        return _error(_OFF, 403)
+    found = rows(look.snapshot)
+    if found is None:
+        return _error(_why_not(look.snapshot), 503)
+    return answer(JSON_FORMAT, json.dumps(found, separators=(",", ":")).encode() + b"\n")
+
+
+OUTPUT = Output(
+    path="/processes",
+    says="the processes on the GPUs, as JSON, with --processes.expose",
+    make=_make,
+    needs=frozenset({Need.NODE, Need.PROCESSES}),
+)

@@ -1,0 +1,147 @@
+"""The page of GPU samples that NVML fills in dcgm-exporter's place. On the worker thread, like all that asks NVML.
+
+Its labels and their order, the order of its families and its unit texts are dcgm-exporter's of 4.8.3 and later, the
+last ones with the names that dashboards ask for. Of a GPU that is cut there is a row for each instance, and none of the
+whole, as dcgm-exporter has it by default.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from exporter.exposition.text import Labels, render_labels, render_written
+from exporter.model.devices import DeviceKey
+from exporter.sources.nvml.families import FAMILIES, XID_ERRORS, XIDS
+from exporter.sources.nvml.gpus import Gpu, optional
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.memory import Memory
+from exporter.sources.nvml.profiling import Profiling
+from exporter.sources.nvml.values import Sent, fields_of, of_memory, throughput, values_of
+
+_THROUGHPUT = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
+_UNKNOWN_XID = "Unknown Error"  # dcgm-exporter's own word
+
+
+class Row(NamedTuple):
+    """One device, a GPU or an instance of it, with its values by family; `xid` is None where nobody tells of XIDs."""
+
+    labels: Labels
+    values: Mapping[str, str]
+    xid: int | None
+
+
+class _Fixed(NamedTuple):
+    """What of a GPU does not change while the library is open; "" where it is not told."""
+
+    pci_bus_id: str
+    model: str
+
+
+class PageMaker:
+    """Makes the rows of one GPU after the other; `host` is the label `hostname`."""
+
+    def __init__(self, library: Library, host: str) -> None:
+        self._library = library
+        self._host = host
+        self._driver: str | None = None
+        self._fixed: dict[str, _Fixed] = {}
+        self._sent: dict[str, Sent] = {}
+        self._profiling = Profiling(library)
+
+    def forget(self) -> None:
+        """The library was loaded anew: the driver may be another one."""
+        self._driver, self._fixed, self._sent = None, {}, {}
+        self._profiling.forget()
+
+    def lose(self, uuid: str) -> None:
+        """A GPU is gone: if it comes back it counts anew."""
+        self._sent.pop(uuid, None)
+        self._profiling.lose(uuid)
+
+    def close(self) -> None:
+        """Give back what the library lent, while it is open."""
+        self._profiling.close()
+
+    def prepare(self, gpu: Gpu) -> bool:
+        """Take first samples, where values come of two. Returns whether any was taken: the next had better wait.
+
+        Raises:
+            Failed: the GPU or the library is gone.
+        """
+        return self._profiling.prepare(gpu)
+
+    def rows(
+        self, gpu: Gpu, memories: Mapping[DeviceKey, Memory], xids: Mapping[str, int], now: float
+    ) -> Iterator[Row]:
+        """The rows of a GPU, at `now`.
+
+        Raises:
+            Failed: the GPU or the library is gone.
+        """
+        uuid = gpu.known.uuid
+        labels = self._labels(gpu)
+        profiled = self._profiling.of_gpu(gpu)
+        values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now), **profiled.get("", {})}
+        instances = {mig.instance_id: mig for mig in reversed(gpu.known.mig)}
+        ends = self._ends()
+        if not instances:
+            own = dict(of_memory(memories[device])) if (device := DeviceKey(uuid=uuid)) in memories else {}
+            yield Row((*labels, *ends), {**values, **own}, xids.get(uuid))
+        for instance, mig in sorted(instances.items(), key=lambda each: int(each[0])):
+            device = DeviceKey(uuid=uuid, instance=instance)
+            own = dict(of_memory(memories[device])) if device in memories else {}
+            # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
+            profile = mig.profile.rpartition("c.")[2]
+            which = (("GPU_I_PROFILE", profile), ("GPU_I_ID", instance))
+            own |= profiled.get(instance, {})
+            yield Row((*labels, *which, *ends), {**values, **own}, xids.get(uuid))
+
+    @staticmethod
+    def text(rows: Iterable[Row]) -> bytes:
+        """The page of these rows; b"" for none. Families are sorted, and those without a sample are left out."""
+        written = [(row, render_labels(row.labels)) for row in rows]
+        families = []
+        for name in sorted(FAMILIES):
+            if name == XID_ERRORS:
+                samples = [
+                    (b"%b,%b" % (labels, _meaning(row.xid)), b"%d" % row.xid)
+                    for row, labels in written
+                    if row.xid is not None
+                ]
+            else:
+                samples = [(labels, row.values[name].encode()) for row, labels in written if name in row.values]
+            families.append(render_written(name, FAMILIES[name].kind, FAMILIES[name].help, samples))
+        return b"".join(families)
+
+    def _labels(self, gpu: Gpu) -> Labels:
+        known = gpu.known
+        fixed = self._fixed.get(known.uuid)
+        if fixed is None:
+            pci = optional(self._library, "nvmlDeviceGetPciInfo_v3", gpu.handle)
+            model = optional(self._library, "nvmlDeviceGetName", gpu.handle)
+            fixed = _Fixed(pci.busId if pci else "", model or "")
+            if all(fixed):
+                self._fixed[known.uuid] = fixed
+        return (
+            ("gpu", known.index),
+            ("UUID", known.uuid),
+            ("pci_bus_id", fixed.pci_bus_id),
+            ("device", known.device or f"nvidia{known.index}"),
+            ("modelName", fixed.model),
+        )
+
+    def _ends(self) -> Labels:
+        if self._driver is None:
+            self._driver = optional(self._library, "nvmlSystemGetDriverVersion")
+        return (("hostname", self._host), ("DCGM_FI_DRIVER_VERSION", self._driver or ""))
+
+    def _fields(self, gpu: Gpu, now: float) -> dict[str, str]:
+        uuid = gpu.known.uuid
+        found, sent = fields_of(self._library, gpu.handle, now)
+        if sent is not None:
+            found[_THROUGHPUT] = throughput(self._sent.get(uuid), sent)
+            self._sent[uuid] = sent
+        return found
+
+
+def _meaning(xid: int) -> bytes:
+    return render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, _UNKNOWN_XID))))

@@ -1,0 +1,241 @@
+"""The shipped rules in a real Prometheus that scrapes as shipped: they evaluate, they are right, and none cries wolf.
+
+One simulated node behind an exporter for each `--sharing` mode; each is a cluster of its own for one Prometheus.
+Debian's has no discovery by Kubernetes: static targets have the labels that one would give.
+"""
+
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import World
+from tests.end_to_end.accounted import ALLOCATED, MODES, Held, held_in
+from tests.rules.shipped import FILES, PROMETHEUS, alerts, records, run
+from tests.support.background import Background
+from tests.support.exporter import config_of, running
+from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+NODE = "gpu-node-1"
+WINDOW = "4s"  # in place of 5 minutes
+# A scrape is of the moment at which it began, and is stored later. With the same time between evaluations as between
+# scrapes, one that begins right before an evaluation would do so each time, and be missed by it each time.
+EVALUATIONS_APART = "1300ms"
+SETTLED = 5.0
+XID = 79
+XIDS = "xid:pod_gpu_xid_errors:new15m"
+MODEL = "NVIDIA H100 80GB HBM3"
+
+
+@dataclass
+class Watched:
+    """The server, the node behind it, and a loop to change things in."""
+
+    server: Prometheus
+    node: SimulatedNode
+    held: dict[Held, float]
+
+    def active(self) -> dict[str, list[dict[str, str]]]:
+        """The labels of alerts that fire or will, by name."""
+        found = defaultdict(list)
+        for alert in self.server.ask("alerts")["alerts"]:
+            found[alert["labels"]["alertname"]].append(alert["labels"])
+        return found
+
+    def wait_until_active_are(self, names: set[str]) -> None:
+        """Until these alerts and no others are active: a scrape that comes late on a busy machine is no false alarm."""
+        deadline = time.monotonic() + 15
+        while (found := self.active()).keys() != names and time.monotonic() < deadline:
+            time.sleep(0.3)
+        assert found.keys() == names, found
+
+    def wait_for(self, name: str, count: int) -> list[dict[str, str]]:
+        """The labels of so many alerts of a name."""
+        deadline = time.monotonic() + 15
+        while len(found := self.active()[name]) != count and time.monotonic() < deadline:
+            time.sleep(0.3)
+        assert len(found) == count, (name, found)
+        return found
+
+
+def jobs(targets: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """scrape-config-kubernetes.yaml, whose discovery has answered; by the cluster and the address of each exporter."""
+    shipped = yaml.safe_load((PROMETHEUS / "scrape-config-kubernetes.yaml").read_text())["scrape_configs"]
+    for job in shipped:
+        found = {name: value for name, value in job.items() if name not in {"kubernetes_sd_configs", "scrape_interval"}}
+        static = [
+            {
+                "targets": [target],
+                "labels": {
+                    **OWN_LABELS,
+                    "cluster": cluster,
+                    "__meta_kubernetes_pod_node_name": NODE,
+                    "__meta_kubernetes_pod_phase": "Running",
+                    "__meta_kubernetes_pod_container_port_name": port,
+                },
+            }
+            for cluster, target in targets.items()
+            for port in ("metrics", "dcgm")
+        ]
+        yield {**found, "static_configs": static}
+
+
+def quick(folder: Path) -> list[Path]:
+    """The rules, evaluated often, with a window that a test can wait for."""
+    for path in FILES:
+        text = path.read_text().replace("    interval: 1m\n", "").replace("[5m]", f"[{WINDOW}]")
+        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {EVALUATIONS_APART}\n", text)
+        (folder / path.name).write_text(text)
+    return [folder / path.name for path in FILES]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    background = Background()
+    # pods of this node stay
+    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=4), NODE, counters="full")
+    stack = AsyncExitStack()
+
+    async def start() -> dict[str, str]:
+        await node.start()
+        stack.push_async_callback(node.stop)
+        common = {
+            "kubelet_socket": str(node.socket),
+            "kubelet_pods_socket": str(node.pods_socket),
+            "dcgm_url": node.url,
+            "kubernetes_url": node.api_url,
+            "inventory_file": str(node.inventory_file),
+            "workload_labels": "app.kubernetes.io/name",
+            "accounting_interval": "250ms",
+        }
+        return {
+            mode: (await stack.enter_async_context(running(config_of(**common, sharing=mode)))).base[7:]
+            for mode in MODES
+        }
+
+    targets = background.run(start())
+    folder = tmp_path_factory.mktemp("prometheus")
+    try:
+        with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
+            server.wait_for_scrapes(2 * len(MODES))
+            time.sleep(SETTLED)
+            yield Watched(server, node, dict(held_in(node.world)))
+    finally:
+        background.run(stack.aclose())
+        background.close()
+
+
+def test_the_scrape_configs_are_what_promtool_takes(promtool: Path, tmp_path: Path) -> None:
+    static = yaml.safe_load((PROMETHEUS / "scrape-config.yaml").read_text())["scrape_configs"]
+    for number, found in enumerate((static, [*jobs({"a": "localhost:9400"})])):
+        config = tmp_path / f"{number}.yaml"
+        config.write_text(json.dumps({"rule_files": [f"{PROMETHEUS}/rules/*.yaml"], "scrape_configs": found}))
+        assert f"{len(FILES)} rule files found" in run(promtool, "check", "config", config)
+
+
+# issue 11, "Must show" 3
+def test_every_rule_evaluates(watched: Watched) -> None:
+    found = [rule for group in watched.server.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"] for rule in found} == alerts().keys() | records().keys()
+    assert {rule["name"]: rule.get("lastError", "") for rule in found if rule["health"] != "ok"} == {}
+    log = watched.server.ask("status/runtimeinfo")
+    assert log["corruptionCount"] == 0
+
+
+def both(server: Prometheus, name: str, expression: str) -> tuple[dict[Any, float], dict[Any, float]]:
+    """What was recorded at a moment, and what the expression answers for that moment."""
+    now = time.time()
+    server.at_seconds = now
+    moment = max(value for _, value in server.query(f"timestamp({name})"))
+    server.at_seconds = moment
+    found = []
+    for query in (f"{name} == {name}", expression):
+        rows = server.query(query)
+        found.append({frozenset((key, text) for key, text in row.items() if key != "__name__"): n for row, n in rows})
+    server.at_seconds = None
+    return found[0], found[1]
+
+
+# issue 11, "Must show" 3
+@pytest.mark.parametrize("name", sorted(records().keys() - {XIDS}))
+def test_what_is_recorded_is_what_a_direct_query_answers(watched: Watched, name: str) -> None:
+    agree(watched, name)
+
+
+def agree(watched: Watched, name: str) -> None:
+    """What a rule records is the same as what its expression answers, and is there for every mode."""
+    expression = re.sub(r"\[5m\]", f"[{WINDOW}]", records()[name])
+    for _ in range(8):
+        recorded, direct = both(watched.server, name, expression)
+        if recorded == pytest.approx(direct, rel=1e-9):
+            break
+        time.sleep(0.7)  # a scrape of before the evaluation was stored after it
+    assert recorded
+    assert recorded == pytest.approx(direct, rel=1e-9)
+    assert {dict(row)["cluster"] for row in recorded} == set(MODES)
+
+
+def summed(watched: Watched, by: Callable[[Held], str]) -> dict[str, float]:
+    """GPUs held, by a label."""
+    sums = defaultdict[str, float](float)
+    for held in watched.held:
+        sums[by(held)] += float(held.ratio)
+    return dict(sums)
+
+
+# issue 11, "Must show" 3
+@pytest.mark.parametrize("mode", MODES)
+def test_the_records_say_what_is_held_whatever_sharing_says(watched: Watched, mode: str) -> None:
+    def level(name: str, label: str) -> dict[str, float]:
+        rows = watched.server.query(f'sum by ({label}) ({name}{{cluster="{mode}"}})')
+        return {row.get(label, ""): value for row, value in rows if value}
+
+    metric = f"{ALLOCATED.removesuffix('_total')}:rate5m"
+    for name, by in (
+        ("pod", lambda held: held.pod),
+        ("workload", lambda held: held.workload),
+        ("namespace", lambda held: held.namespace),
+        ("model", lambda _: MODEL),
+        ("node", lambda _: NODE),
+        ("cluster", lambda _: mode),
+    ):
+        label = {"workload": "workload_name"}.get(name, name)
+        assert level(f"{name}:{metric}", label) == pytest.approx(summed(watched, by), rel=0.15), name
+    total = sum(summed(watched, lambda _: "").values())
+    for name in ("node", "model", "cluster"):
+        assert level(f"{name}:node_gpu_capacity:sum", "cluster") == {mode: 8}
+        full = level(f"{name}:node_gpu_allocated_per_node_gpu_capacity:ratio", "cluster")
+        assert full == pytest.approx({mode: total / 8})
+
+
+def test_a_healthy_node_raises_no_alert(watched: Watched) -> None:
+    """Neither one that fires nor one that would, if things stayed so."""
+    watched.wait_until_active_are(set())
+
+
+# issue 11, "Must show" 3
+def test_trouble_raises_alerts_once(watched: Watched) -> None:
+    """In every --sharing mode, for a GPU that several containers hold or that is cut, one alert."""
+    world = watched.node.world
+    shared = next(gpu for gpu in world.gpus if gpu.shared and sum(held.uuid == gpu.uuid for held in watched.held) > 1)
+    world.machine.add_xid(shared.uuid, XID)
+    found = watched.wait_for("GpuXidCritical", len(MODES))
+    assert {labels["cluster"] for labels in found} == set(MODES)
+    assert {(labels["UUID"], labels["xid"], labels.get("pod", "")) for labels in found} == {(shared.uuid, str(XID), "")}
+    watched.wait_until_active_are({"GpuXidCritical"})
+    agree(watched, XIDS)
+    watched.node.dcgm.failure = lambda _: web.Response(status=503)
+    for name in ("PodGpuExporterNoGpuMetrics", "PodGpuExporterPageDown"):
+        assert {labels["cluster"] for labels in watched.wait_for(name, len(MODES))} == set(MODES)

@@ -1,0 +1,580 @@
+"""When each alert fires, and when it stays quiet: series in promtool's notation, of a sample each minute.
+
+A case of a firing alert has the labels that tell it from others, and how its annotations write `$value`. Quiet cases
+are near misses: a value just below, the same for too short a time, rows of several owners, one page of two.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+Series = Mapping[str, str]
+
+_OF_NODE = 'node="n",instance="n:9400"'
+_OWN = f'{_OF_NODE},job="gpu-exporter",metrics_path="/metrics"'
+_BY_INSTANCE = {"node": "n", "instance": "n:9400"}
+_OWN_LABELS = {**_BY_INSTANCE, "job": "gpu-exporter", "metrics_path": "/metrics"}
+_GPU = f'{_OF_NODE},gpu="0",UUID="GPU-a"'
+_BY_GPU = {"node": "n", "gpu": "0", "UUID": "GPU-a"}
+_OWNER = 'namespace="ml",pod="p",container="c"'
+_OTHER = 'namespace="ml",pod="q",container="c"'
+_BY_OWNER = {"namespace": "ml", "pod": "p", "container": "c"}
+_ROW = f'{_OWNER},UUID="GPU-a",{_OWN}'
+_OF_OTHER = f'{_OTHER},UUID="GPU-a",{_OWN}'
+_BY_ROW = {**_BY_OWNER, "UUID": "GPU-a", "node": "n"}
+_THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x1500"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Firing:
+    """At a moment an alert fires, with these labels besides its severity, and `value` written as its annotations do.
+
+    Before the time that it waits for has passed, it does not.
+    """
+
+    at: str
+    series: Series
+    labels: Mapping[str, str] = field(default_factory=dict)
+    value: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quiet:
+    """At a moment the alert does not fire, for all that."""
+
+    at: str
+    series: Series
+
+
+Cases = Mapping[str, Sequence[Firing | Quiet]]
+
+
+def _own(family: str, labels: str, values: str, *, page: str = "/metrics") -> Series:
+    """A family of the exporter's, as one of its two pages has it."""
+    job = "gpu" if page == "/gpu/metrics" else "gpu-exporter"
+    mark = "," if labels else ""
+    return {f'{family}{{{labels}{mark}{_OF_NODE},job="{job}",metrics_path="{page}"}}': values}
+
+
+def _both(family: str, labels: str, values: str) -> Series:
+    """The same on both of them."""
+    return {**_own(family, labels, values), **_own(family, labels, values, page="/gpu/metrics")}
+
+
+def _copies(family: str, values: str) -> Series:
+    """A sample of dcgm-exporter's, once for each of two owners, as `--sharing copy` has it."""
+    return {f"{family}{{{_GPU},{owner}}}": values for owner in (_OWNER, _OTHER)}
+
+
+def _unmatched(reason: str, values: str) -> Series:
+    return _own("pod_gpu_exporter_unmatched_devices", f'reason="{reason}"', values)
+
+
+def _idle(share: float, idle: float, *, since: int = 0) -> Series:
+    """A container that holds a share of a GPU from a minute on, and lets it lie idle for a part of the time."""
+    none, minutes = f"_x{since} " if since else "", 90 - since
+    return {
+        f"pod_gpu_allocated_ratio{{{_ROW}}}": f"{none}{share}x{minutes}",
+        f"pod_gpu_allocated_seconds_total{{{_ROW}}}": f"{none}0+{60 * share:g}x{minutes}",
+        f"pod_gpu_idle_seconds_total{{{_ROW}}}": f"{none}0+{60 * share * idle:g}x{minutes}",
+    }
+
+
+def _throttled(reason: str, seconds_a_minute: str) -> Series:
+    """Of two owners, of whom each has half."""
+    name = "pod_gpu_throttled_seconds_total"
+    return {f'{name}{{reason="{reason}",{row}}}': f"0+{seconds_a_minute}x60" for row in (_ROW, _OF_OTHER)}
+
+
+def _xid(xid: str, values: str) -> Series:
+    return {f'pod_gpu_xid_errors_total{{xid="{xid}",{_ROW}}}': values}
+
+
+def _grows(family: str, before: int, after: int) -> Series:
+    """A counter that grows an hour and a half after the start, whose owner changes a moment later."""
+    return {
+        f"{family}{{{_GPU},{_OWNER}}}": f"{before}x90 {after}x5 stale",
+        f"{family}{{{_GPU},{_OTHER}}}": f"_x96 {after}x30",
+    }
+
+
+EXPORTER: Cases = {
+    "PodGpuExporterDown": [
+        Firing(at="10m", series=_own("up", "", "1x2 0x20"), labels=_OWN_LABELS),
+        Quiet(at="4m", series=_own("up", "", "1x2 0x20")),
+        Quiet(at="10m", series=_own("up", "", "1x20")),
+        Quiet(at="10m", series={'up{job="kubelet",instance="n:10250",metrics_path="/metrics"}': "0x20"}),
+        Firing(
+            at="10m",
+            series={'up{job="monitoring/pod-gpu-metrics-exporter",metrics_path="/metrics"}': "0x20"},
+            labels={"job": "monitoring/pod-gpu-metrics-exporter", "metrics_path": "/metrics"},
+        ),
+    ],
+    "PodGpuExporterAbsent": [Firing(at="20m", series={"up{}": "1x30"}), Quiet(at="20m", series=_THERE)],
+    "PodGpuExporterNoGpuMetrics": [
+        Firing(
+            at="10m",
+            series={**_own("up", "", "0x20", page="/gpu/metrics"), **_own("up", "", "1x20")},
+            labels={**_OWN_LABELS, "job": "gpu", "metrics_path": "/gpu/metrics"},
+        ),
+        Quiet(at="10m", series={**_own("up", "", "1x20", page="/gpu/metrics"), **_own("up", "", "1x20")}),
+        # then it is the exporter, of which another alert tells
+        Quiet(at="10m", series={**_own("up", "", "0x20", page="/gpu/metrics"), **_own("up", "", "0x20")}),
+    ],
+    "PodGpuExporterPageDown": [
+        Firing(
+            at="10m",
+            series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "0x20"),
+            labels={**_OWN_LABELS, "source": "dcgm:localhost:9401"},
+        ),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "1x20")),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x20")),
+    ],
+    "PodGpuExporterKubeletDown": [
+        Firing(
+            at="10m",
+            series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x20"),
+            labels={**_OWN_LABELS, "source": "kubelet"},
+        ),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "1x6 0x2 1x20")),
+    ],
+    # issue 7, line 17
+    "PodGpuExporterSourceDown": [
+        Firing(
+            at="20m",
+            series=_both("pod_gpu_exporter_source_up", 'source="nvml"', "0x30"),
+            labels={**_OWN_LABELS, "source": "nvml"},
+        ),
+        Quiet(at="20m", series=_both("pod_gpu_exporter_source_up", 'source="nvml"', "1x30")),
+        Quiet(at="20m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x30")),
+    ],
+    "PodGpuExporterSourceSlow": [
+        Firing(
+            at="20m",
+            series=_both("pod_gpu_exporter_source_duration_seconds", 'source="pods"', "4x30"),
+            labels={**_OWN_LABELS, "source": "pods"},
+            value="4s",
+        ),
+        Quiet(at="20m", series=_both("pod_gpu_exporter_source_duration_seconds", 'source="pods"', "2.9x30")),
+    ],
+    "PodGpuExporterOwnersStale": [
+        Firing(
+            at="10m",
+            series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20"),
+            labels=_OWN_LABELS,
+            value="2m 30s",
+        ),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "110x20")),
+        Quiet(at="4m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20")),
+    ],
+    "PodGpuExporterWrongNode": [
+        Firing(at="10m", series=_unmatched("other_node", "2x20"), labels=_BY_INSTANCE, value="2"),
+        Quiet(at="10m", series=_unmatched("no_sample", "8x20")),
+    ],
+    "PodGpuExporterAttributionAmbiguous": [
+        Firing(at="15m", series=_unmatched("ambiguous", "2x20"), labels=_BY_INSTANCE, value="2"),
+        Quiet(at="15m", series=_unmatched("mig_unresolved", "2x20")),
+    ],
+    # issue 7, line 17
+    "PodGpuExporterDeviceUnmatched": [
+        Firing(
+            at="20m",
+            series=_both("pod_gpu_exporter_unmatched_devices", 'reason="no_sample"', "2x30"),
+            labels={**_BY_INSTANCE, "reason": "no_sample"},
+            value="2",
+        ),
+        Quiet(at="20m", series={**_unmatched("other_node", "2x30"), **_unmatched("no_sample", "_x10 2x20")}),
+    ],
+    "PodGpuExporterAccountingGaps": [
+        Firing(
+            at="40m",
+            series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "0x10 0+8x30"),
+            labels={**_BY_INSTANCE, "reason": "kubelet"},
+            value="3m 52s",
+        ),
+        Quiet(at="40m", series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "500x20 620x30")),
+    ],
+    "PodGpuExporterPodLabelsDropped": [
+        Firing(
+            at="40m",
+            series=_own("pod_gpu_exporter_pod_label_problems", 'reason="limit"', "3x60"),
+            labels={**_OWN_LABELS, "reason": "limit"},
+            value="3",
+        ),
+        Quiet(at="40m", series=_own("pod_gpu_exporter_pod_label_problems", 'reason="limit"', "0x60")),
+    ],
+    "PodGpuExporterLinesRejected": [
+        Firing(
+            at="40m",
+            series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "0x9 1x9 2x9 3x9 4x9"),
+            labels={**_BY_INSTANCE, "reason": "syntax"},
+        ),
+        Quiet(at="40m", series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "7x60")),
+        Quiet(at="40m", series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="exemplar"', "0+2x60")),
+    ],
+    "PodGpuExporterConfigReloadFailed": [
+        Firing(at="10m", series=_own("pod_gpu_exporter_config_reload_success", "", "1x2 0x20"), labels=_OWN_LABELS),
+        Quiet(at="10m", series=_own("pod_gpu_exporter_config_reload_success", "", "0x3 1x20")),
+    ],
+    "PodGpuExporterLimitNear": [
+        Firing(
+            at="20m",
+            series={
+                **_own("pod_gpu_exporter_bound_used", 'of="series"', "90x30"),
+                **_own("pod_gpu_exporter_bound_limit", 'of="series"', "100x30"),
+            },
+            labels={**_OWN_LABELS, "of": "series"},
+            value="90%",
+        ),
+        Quiet(
+            at="20m",
+            series={
+                **_own("pod_gpu_exporter_bound_used", 'of="series"', "80x30"),
+                **_own("pod_gpu_exporter_bound_limit", 'of="series"', "100x30"),
+                **_own("pod_gpu_exporter_bound_used", 'of="pods"', "90x30"),
+                **_own("pod_gpu_exporter_bound_limit", 'of="pods"', "4000x30"),
+                **_own("pod_gpu_exporter_bound_used", 'of="pods_gone"', "1000x30"),
+                **_own("pod_gpu_exporter_bound_limit", 'of="pods_gone"', "1000x30"),
+            },
+        ),
+    ],
+    "PodGpuExporterRequestsRefused": [
+        Firing(
+            at="40m",
+            series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+1x60"),
+            labels={**_BY_INSTANCE, "reason": "password"},
+        ),
+        Quiet(at="40m", series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+0.5x60")),
+    ],
+    "PodGpuExporterLoopSlow": [
+        Firing(
+            at="40m",
+            series={
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.5"', "0+79x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="1"', "0+80x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+80x60"),
+            },
+            labels=_BY_INSTANCE,
+            value="600ms",
+        ),
+        Quiet(
+            at="40m",
+            series={
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.1"', "0+98x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="0.5"', "0+100x60"),
+                **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+100x60"),
+            },
+        ),
+    ],
+    "PodGpuExporterRestarting": [
+        Firing(
+            at="50m",
+            series={**_THERE, **_own("process_start_time_seconds", "", "1x10 2x10 3x10 4x10 5x20")},
+            labels=_OWN_LABELS,
+            value="4",
+        ),
+        Quiet(at="50m", series={**_THERE, **_own("process_start_time_seconds", "", "1x20 2x10 3x30")}),
+        # somebody else's program
+        Quiet(at="50m", series={'process_start_time_seconds{job="x"}': "1x10 2x10 3x10 4x10 5x20"}),
+    ],
+    "PodGpuExporterMemoryHigh": [
+        Firing(
+            at="20m",
+            series={**_THERE, **_own("process_resident_memory_bytes", "", "125829120x30")},
+            labels=_OWN_LABELS,
+            value="120Mi",
+        ),
+        Quiet(at="20m", series={**_THERE, **_own("process_resident_memory_bytes", "", "62914560x30")}),
+    ],
+    "PodGpuExporterVersionsDiffer": [
+        Firing(
+            at="420m",
+            series={**_THERE, 'pod_gpu_exporter_build_info{version="2",instance="m:9400"}': "1x500"},
+            value="2",
+        ),
+        Quiet(
+            at="420m",
+            series={
+                **_THERE,
+                'pod_gpu_exporter_build_info{version="1",instance="m:9400"}': "1x500",
+                'pod_gpu_exporter_build_info{version="2",instance="l:9400"}': "1x30",
+            },
+        ),
+    ],
+}
+
+GPU: Cases = {
+    "GpuHeldIdle": [
+        Firing(at="70m", series=_idle(0.25, 1.0), labels=_BY_ROW, value="25%"),
+        Quiet(at="70m", series=_idle(1.0, 0.9)),
+        Quiet(at="70m", series=_idle(1.0, 1.0, since=20)),
+        # nobody holds it
+        Quiet(at="70m", series={f"pod_gpu_idle_seconds_total{{{_OWN}}}": "0+60x90"}),
+    ],
+    "GpuBusyWithoutOwner": [
+        Firing(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.12x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+            },
+            labels={"node": "n", "UUID": "GPU-a"},
+            value="12%",
+        ),
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.08x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+            },
+        ),
+        Quiet(
+            at="20m",
+            series={
+                **_copies("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "0.5x30"),
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "2x30",
+            },
+        ),
+        # somebody holds one of its instances
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{{{_GPU}}}": "0.5x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="mig-parent",{_OWN}}}': "0x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="mig",GPU_I_ID="3",{_OWN}}}': "1x30",
+            },
+        ),
+        # DCGM's value for "not supported"
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "140737488355328x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+            },
+        ),
+    ],
+    "GpuProcessesWithoutOwner": [
+        Firing(
+            at="20m",
+            series={f'pod_gpu_processes{{UUID="GPU-a",{_OWN}}}': "3x30"},
+            labels={"node": "n", "UUID": "GPU-a"},
+            value="3",
+        ),
+        Quiet(at="20m", series={f"pod_gpu_processes{{{_ROW}}}": "3x30"}),
+    ],
+    "GpuModelFull": [
+        Firing(
+            at="40m",
+            series={
+                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60",
+                f'node_gpu_allocated_ratio{{model="H100",{_OWN}}}': "1x60",
+                'node_gpu_capacity{model="A100",node="m"}': "8x60",
+                'node_gpu_allocated_ratio{model="A100",node="m"}': "0x60",
+            },
+            labels={"model": "H100"},
+            value="100%",
+        ),
+        Quiet(
+            at="40m",
+            series={
+                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60",
+                f'node_gpu_allocated_ratio{{model="H100",{_OWN}}}': "1x60",
+                'node_gpu_capacity{model="H100",node="m"}': "8x60",
+                'node_gpu_allocated_ratio{model="H100",node="m"}': "0.5x60",
+            },
+        ),
+    ],
+    "GpuMemoryNearlyFull": [
+        Firing(
+            at="20m",
+            # NVML has measured 10 GB of it for each owner
+            series={
+                **_copies("DCGM_FI_DEV_FB_FREE", "800x30"),
+                **_copies("DCGM_FI_DEV_FB_TOTAL", "80000x30"),
+                **_copies("DCGM_FI_DEV_FB_USED", "10000x30"),
+            },
+            labels=_BY_GPU,
+            value="99%",
+        ),
+        Firing(
+            at="20m",
+            series={
+                f"DCGM_FI_DEV_FB_FREE_BYTES{{{_GPU}}}": "800x30",
+                f"DCGM_FI_DEV_FB_USED_BYTES{{{_GPU}}}": "79000x30",
+                f"DCGM_FI_DEV_FB_RESERVED_BYTES{{{_GPU}}}": "200x30",
+            },
+            labels=_BY_GPU,
+            value="99%",
+        ),
+        # what split makes of it: nobody has what is free, two owners have the rest
+        Firing(
+            at="20m",
+            series={
+                f"DCGM_FI_DEV_FB_FREE{{{_GPU}}}": "800x30",
+                **_copies("DCGM_FI_DEV_FB_TOTAL", "40000x30"),
+            },
+            labels=_BY_GPU,
+            value="99%",
+        ),
+        Quiet(
+            at="20m",
+            series={**_copies("DCGM_FI_DEV_FB_FREE", "4000x30"), **_copies("DCGM_FI_DEV_FB_TOTAL", "80000x30")},
+        ),
+        # of a shared GPU without a total nothing can be said
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_DEV_FB_FREE{{{_GPU}}}": "800x30",
+                f"DCGM_FI_DEV_FB_USED{{{_GPU}}}": "0x30",
+                f"DCGM_FI_DEV_FB_RESERVED{{{_GPU}}}": "200x30",
+                f'DCGM_FI_DEV_FB_USED{{gpu_shared="true",{_GPU},{_OWNER}}}': "79000x30",
+            },
+        ),
+    ],
+    "GpuXidCritical": [
+        # the first error of a row: increase() cannot see it
+        Firing(
+            at="70m",
+            series=_xid("79", "_x60 1x5 stale"),
+            labels={**_BY_ROW, "xid": "79", "class": "hardware"},
+            value="1",
+        ),
+        Firing(
+            at="70m",
+            series=_xid("48", "1x60 2x30"),
+            labels={**_BY_ROW, "xid": "48", "class": "hardware"},
+        ),
+        Quiet(at="70m", series=_xid("79", "1x90")),
+        Quiet(at="70m", series=_xid("13", "_x60 1x30")),
+    ],
+    "GpuXidWarning": [
+        Firing(at="70m", series=_xid("94", "_x60 1x30"), labels={**_BY_ROW, "xid": "94"}),
+        # one that is in no table
+        Firing(at="70m", series=_xid("999", "_x60 1x30"), labels={**_BY_ROW, "xid": "999"}),
+        Quiet(at="70m", series={**_xid("79", "_x60 1x30"), **_xid("31", "_x60 1x30"), **_xid("94", "1x90")}),
+    ],
+    "GpuXidApplication": [
+        Firing(
+            at="70m",
+            series=_xid("31", "_x60 1x30"),
+            labels={**_BY_ROW, "xid": "31", "class": "application"},
+        ),
+        Quiet(at="70m", series={**_xid("79", "_x60 1x30"), **_xid("94", "_x60 1x30"), **_xid("31", "_x20 1x90")}),
+    ],
+    "GpuGone": [
+        Firing(
+            at="80m",
+            series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"},
+            labels={"node": "n"},
+            value="1",
+        ),
+        Quiet(at="66m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"}),
+        # the driver is gone with all of them
+        Firing(
+            at="80m",
+            series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale"},
+            labels={"node": "n"},
+            value="8",
+        ),
+        Quiet(at="80m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x120"}),
+        # the node is gone with its exporter
+        Quiet(
+            at="80m",
+            series={
+                f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x60 stale",
+                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale",
+            },
+        ),
+        # a driver that names the model otherwise
+        Quiet(
+            at="80m",
+            series={
+                **_THERE,
+                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale",
+                f'node_gpu_capacity{{model="NVIDIA H100",{_OWN}}}': "_x61 8x60",
+            },
+        ),
+    ],
+    "GpuThrottledForHeat": [
+        Firing(
+            at="40m",
+            series=_throttled("thermal", "2.1"),
+            labels={"node": "n", "UUID": "GPU-a"},
+            value="7%",
+        ),
+        Quiet(at="40m", series=_throttled("thermal", "1")),
+        Quiet(at="40m", series=_throttled("power", "30")),
+    ],
+    "GpuThrottledByHardware": [
+        Firing(
+            at="40m",
+            series=_throttled("hw_slowdown", "2.1"),
+            labels={"node": "n", "UUID": "GPU-a", "reason": "hw_slowdown"},
+            value="7%",
+        ),
+        Quiet(at="40m", series={**_throttled("thermal", "30"), **_throttled("low_util", "30")}),
+        Quiet(at="40m", series=_throttled("reliability", "1")),
+    ],
+    "GpuThrottledForPower": [
+        Firing(
+            at="50m",
+            series=_throttled("power", "24"),
+            labels={"node": "n", "UUID": "GPU-a"},
+            value="80%",
+        ),
+        Quiet(at="50m", series=_throttled("power", "12")),
+    ],
+    "GpuHot": [
+        Firing(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP", "88x30"), labels=_BY_GPU, value="88"),
+        Firing(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP_CELSIUS", "88x30"), labels=_BY_GPU, value="88"),
+        Quiet(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP", "85x30")),
+        Quiet(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP", "2147483632x30")),
+    ],
+    "GpuMemoryHot": [
+        Firing(at="20m", series=_copies("DCGM_FI_DEV_MEMORY_TEMP", "98x30"), labels=_BY_GPU, value="98"),
+        Quiet(at="20m", series=_copies("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", "90x5 98x5 90x30")),
+    ],
+    "GpuEccUncorrected": [
+        Firing(at="10m", series=_copies("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x5 1x20"), labels=_BY_GPU, value="1"),
+        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x20")),
+        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1x8 0x20")),
+    ],
+    "GpuEccCorrectedMany": [
+        Firing(at="100m", series=_grows("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1000, 1150), labels=_BY_GPU, value="150"),
+        Quiet(at="100m", series=_grows("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1000, 1050)),
+        # the driver was loaded anew
+        Quiet(at="100m", series=_grows("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1000, 0)),
+    ],
+    "GpuRowsRemapped": [
+        Firing(
+            at="1500m",
+            series=_copies("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "1x1440 2x120"),
+            labels=_BY_GPU,
+            value="1",
+        ),
+        Quiet(at="1500m", series=_copies("DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "2x1600")),
+    ],
+    "GpuRowRemapPending": [
+        Firing(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_PENDING", "1x20"), labels=_BY_GPU),
+        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_PENDING", "0x20")),
+    ],
+    "GpuRowRemapFailed": [
+        Firing(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x20"), labels=_BY_GPU),
+        Firing(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILED", "1x20"), labels=_BY_GPU),
+        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x20")),
+    ],
+    "GpuPcieReplays": [
+        Firing(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 5, 155), labels=_BY_GPU, value="150"),
+        Quiet(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_TOTAL", 5, 65)),
+    ],
+    "GpuPcieLinkNarrowed": [
+        Firing(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90"), labels=_BY_GPU, value="8"),
+        Quiet(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "8x150")),
+        Quiet(at="72m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90")),
+    ],
+    "GpuNvlinkRecoveries": [
+        Firing(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 1, 4), labels=_BY_GPU, value="3"),
+        Quiet(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 4, 4)),
+    ],
+}
+
+CASES: Cases = {**EXPORTER, **GPU}

@@ -1,0 +1,90 @@
+"""The rules ask for metrics that there are: the exporter, or a simulated dcgm-exporter, serves each of them."""
+
+import re
+
+import pytest
+
+from exporter.outputs.families.catalogue import FAMILIES
+from exporter.simulator.counters import COUNTERS, families_of
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.pages import GENERATIONS
+from exporter.simulator.world import World
+from tests.rules.shipped import metrics, records, rules
+from tests.support.exporter import Start
+
+LABELS_OF_RULES = {"cluster", "class"}  # an external label, and one that a record makes
+RECORD = re.compile(r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m)")
+SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
+BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
+
+
+def names_on(page: str) -> set[str]:
+    """The metrics of a page that have samples."""
+    return set(re.findall(r"^([a-zA-Z_:][\w:]*)(?=[{ ])", page, re.MULTILINE))
+
+
+def simulated_names() -> set[str]:
+    """The metrics of all generations' pages, with either list of fields, and what they have of other models of GPU."""
+    found = set()
+    for generation in GENERATIONS:
+        for counters in COUNTERS:
+            world = World(gpus=4, shared=1, mig=1, seed=1)
+            dcgm = SimulatedDcgm(world, host_name="n", generation=generation, counters=counters)
+            found |= names_on(dcgm.page())
+            of_others = families_of(generation, counters)
+            found |= {family.newer if generation == "4.9" else family.name for family in of_others if family.name}
+    return found
+
+
+@pytest.fixture(scope="module")
+def dcgm() -> set[str]:
+    return simulated_names()
+
+
+async def test_every_metric_of_a_rule_is_served_by_somebody(start: Start, dcgm: set[str]) -> None:
+    exporter = await start()
+    _, page = await exporter.get("/metrics")
+    # families without a sample on this node, and the program's own (process_…), which prometheus_client names
+    own = {family.name for family in FAMILIES} | names_on(page)
+    for rule in rules():
+        for name in metrics(rule["expr"]) - records().keys() - {"up"}:
+            assert name in own or name in dcgm, (rule.get("alert") or rule["record"], name)
+
+
+def test_a_wrong_name_would_be_noticed() -> None:
+    expression = (
+        'sum by (le) (rate(a_total{x="by (y)"}[5m] offset 1h)) > 0.5 and on (b) c_d unless 0 * level:c:sum < 1e9'
+    )
+    assert metrics(expression) == {"a_total", "c_d", "level:c:sum"}
+
+
+def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
+    """As the families have them, with those that the scrape configs add, pods' own, and those of dcgm-exporter."""
+    of_targets = {"node", "instance", "job", "metrics_path"}
+    of_pods = {"workload_name", "workload_kind"}
+    of_dcgm = {"gpu", "UUID", "GPU_I_ID", "namespace", "pod", "container", "gpu_shared"}
+    of_families = {family.name: set(family.labels) for family in FAMILIES}
+    for rule in rules():
+        names = metrics(rule["expr"])
+        known = of_targets | LABELS_OF_RULES
+        for name in names:
+            known |= of_families.get(name.removesuffix("_bucket"), set())
+            known |= of_pods if name.startswith("pod_gpu_") or name in records() else set()
+            known |= of_dcgm if name.startswith("DCGM_") else set()
+            known |= labels_of(records()[name]) if name in records() else set()
+        # label_replace makes one
+        known |= set(re.findall(r'"(\w+)", "\$1"', rule["expr"])) | (
+            {"model"} if "group_left" in rule["expr"] else set()
+        )
+        for _, matchers in SELECTOR.findall(rule["expr"]):
+            assert set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers)) <= known, rule
+        assert labels_of(rule["expr"]) <= known, rule
+
+
+def labels_of(expression: str) -> set[str]:
+    """What an expression sums and matches by."""
+    return {label for names in BY.findall(expression) for label in re.split(r",\s*", names)} - {""}
+
+
+def test_records_are_named_level_metric_operation() -> None:
+    assert all(RECORD.fullmatch(name) for name in records())
