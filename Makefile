@@ -38,7 +38,7 @@ test-in-image: image  ## the tests on the image's Python, with its libraries; as
 		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
 		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/end_to_end/test_rules_in_prometheus.py \
 		--ignore tests/sources/nvml \
-		-k 'not schemathesis and not test_curl and not nvml_alone' $(ARGS)
+		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
 	@$(BIN)/ruff check .

@@ -50,6 +50,10 @@ class ConfigError(ExporterError):
     """The configuration cannot be used. The text is one line: the key, the value and what is allowed."""
 
 
+class PortTaken(ExporterError):
+    """An address to listen on is taken, or not allowed."""
+
+
 class DuplicateKey(ExporterError):
     """A file gives one key of a mapping twice. Which of the two values would count is chance, so neither does."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from exporter.config.common import LogSettings, WebSettings
+from exporter.config.web_file import WebConfig
 from exporter.outputs.output import AnyLook, Need, Output
 from exporter.telemetry import Telemetry
 
@@ -69,6 +70,35 @@ class Role(Protocol):
 
 
 ConfigT = TypeVar("ConfigT", bound=AnyConfig)
+ConfigT_contra = TypeVar("ConfigT_contra", bound=AnyConfig, contravariant=True)
+
+
+class Beside(Protocol):
+    """What answers beside HTTP, for as long as the process runs: it asks the role of the moment."""
+
+    def check_stays(self, config: Any, web: WebConfig) -> None:  # noqa: ANN401 - the configuration of its own role
+        """Refuse a configuration that it cannot take up while it answers.
+
+        Raises:
+            ConfigError: with one line that names the setting.
+        """
+
+    def use_certificates(self) -> None:
+        """Use the certificates as they are now in the files that `check_stays` has seen the names of."""
+
+    async def close(self) -> None:
+        """Stop answering; answers in flight end."""
+
+
+class AnswerBeside(Protocol[ConfigT_contra]):
+    """Starts what answers beside HTTP, if anything does. `current` is the role of the moment.
+
+    Raises:
+        ConfigError: it cannot protect what the web config protects.
+        PortTaken: an address to listen on cannot be had.
+    """
+
+    async def __call__(self, config: ConfigT_contra, web: WebConfig, current: Callable[[], Role]) -> Beside: ...  # noqa: D102 - see above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +106,7 @@ class RoleKind(Generic[ConfigT]):
     """How a role is made of a configuration and of the role until now, and what is said of it.
 
     `about` is what there is to say of the program and of what the role saw, beside its answers; `say` logs what will
-    be done; `names` go into the line that says that it listens.
+    be done; `names` go into the line that says that it listens. `beside` is for a role that answers not by HTTP alone.
 
     `make` raises:
         ConfigError: a file that the configuration names cannot be used.
@@ -86,3 +116,4 @@ class RoleKind(Generic[ConfigT]):
     about: Callable[[ConfigT, Any], Mapping[str, Any]]
     say: Callable[[ConfigT], None]
     names: Callable[[ConfigT], Mapping[str, str]]
+    beside: AnswerBeside[ConfigT] | None = None

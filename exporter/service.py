@@ -22,7 +22,7 @@ from exporter.errors import ConfigError
 from exporter.log import log, start_logging
 from exporter.outputs.output import LOOK_AT_NODE, AnyLook, Need
 from exporter.pulse import Pulse
-from exporter.role import AnyConfig, ConfigT, RoleKind
+from exporter.role import AnyConfig, Beside, ConfigT, RoleKind
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
 from exporter.web.guard import Guard
@@ -49,6 +49,7 @@ class Service(Generic[ConfigT]):
         self._role = kind.make(config, None)
         self.guard = Guard(Endpoints(self, self._role.outputs), self._web.config, self.telemetry)
         self._server: Server | None = None
+        self._beside: Beside | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._lag: asyncio.Task[None] | None = None
         self._listens = False
@@ -89,6 +90,7 @@ class Service(Generic[ConfigT]):
         """Start to answer; the addresses that came of it.
 
         Raises:
+            ConfigError: what answers beside HTTP cannot be protected as the web config says.
             PortTaken: an address to listen on cannot be had.
         """
         self._lag = asyncio.create_task(self._measure_lag())
@@ -97,6 +99,8 @@ class Service(Generic[ConfigT]):
         addresses = await self._server.start(self._config.web.listen_addresses, self._web.tls)
         # whoever cannot listen is a second one here, and has no business with the first one's file
         self._listens = True
+        if self._kind.beside is not None:
+            self._beside = await self._kind.beside(self._config, self._web.config, lambda: self._role)
         self._pulse.every(self._role.pulse_seconds)
         return addresses
 
@@ -106,6 +110,8 @@ class Service(Generic[ConfigT]):
             self._lag.cancel()
         if self._server is not None:
             await self._server.close()
+        if self._beside is not None:
+            await self._beside.close()
         await self._pulse.close()
         await asyncio.gather(*self._leaving, return_exceptions=True)  # each has been logged
         await self._role.close()
@@ -137,6 +143,8 @@ class Service(Generic[ConfigT]):
             self._named = config.files
             _check_stays(config, self._config)
             web = read_web(config.web)
+            if self._beside is not None:
+                self._beside.check_stays(config, web.config)
             role = self._kind.make(config, self._role)
         except ConfigError as error:
             self.telemetry.note_reload(error)
@@ -174,6 +182,8 @@ class Service(Generic[ConfigT]):
         self.guard.use(web.config)
         if self._server is not None:
             self._server.use(web.tls)
+        if self._beside is not None:
+            self._beside.use_certificates()
 
     def _look(self) -> dict[str, Identity | None]:
         """What the files of the configuration are now."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from exporter.cluster.cluster import Cluster
 from exporter.cluster.lasting import Lasting
@@ -17,6 +18,9 @@ from exporter.sources.exporters.source import Exporters
 from exporter.sources.made import Made
 from exporter.sources.source import OnHealth, Source
 
+if TYPE_CHECKING:
+    from exporter.sources.kubernetes.scaled_objects import ScaledObjects
+
 
 def make_cluster(config: ClusterConfig, http: HttpConfig, lasting: Lasting | None = None) -> Cluster:
     """A cluster. `lasting` is that of the role until now: what the new configuration does not change goes on."""
@@ -24,11 +28,14 @@ def make_cluster(config: ClusterConfig, http: HttpConfig, lasting: Lasting | Non
     made = Made(lasting.telemetry.note_health, lasting.made)
     cluster = config.cluster
     source, others = _make_source(made, config, http)
+    may_ask = config.keda.listen_address is not None and config.kubernetes.url is not None
+    scaled_objects = made.get(_make_scaled_objects, kubernetes=config.kubernetes) if may_ask else None
     made.settle()
     lasting.made = made
     return Cluster(
         source=source,
         others=others,
+        scaled_objects=scaled_objects,
         made=made,
         interval_seconds=cluster.interval_seconds,
         patience_seconds=cluster.timeout_seconds,
@@ -72,6 +79,20 @@ def _make_exporters(
         http=http,
         on_health=on_health,
     )
+
+
+def _make_scaled_objects(*, kubernetes: KubernetesSettings, on_health: OnHealth) -> "ScaledObjects":
+    from exporter.sources.kubernetes import scaled_objects  # noqa: PLC0415 - not where KEDA does not ask
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
+
+    api = KubernetesApi(
+        url=kubernetes.url or "",
+        token_file=kubernetes.token_file,
+        ca_file=kubernetes.ca_file,
+        manifest=scaled_objects.MANIFEST,
+        meanwhile=scaled_objects.MEANWHILE,
+    )
+    return scaled_objects.ScaledObjects(api=api, on_health=on_health)
 
 
 def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: str, on_health: OnHealth) -> Places:

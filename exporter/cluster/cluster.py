@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter.cluster.lasting import Lasting
 from exporter.cluster.outputs.look import ClusterLook
@@ -17,6 +17,9 @@ from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 from exporter.sources.any_cluster import ClusterSource
 from exporter.sources.made import Made
 from exporter.sources.source import Source, is_absent
+
+if TYPE_CHECKING:
+    from exporter.sources.kubernetes.scaled_objects import ScaledObjects
 
 
 class Cluster:
@@ -29,6 +32,7 @@ class Cluster:
         *,
         source: ClusterSource,
         others: Sequence[Source],
+        scaled_objects: "ScaledObjects | None" = None,
         made: Made,
         interval_seconds: float,
         patience_seconds: float,
@@ -36,6 +40,7 @@ class Cluster:
     ) -> None:
         """`source` knows the nodes; `others` are sources of its own whose health is shown, too. `made` closes them.
 
+        `scaled_objects` say what KEDA's ScaledObjects scale, where KEDA may ask and the Kubernetes API can be asked.
         `patience_seconds` is how long the first looks wait where nobody says how long they may.
         """
         self.lasting = lasting
@@ -43,7 +48,8 @@ class Cluster:
         self.made = made
         self.pulse_seconds: float | None = interval_seconds
         self._source = source
-        self._shown = (source, *others)
+        self.scaled_objects = scaled_objects
+        self._shown = (source, *others, *([scaled_objects] if scaled_objects else ()))
         self._patience_seconds = patience_seconds
         for each in self._shown:
             for of, (most, used) in each.bounds.items():

@@ -30,12 +30,24 @@ def read_question(rest: str) -> Question:
     if len(parts) != _PARTS or not all(decoded):
         raise _refused(f"there are {len(parts) if rest else 0} parts, or one is empty")
     namespace, workload, metric = decoded
+    try:
+        return question_of(namespace, workload, metric)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+
+
+def question_of(namespace: str, workload: str, metric: str) -> Question:
+    """The question for a workload, which is its name or `<kind>:<name>`. The metric is not judged here.
+
+    Raises:
+        ValueError: no namespace or no workload can have this name.
+    """
     kind, colon, name = workload.rpartition(":")
     # what nobody can have made has no pods, and 0 would be the answer to a slip of the pen
     if not _NAMESPACE.fullmatch(namespace):
-        raise _refused(f"{namespace!r} is no namespace's name")
+        raise ValueError(f"{namespace!r} is no namespace's name")
     if not _NAME.fullmatch(name) or (colon and not _KIND.fullmatch(kind)):
-        raise _refused(f"{workload!r} is neither a workload's name nor <kind>:<name>")
+        raise ValueError(f"{workload!r} is neither a workload's name nor <kind>:<name>")
     return Question(namespace=namespace, workload=name, metric=metric, kind=kind)
 
 

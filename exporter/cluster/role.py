@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exporter import __version__
+from exporter.cluster.beside import KedaPort
 from exporter.cluster.build import make_cluster
 from exporter.cluster.cluster import Cluster
 from exporter.config.cluster import ClusterConfig
@@ -44,4 +45,6 @@ def _about(config: ClusterConfig, _: object) -> Mapping[str, Any]:
     return {"version": __version__, "settings": config.shown()}
 
 
-CLUSTER = RoleKind(make=make_role, about=_about, say=say_what_is_asked, names=lambda _: {"role": "cluster"})
+CLUSTER = RoleKind(
+    make=make_role, about=_about, say=say_what_is_asked, names=lambda _: {"role": "cluster"}, beside=KedaPort.open
+)

@@ -10,6 +10,8 @@ from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given, shown
 from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
 from exporter.config.parsers import (
+    Address,
+    address,
     base_url,
     label_names,
     matchers,
@@ -103,11 +105,24 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KedaSettings:
+    """Where KEDA's external scaler is answered; None for nowhere."""
+
+    listen_address: Address | None = optional(  # noqa: RUF009 - a field, as all settings are
+        "keda.listen-address",
+        Kind(address, "an address such as :9401, 127.0.0.1:9401 or [::1]:9401", "ADDRESS"),
+        "Where to answer KEDA's triggers `external` and `external-push`, over gRPC with the TLS of --web.config.file."
+        " Default: nowhere.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """The groups, in the order in which --help shows their settings."""
 
     web: WebSettings
     cluster: ClusterSettings
+    keda: KedaSettings
     kubernetes: KubernetesSettings
     log: LogSettings
 

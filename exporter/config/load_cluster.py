@@ -88,6 +88,7 @@ def _check_together(config: ClusterConfig) -> None:
             f"--cluster.port: {cluster.port!r} is not allowed with --cluster.selector; it takes a port's number"
         )
     _check_times(cluster)
+    _check_keda(config)
     for flag, values in (
         ("--cluster.node", tuple(url for _, url in cluster.nodes)),
         ("--cluster.node", tuple(name for name, _ in cluster.nodes if name)),
@@ -108,6 +109,12 @@ def _check_prometheus(config: ClusterConfig) -> None:
     for name in ("cluster.prometheus-matchers", "cluster.prometheus-labels"):
         if name in dict(config.given):
             raise ConfigError(f"--{name}: it goes with --cluster.prometheus; leave it out")
+
+
+def _check_keda(config: ClusterConfig) -> None:
+    address = config.keda.listen_address
+    if address and address.port and address in config.web.listen_addresses:
+        raise ConfigError(f"--keda.listen-address: {address} is --web.listen-address too; give it a port of its own")
 
 
 def _check_times(cluster: ClusterSettings) -> None:

@@ -186,10 +186,13 @@ class SimulatedApi:
 
     async def _one(self, request: web.Request) -> web.Response:
         self.gets.append(request.path)
+        collection, _, named = request.path.rpartition("/")
+        namespace = collection.rpartition("/namespaces/")[2].partition("/")[0]
+        if not self._may("get", collection, namespace):
+            return forbidden(collection, namespace, "get")
         item = self.objects.get(request.path)
-        name = request.path.rpartition("/")[2]
-        if item is None and request.path.startswith("/apis/apps/v1/") and request.path.endswith(f"/replicasets/{name}"):
-            item = controlled_by("apps/v1", "Deployment", name)
+        if item is None and collection.startswith("/apis/apps/v1/") and collection.endswith("/replicasets"):
+            item = controlled_by("apps/v1", "Deployment", named)
         if self.failure is not None or item is None:
             status = self.failure[0] if self.failure else 404
             return web.json_response({"kind": "Status", "code": status}, status=status)

@@ -34,11 +34,11 @@ def resource_of(path: str) -> tuple[str, str]:
     return (parts[1] if parts[0] == "apis" else ""), parts[-1]
 
 
-def forbidden(path: str, namespace: str) -> web.Response:
-    """What RBAC says of a list or a watch, in a real API server's words."""
+def forbidden(path: str, namespace: str, verb: str = "list") -> web.Response:
+    """What RBAC says of a collection, in a real API server's words."""
     group, resource = resource_of(path)
     message = (
-        f'{resource} is forbidden: User "system:serviceaccount:simulated" cannot list resource "{resource}"'
+        f'{resource} is forbidden: User "system:serviceaccount:simulated" cannot {verb} resource "{resource}"'
         f' in API group "{group}"' + (f' in the namespace "{namespace}"' if namespace else " at the cluster scope")
     )
     return web.json_response(status_of(403, "Forbidden", message, details={"kind": resource}), status=403)

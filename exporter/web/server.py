@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from exporter.config.parsers import Address
-from exporter.errors import ExporterError
+from exporter.errors import PortTaken
 from exporter.telemetry import Telemetry
 from exporter.web.guard import Guard
 from exporter.web.handshake import Refusal, shake_hands
@@ -46,10 +46,6 @@ _SILENT = logging.getLogger("pod_gpu_exporter.http")
 _SILENT.disabled = True
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
-class PortTaken(ExporterError):
-    """An address to listen on is taken, or not allowed."""
 
 
 class _Web(web.Server):

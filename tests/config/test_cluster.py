@@ -8,6 +8,7 @@ import pytest
 from exporter.config.cluster import SETTINGS, ClusterConfig
 from exporter.config.cluster_files import read_cluster_http
 from exporter.config.load_cluster import load_cluster
+from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 
 NODE = "http://10.0.0.1:9400"
@@ -33,6 +34,12 @@ def test_the_defaults() -> None:
         None,
         None,
     )
+
+
+def test_keda_may_ask_nowhere_unless_it_is_said_where() -> None:
+    assert load({"cluster.node": [NODE]}).keda.listen_address is None
+    found = load({"cluster.node": [NODE]}, {"POD_GPU_EXPORTER_KEDA_LISTEN_ADDRESS": "[::1]:9401"}).keda
+    assert found.listen_address == Address(host="::1", port=9401)
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file() -> None:
@@ -107,6 +114,8 @@ def test_the_three_ways_to_find_exporters() -> None:
         ({"cluster.prometheus": [NODE], "cluster.prometheus-labels": ["pod=a,pod=b"]}, "is not allowed"),
         ({"cluster.node": [NODE], "cluster.prometheus-matchers": ['a="b"']}, "it goes with --cluster.prometheus"),
         ({"cluster.node": [NODE], "cluster.prometheus-labels": ["pod"]}, "it goes with --cluster.prometheus"),
+        ({"cluster.node": [NODE], "keda.listen-address": [":9400"]}, "--keda.listen-address: :9400 is --web.listen"),
+        ({"cluster.node": [NODE], "keda.listen-address": ["9401"]}, "--keda.listen-address: '9401' is not allowed"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags: Mapping[str, Sequence[str]], says: str) -> None:

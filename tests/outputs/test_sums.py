@@ -172,7 +172,7 @@ def seen(sharing: str) -> Seen:
 
 def table() -> list[list[str]]:
     """The table's rows, each as its cells."""
-    text = PAGE.read_text().partition("\n## Which sums are right\n")[2]
+    text = PAGE.read_text().partition("\n## Which sums are right\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     heads, _, *rest = rows
     assert heads == ["sum of", "GPU", "over", *(f"`{mode}`" for mode in (COPY, SPLIT, DEVICE))]

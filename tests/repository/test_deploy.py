@@ -15,6 +15,7 @@ import yaml
 from exporter.accounting.fields import FIELDS
 from exporter.cli.main import command_named
 from exporter.cli.options import flags_of
+from exporter.cluster.keda.trigger import KEDAS_KEYS, KEYS, read_trigger
 from exporter.cluster.outputs import autoscale
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.cluster.questions import read_question
@@ -25,6 +26,7 @@ from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.outputs.containers import METRICS
 from exporter.sources.cdi import source as cdi
+from exporter.sources.kubernetes import scaled_objects
 from tests.support.exporter import OPEN_PATHS, config_from
 from tests.support.places import ROOT
 
@@ -484,3 +486,57 @@ def test_autoscalers_ask_for_metrics_that_prometheus_adapter_has(version: str) -
         assert metric["type"].lower() == kind
         assert metric[kind]["metric"]["name"] in {rule["name"]["as"] for rule in rules[of]}
         assert metric[kind]["target"]["averageValue"]
+
+
+def with_keda() -> list[dict[str, Any]]:
+    """deploy/cluster.yaml without the comments before the lines for KEDA."""
+    lines = r"^( *)# (- --keda\.|- name: keda$|  containerPort: 9401$|  port: 9401$|  targetPort: keda$)"
+    text, times = re.subn(lines, r"\1\2", CLUSTER.read_text(), flags=re.MULTILINE)
+    assert times == 6
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kedas_lines_of_the_cluster_role_lead_to_its_port(version: str) -> None:
+    found = {document["kind"]: document for document in with_keda()}
+    for document in (*found.values(), *documents(DEPLOY / "keda" / "rbac.yaml")):
+        kubernetes_validate.validate(document, version, strict=True)
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    command = command_named("cluster").make_context("cluster", container["args"][1:])
+    config = load_cluster(flags_of(command.params, CLUSTER_SETTINGS, {}), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, None)
+    assert config.keda.listen_address is not None
+    named = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert named["keda"] == config.keda.listen_address.port
+    (port,) = [port for port in found["Service"]["spec"]["ports"] if port["targetPort"] == "keda"]
+    service = found["Service"]["metadata"]
+    (scaled,) = documents(DEPLOY / "keda" / "external.yaml")
+    address = scaled["spec"]["triggers"][0]["metadata"]["scalerAddress"]
+    assert address == f"{service['name']}.{service['namespace']}.svc:{port['port']}"
+    policy = of_kind(DEPLOY / "keda" / "rbac.yaml", "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"] == found["Service"]["spec"]["selector"]
+    everybody, operator = policy["ingress"]
+    assert [each["port"] for each in (*everybody["ports"], *operator["ports"])] == list(named.values())
+    assert "from" not in everybody
+
+
+def test_keda_costs_the_cluster_role_one_right() -> None:
+    path = DEPLOY / "keda" / "rbac.yaml"
+    assert path.relative_to(ROOT).as_posix() == scaled_objects.MANIFEST
+    role, binding = of_kind(path, "ClusterRole"), of_kind(path, "ClusterRoleBinding")
+    assert role["rules"] == [{"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["get"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    account = of_kind(CLUSTER, "ServiceAccount")["metadata"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+
+
+def test_the_external_scalers_example_is_a_trigger_that_it_reads() -> None:
+    (scaled,) = documents(DEPLOY / "keda" / "external.yaml")
+    external, *others = scaled["spec"]["triggers"]
+    assert external["metricType"] == "AverageValue"
+    assert others, "from 0 to 1 another trigger is needed"
+    metadata = external["metadata"]
+    assert set(metadata) <= {*KEYS, *KEDAS_KEYS}
+    trigger = read_trigger(scaled["metadata"]["namespace"], scaled["metadata"]["name"], metadata)
+    assert (trigger.target, trigger.threshold, trigger.workload) == (70.0, 5.0, "")
+    (polled,) = documents(DEPLOY / "keda" / "metrics-api.yaml")
+    assert polled["spec"]["triggers"][0]["metadata"]["targetValue"] == metadata["target"]

@@ -1,18 +1,21 @@
-"""The interface definitions: packages, services and field numbers are the kubelet's contract."""
+"""The interface definitions: packages, services and field numbers are the contracts of the kubelet and of KEDA."""
 
 from typing import Any
 
 import grpc
 import grpc_testing
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
+from exporter._gen import externalscaler_pb2 as externalscaler
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter.cluster.keda.server import SERVICE
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.pod_resources import parse
 from tests.support.places import DATA
 
-MESSAGES = {"v1": v1, "v1alpha1": v1alpha1}
+MESSAGES = {"v1": v1, "v1alpha1": v1alpha1, "externalscaler": externalscaler}
 FIELDS = {
     "v1": {
         "ListPodResourcesRequest": {},
@@ -38,6 +41,16 @@ FIELDS = {
         "ContainerResources": {"name": 1, "devices": 2},
         "ContainerDevices": {"resource_name": 1, "device_ids": 2},
     },
+    # KEDA's (2.20)
+    "externalscaler": {
+        "ScaledObjectRef": {"name": 1, "namespace": 2, "scalerMetadata": 3},
+        "IsActiveResponse": {"result": 1},
+        "GetMetricSpecResponse": {"metricSpecs": 1},
+        "MetricSpec": {"metricName": 1, "targetSize": 2, "targetSizeFloat": 3},
+        "GetMetricsRequest": {"scaledObjectRef": 1, "metricName": 2},
+        "GetMetricsResponse": {"metricValues": 1},
+        "MetricValue": {"metricName": 1, "metricValue": 2, "metricValueFloat": 3},
+    },
 }
 METHODS = {"v1": ["List", "GetAllocatableResources", "Get"], "v1alpha1": ["List"]}
 
@@ -52,7 +65,7 @@ def test_field_numbers(version: str) -> None:
     } == FIELDS[version]
 
 
-@pytest.mark.parametrize("version", MESSAGES)
+@pytest.mark.parametrize("version", METHODS)
 def test_the_service_answers_a_call_as_our_client_makes_it(version: str) -> None:
     """A servicer made from the definition alone, asked by grpc's test server."""
     recorded = (DATA / "kubelet-1.20.2" / f"four-pods.{version}.pb").read_bytes()
@@ -73,3 +86,25 @@ def test_the_service_answers_a_call_as_our_client_makes_it(version: str) -> None
     response, _, code, _ = call.termination()
     assert code is grpc.StatusCode.OK
     assert parse(response.SerializeToString(), version) == parse(recorded, version)
+
+
+def test_kedas_service_and_the_kinds_of_its_numbers() -> None:
+    descriptor = externalscaler.DESCRIPTOR
+    service = descriptor.services_by_name["ExternalScaler"]
+    assert service.full_name == SERVICE
+    found = {
+        method.name: (method.input_type.name, method.output_type.name, method.server_streaming)
+        for method in service.methods
+    }
+    assert found == {
+        "IsActive": ("ScaledObjectRef", "IsActiveResponse", False),
+        "StreamIsActive": ("ScaledObjectRef", "IsActiveResponse", True),
+        "GetMetricSpec": ("ScaledObjectRef", "GetMetricSpecResponse", False),
+        "GetMetrics": ("GetMetricsRequest", "GetMetricsResponse", False),
+    }
+    for message, whole, exact in (
+        ("MetricSpec", "targetSize", "targetSizeFloat"),
+        ("MetricValue", "metricValue", "metricValueFloat"),
+    ):
+        fields = descriptor.message_types_by_name[message].fields_by_name
+        assert (fields[whole].type, fields[exact].type) == (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_DOUBLE)

@@ -22,6 +22,7 @@ from exporter.simulator.kubernetes_requests import COLLECTIONS
 from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.exporters import MANIFEST, MEANWHILE
+from exporter.sources.kubernetes.scaled_objects import MANIFEST as KEDAS_MANIFEST
 from tests.support.components import free_port
 from tests.support.places import ROOT
 
@@ -41,12 +42,37 @@ _PATHS = {
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ScaledObject": "/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects",
+}
+# What KEDA's own definition says of ScaledObjects, as far as a server needs it to serve them.
+_SCALED_OBJECTS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "names": {"plural": "scaledobjects", "singular": "scaledobject", "kind": "ScaledObject"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
 }
 
 
-def manifest() -> list[Object]:
-    """The objects of deploy/cluster.yaml."""
-    return list(yaml.safe_load_all((ROOT / MANIFEST).read_text()))
+def manifest(path: str = MANIFEST) -> list[Object]:
+    """The objects of deploy/cluster.yaml, or of another file."""
+    return list(yaml.safe_load_all((ROOT / path).read_text()))
 
 
 class ApiServer(Protocol):
@@ -63,6 +89,9 @@ class ApiServer(Protocol):
 
     async def allow_pods(self) -> None:
         """Let the service account list and watch pods, too."""
+
+    async def allow_keda(self) -> None:
+        """Serve ScaledObjects, and give the service account what deploy/keda/rbac.yaml gives."""
 
     async def restart(self) -> None:
         """End it, and start it anew at the same address."""
@@ -94,7 +123,10 @@ class Simulated:
 
     async def put(self, item: Object) -> None:
         """An object is there, or has changed."""
-        self.server.put(item)
+        if item["kind"] == "ScaledObject":
+            self.server.objects[f"{_path('ScaledObject')}/{item['metadata']['name']}"] = item
+        else:
+            self.server.put(item)
 
     async def remove(self, item: Object) -> None:
         """It is there no longer."""
@@ -104,6 +136,13 @@ class Simulated:
         """Let the service account list and watch pods, too."""
         assert self.server.rules is not None
         self.server.rules += [(NAMESPACE, rule) for rule in _PODS_TOO]
+
+    async def allow_keda(self) -> None:
+        """Serve ScaledObjects, and give the service account what deploy/keda/rbac.yaml gives."""
+        assert self.server.rules is not None
+        for item in manifest(KEDAS_MANIFEST):
+            if item["kind"] == "ClusterRole":
+                self.server.rules += [("", rule) for rule in item["rules"]]
 
     async def restart(self) -> None:
         """End it, and start it anew at the same address."""
@@ -191,6 +230,16 @@ class Real:
         subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}
         role = {"apiGroup": of_group, "kind": "Role", "name": "pods"}
         await self.put({**about, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]})
+
+    async def allow_keda(self) -> None:
+        """Serve ScaledObjects, and give the service account what deploy/keda/rbac.yaml gives."""
+        await self.put(_SCALED_OBJECTS)
+        async with asyncio.timeout(30):
+            while (await self.ask("GET", _path("ScaledObject"), {}))[0] != 200:
+                await asyncio.sleep(0.1)
+        for item in manifest(KEDAS_MANIFEST):
+            if item["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+                await self.put(item)
 
     async def restart(self) -> None:
         """End it, and start it anew at the same address."""

@@ -1,0 +1,187 @@
+"""The four calls of KEDA's external scaler, answered from what the cluster role knows.
+
+Where there is no number there is an error. KEDA asks GetMetricSpec while it makes the HorizontalPodAutoscaler (HPA),
+and GetMetrics and IsActive together: at its polling interval, to go from 0 to 1 and back, and whenever the HPA wants to
+know, to go further. An error of these is an error for the HPA, which then does not scale in. GetMetricSpec needs only
+the trigger's own metadata: while it fails, KEDA leaves this trigger out of the HPA, and the others would scale in
+alone. (kedacore/keda, pkg/scaling/scale_handler.go and pkg/scalers/external_scaler.go.)
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from http import HTTPStatus
+from math import ceil
+
+import grpc
+
+from exporter._gen import externalscaler_pb2 as messages
+from exporter.cluster.cluster import Cluster
+from exporter.cluster.keda.notes import MOST_REMEMBERED, Notes
+from exporter.cluster.keda.trigger import Trigger, read_trigger
+from exporter.cluster.scaling import Scaled, Unanswerable, scaled
+from exporter.errors import SourceError, Unsupported
+from exporter.log import log
+from exporter.sources.source import Bound
+
+# Each stream is a trigger `external-push`, held for as long as its ScaledObject is there.
+MOST_STREAMS = 512
+# grpc sends it in a header, percent-encoded where it is not ASCII; many clients take 8 KiB of headers.
+MOST_ERROR_CHARS = 1200
+_MOST_INT = 2**63 - 1
+_CODES = {
+    HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    HTTPStatus.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
+    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+class NoAnswer(Exception):
+    """The call ends with this status. The text is one line that says why, and what to do."""
+
+    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+        line = " ".join(why.split()).encode("ascii", "backslashreplace").decode()
+        super().__init__(line if len(line) <= MOST_ERROR_CHARS else f"{line[:MOST_ERROR_CHARS]}...")
+        self.code = code
+
+
+class Scaler:
+    """Answers by the cluster role of the moment, which `current` gives."""
+
+    def __init__(self, current: Callable[[], Cluster], notes: Notes | None = None) -> None:
+        self._current = current
+        self._notes = notes or Notes()
+        self._streams = 0
+        self._ending = asyncio.Event()
+        self.bounds = {
+            "keda_streams": Bound(MOST_STREAMS, lambda: self._streams),
+            "keda_triggers": Bound(MOST_REMEMBERED, lambda: len(self._notes)),
+        }
+
+    def end_streams(self) -> None:
+        """End every stream without an error: KEDA opens it again at once, where somebody answers."""
+        self._ending.set()
+
+    async def metric_spec(self, asked: messages.ScaledObjectRef) -> messages.GetMetricSpecResponse:
+        """The name of the metric, and what one pod may have of it.
+
+        Raises:
+            NoAnswer: the metadata cannot be meant.
+        """
+        trigger = _trigger(asked)
+        # KEDA before 2.17 reads the whole number alone. With 0 its HPA is refused: better than a rounded target.
+        whole = int(trigger.target) if trigger.target.is_integer() else 0
+        spec = messages.MetricSpec(metricName=trigger.metric, targetSize=whole, targetSizeFloat=trigger.target)
+        return messages.GetMetricSpecResponse(metricSpecs=[spec])
+
+    async def metrics(self, asked: messages.GetMetricsRequest) -> messages.GetMetricsResponse:
+        """The value: the sum over the workload's pods, which the HPA divides by their number.
+
+        Raises:
+            NoAnswer: it is not known.
+        """
+        trigger = _trigger(asked.scaledObjectRef)
+        if asked.metricName != trigger.metric:
+            raise NoAnswer(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"metricName: {asked.metricName[:100]!r} is not the metric of this trigger, {trigger.metric!r}",
+            )
+        value = (await self._scaled(trigger)).value
+        # KEDA before 2.17 reads the whole number: rounded up, since a value above 0 must not become 0
+        whole = max(-_MOST_INT, min(_MOST_INT, ceil(value)))
+        found = messages.MetricValue(metricName=trigger.metric, metricValue=whole, metricValueFloat=value)
+        return messages.GetMetricsResponse(metricValues=[found])
+
+    async def is_active(self, asked: messages.ScaledObjectRef) -> messages.IsActiveResponse:
+        """Whether the value is above the activation threshold.
+
+        Raises:
+            NoAnswer: it is not known.
+        """
+        trigger = _trigger(asked)
+        return messages.IsActiveResponse(result=(await self._scaled(trigger)).value > trigger.threshold)
+
+    async def stream_is_active(self, asked: messages.ScaledObjectRef) -> AsyncGenerator[messages.IsActiveResponse]:
+        """The same now, and again whenever it has changed.
+
+        Raises:
+            NoAnswer: it is not known, or not known any more. KEDA opens another stream after a while.
+        """
+        trigger = _trigger(asked)
+        if self._streams >= MOST_STREAMS:
+            raise NoAnswer(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"there are {MOST_STREAMS} streams already -> use triggers of type external, which KEDA polls",
+            )
+        self._streams += 1
+        try:
+            last: bool | None = None
+            while not self._ending.is_set():
+                now = (await self._scaled(trigger)).value > trigger.threshold
+                if now is not last:
+                    last = now
+                    yield messages.IsActiveResponse(result=now)
+                # the nodes are not asked more often than this
+                await self._wait(self._current().pulse_seconds or 1.0)
+        finally:
+            self._streams -= 1
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._ending.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _scaled(self, trigger: Trigger) -> Scaled:
+        """The answer, or NoAnswer; the log hears of both."""
+        try:
+            cluster = self._current()
+            workload = trigger.workload or await _scaled_by(cluster, trigger)
+            found = scaled(await cluster.look(None), trigger.question(workload))
+        except Unanswerable as error:
+            failed = NoAnswer(_CODES.get(error.status, grpc.StatusCode.UNAVAILABLE), str(error))
+        except SourceError as error:
+            is_not_there = isinstance(error, Unsupported)
+            code = grpc.StatusCode.FAILED_PRECONDITION if is_not_there else grpc.StatusCode.UNAVAILABLE
+            failed = NoAnswer(
+                code, f"it is not known what ScaledObject {trigger.scaled_object} scales: {error.trouble}"
+            )
+        else:
+            self._notes.answered(trigger, workload, found.pods)
+            return found
+        self._notes.refused(trigger, failed.code.name, str(failed))
+        raise failed
+
+
+async def _scaled_by(cluster: Cluster, trigger: Trigger) -> str:
+    """What the trigger's ScaledObject scales, as `<kind>:<name>`.
+
+    Raises:
+        SourceError: it is not known.
+    """
+    if cluster.scaled_objects is None:
+        raise Unsupported(
+            "unimplemented",
+            "there is no Kubernetes API to ask",
+            remedy="name the workload with `workload` in the trigger's metadata, or the API with --kubernetes.url",
+        )
+    target = await cluster.scaled_objects.target(trigger.namespace, trigger.scaled_object)
+    return f"{target.kind.lower()}:{target.name}"
+
+
+def _trigger(asked: messages.ScaledObjectRef) -> Trigger:
+    """The trigger of a call.
+
+    Raises:
+        NoAnswer: the metadata cannot be meant.
+    """
+    try:
+        return read_trigger(asked.namespace, asked.name, asked.scalerMetadata)
+    except Unanswerable as error:
+        raise NoAnswer(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+
+
+def fault(error: Exception, of: str) -> NoAnswer:
+    """What a call ends with that a fault of this program broke."""
+    log(logging.ERROR, "a call of KEDA failed by a fault of the exporter", error, call=of)
+    return NoAnswer(grpc.StatusCode.INTERNAL, "a fault of the exporter: its log has the trace")

@@ -1,0 +1,118 @@
+"""What KEDA sends with every call → what is asked. Pure.
+
+A trigger's metadata are texts. KEDA adds its own keys to them (where the scaler answers, TLS), and a later KEDA may add
+others: a key is refused only where it looks like one of ours with a slip of the pen.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from exporter.attribution.workloads import is_object_name
+from exporter.cluster.questions import question_of
+from exporter.cluster.scaling import Question, Unanswerable, check_metric
+
+METRIC, TARGET, THRESHOLD, WORKLOAD = KEYS = ("metric", "target", "activationThreshold", "workload")
+# What KEDA's triggers `external` and `external-push` read themselves.
+KEDAS_KEYS = frozenset({"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"})
+MOST_KEYS = 64
+# KEDA hands the target to the HorizontalPodAutoscaler in thousandths, and below one half of these as 0.
+LEAST_TARGET = 0.001
+# KEDA before 2.17 reads whole numbers of 64 bits
+MOST_TARGET = 2.0**53
+MOST_SHOWN_CHARS = 100
+_NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """A trigger of a ScaledObject. `workload` is "" where the ScaledObject's scaleTargetRef says what it is about."""
+
+    namespace: str
+    scaled_object: str
+    metric: str
+    target: float
+    threshold: float
+    workload: str
+
+    def question(self, workload: str) -> Question:
+        """The question about a workload, by its name or `<kind>:<name>`.
+
+        Raises:
+            Unanswerable: 400, nothing can have this name.
+        """
+        try:
+            return question_of(self.namespace, workload, self.metric)
+        except ValueError as error:
+            raise _refused(f"{WORKLOAD}: {error}; give a name, or <kind>:<name> such as deployment:trainer") from None
+
+
+def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trigger:
+    """The trigger of the ScaledObject `name` that these metadata are of.
+
+    Raises:
+        Unanswerable: 400, with the key and what to do.
+    """
+    if not is_object_name(name):
+        raise _refused(f"{_shown(name)} is no ScaledObject's name")
+    if len(metadata) > MOST_KEYS:
+        raise _refused(f"there are {len(metadata)} keys in the trigger's metadata; leave out what is not needed")
+    for key in metadata:
+        _check_key(key)
+    metric = metadata.get(METRIC, "").strip()
+    if not metric:
+        raise _refused(f"{METRIC} is missing from the trigger's metadata; give a numeric field of /container/metrics")
+    if len(metric) > MOST_SHOWN_CHARS:
+        raise _refused(f"{METRIC}: {_shown(metric)} is no metric's name")
+    try:
+        check_metric(metric)
+    except Unanswerable as error:
+        raise _refused(f"{METRIC}: {error}") from None
+    trigger = Trigger(
+        namespace=namespace,
+        scaled_object=name,
+        metric=metric,
+        target=_number(metadata, TARGET, None, LEAST_TARGET),
+        threshold=_number(metadata, THRESHOLD, "0", 0.0),
+        workload=metadata.get(WORKLOAD, "").strip(),
+    )
+    if WORKLOAD in metadata and not trigger.workload:
+        raise _refused(f"{WORKLOAD} is empty; leave it out, and the ScaledObject's scaleTargetRef says what it is")
+    if len(namespace) > MOST_SHOWN_CHARS or len(trigger.workload) > 4 * MOST_SHOWN_CHARS:
+        raise _refused(f"{_shown(namespace)} or {_shown(trigger.workload)} is no name")
+    trigger.question(trigger.workload or name)  # judges the namespace, too
+    return trigger
+
+
+def _check_key(key: str) -> None:
+    """Refuse a key that is ours but for its letters' case, or nearly so: what it says would otherwise be ignored."""
+    if key in KEYS or key in KEDAS_KEYS:
+        return
+    lower = {known.lower(): known for known in KEYS}
+    meant = lower.get(key.lower())
+    if meant is None and len(key) <= 2 * len(THRESHOLD):
+        from difflib import get_close_matches  # noqa: PLC0415 - only with keys of KEDA's or of somebody's making
+
+        meant = lower.get(next(iter(get_close_matches(key.lower(), lower, 1, 0.8)), ""))
+    if meant is not None:
+        raise _refused(f"{_shown(key)} is not a key of the trigger's metadata; did you mean {meant}?")
+
+
+def _number(metadata: Mapping[str, str], key: str, default: str | None, least: float) -> float:
+    text = metadata.get(key, default)
+    if text is None:
+        raise _refused(f'{key} is missing from the trigger\'s metadata; give what one pod may have, such as "70"')
+    text = text.strip()
+    value = float(text) if _NUMBER.fullmatch(text) else -1.0
+    if not least <= value <= MOST_TARGET:
+        raise _refused(f'{key}: {_shown(text)} is not allowed; give a plain number of at least {least:g}, such as "70"')
+    return value
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MOST_SHOWN_CHARS else f"{text[:MOST_SHOWN_CHARS]}…")
+
+
+def _refused(why: str) -> Unanswerable:
+    return Unanswerable(HTTPStatus.BAD_REQUEST, why)
