@@ -268,20 +268,26 @@ def test_prometheus_adapter_tells_of_each_pod_its_mean_over_its_devices(nodes: N
 
 def test_prometheus_adapter_tells_what_a_workload_holds(nodes: Nodes) -> None:
     rules = {metric_of(rule): rule for rule in ADAPTER["external"]}
-    matchers = 'namespace="ml",workload_name="trainer",workload_kind="Deployment"'
-    held = nodes.server.number(f'sum(pod_gpu_allocated_ratio{{{matchers},cluster=""}})')
-    assert held > 0
+    matchers = 'namespace="ml",workload_name="trainer",workload_kind="Deployment",cluster=""'
+    queries = {metric: expanded(rule, matchers, "namespace") for metric, rule in rules.items()}
+    queries["held"] = f"sum(pod_gpu_allocated_ratio{{{matchers}}})"
 
     def ask() -> dict[str, float]:
-        query = {metric: expanded(rule, f'{matchers},cluster=""', "namespace") for metric, rule in rules.items()}
-        return {metric: nodes.server.number(text) for metric, text in query.items()}
+        return {metric: value for metric, query in queries.items() for _, value in nodes.server.query(query)}
 
-    until = time.monotonic() + 15
-    while (values := ask())["gpu_workload_allocated"] != pytest.approx(held, rel=0.2) and time.monotonic() < until:
-        time.sleep(0.5)  # a rate needs some scrapes
-    assert values["gpu_workload_allocated"] == pytest.approx(held, rel=0.2)
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        values = ask()
+        # a rate needs some scrapes
+        if values.keys() == queries.keys() and values["gpu_workload_allocated"] == pytest.approx(
+            values["held"], rel=0.2
+        ):
+            break
+        time.sleep(0.5)
+    assert values.keys() == {"gpu_workload_active", "gpu_workload_allocated", "held"}
+    assert values["gpu_workload_allocated"] == pytest.approx(values["held"], rel=0.2)
+    assert values["held"] > 0
     assert 0 <= values["gpu_workload_active"] <= values["gpu_workload_allocated"] * 1.2
-    assert values.keys() == {"gpu_workload_allocated", "gpu_workload_active"}
 
 
 def test_a_cluster_that_is_two_in_one_prometheus_is_refused_until_one_is_chosen(nodes: Nodes) -> None:
