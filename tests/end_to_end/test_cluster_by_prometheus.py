@@ -171,10 +171,14 @@ def is_sampled(row: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("matchers", [HONORED, 'cluster="dishonored"'])
 def test_containers_are_the_same_field_by_field(nodes: Nodes, matchers: str) -> None:
     role = nodes.by_prometheus(cluster_prometheus_matchers=matchers)
-    status, text = nodes.get(role, "/container/metrics")
-    assert status == 200, text
-    _, direct = nodes.get(nodes.directly, "/container/metrics")
-    found, expected = rows(text), [row for row in rows(direct) if row["pod"] or is_sampled(row)]
+    for _ in range(40):
+        status, text = nodes.get(role, "/container/metrics")
+        assert status == 200, text
+        _, direct = nodes.get(nodes.directly, "/container/metrics")
+        found, expected = rows(text), [row for row in rows(direct) if row["pod"] or is_sampled(row)]
+        if found == expected:
+            break
+        time.sleep(0.5)  # the exporters have learned something since they were scraped
     # both list the nodes by their names, so all is in the same order, too
     assert [(row["node_name"], row["device_uuid"], row["pod"]) for row in found] == [
         (row["node_name"], row["device_uuid"], row["pod"]) for row in expected
