@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from exporter.cluster.outputs.families import OF_NODES
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.simulator.counters import COUNTERS, families_of
 from exporter.simulator.dcgm import SimulatedDcgm
@@ -45,7 +46,7 @@ async def test_every_metric_of_a_rule_is_served_by_somebody(start: Start, dcgm: 
     exporter = await start()
     _, page = await exporter.get("/metrics")
     # families without a sample on this node, and the program's own (process_…), which prometheus_client names
-    own = {family.name for family in FAMILIES} | names_on(page)
+    own = {family.name for family in (*FAMILIES, *OF_NODES)} | names_on(page)
     for rule in rules():
         for name in metrics(rule["expr"]) - records().keys() - {"up"}:
             assert name in own or name in dcgm, (rule.get("alert") or rule["record"], name)
@@ -63,7 +64,7 @@ def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
     of_targets = {"node", "instance", "job", "metrics_path"}
     of_pods = {"workload_name", "workload_kind"}
     of_dcgm = {"gpu", "UUID", "GPU_I_ID", "namespace", "pod", "container", "gpu_shared"}
-    of_families = {family.name: set(family.labels) for family in FAMILIES}
+    of_families = {family.name: set(family.labels) for family in (*FAMILIES, *OF_NODES)}
     for rule in rules():
         names = metrics(rule["expr"])
         known = of_targets | LABELS_OF_RULES
