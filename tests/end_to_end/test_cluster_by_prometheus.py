@@ -52,6 +52,7 @@ class Nodes:
     directly: ClusterRole
     roles: dict[str, ClusterRole] = field(default_factory=dict)
     exporters: dict[str, Exporter] = field(default_factory=dict)
+    worlds: dict[str, World] = field(default_factory=dict)
     enter: Callable[[Any], Coroutine[Any, Any, Any]] | None = None
 
     def get(self, role: ClusterRole, path: str) -> tuple[int, str]:
@@ -111,10 +112,12 @@ def quick_records(folder: Path) -> Path:
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     background = Background()
     stack = AsyncExitStack()
+    worlds = {}
 
     async def start(number: int, name: str) -> Exporter:
         of_world, of_node, settings = NODES[name]
         node = SimulatedNode(World(**{"gpus": 4, "seed": 20 + number, "teams": TEAMS, **of_world}), name, **of_node)
+        worlds[name] = node.world
         await node.start()
         stack.push_async_callback(node.stop)
         page = node.dcgm.page().encode()
@@ -145,7 +148,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         with prometheus(folder, scraped, rule_files=[quick_records(folder)]) as server:
             server.wait_for_scrapes(4 * len(targets))
             directly = background.run(stack.enter_async_context(running_cluster({"cluster.node": asked})))
-            yield Nodes(background, server, directly, exporters=exporters, enter=stack.enter_async_context)
+            yield Nodes(background, server, directly, {}, exporters, worlds, enter=stack.enter_async_context)
     finally:
         background.run(stack.aclose())
         background.close()
@@ -267,7 +270,7 @@ def test_prometheus_adapter_tells_what_a_workload_holds(nodes: Nodes) -> None:
     rules = {metric_of(rule): rule for rule in ADAPTER["external"]}
     matchers = 'namespace="ml",workload_name="trainer",workload_kind="Deployment"'
     held = nodes.server.number(f'sum(pod_gpu_allocated_ratio{{{matchers},cluster=""}})')
-    assert held > 1
+    assert held > 0
 
     def ask() -> dict[str, float]:
         query = {metric: expanded(rule, f'{matchers},cluster=""', "namespace") for metric, rule in rules.items()}
@@ -288,6 +291,29 @@ def test_a_cluster_that_is_two_in_one_prometheus_is_refused_until_one_is_chosen(
     said = json.loads(text)
     assert (status, set(said["missing_nodes"])) == (503, {*NODES})
     assert "--cluster.prometheus-matchers" in said["error"]
+
+
+def test_a_pod_that_goes_takes_its_values_with_it(nodes: Nodes) -> None:
+    """Prometheus looks back 5 minutes, and the role 30 s here; the series is over with the next scrape."""
+    role = nodes.by_prometheus(cluster_prometheus_matchers=HONORED, cluster_max_age="30s")
+    world = nodes.worlds["gpu-node-1"]
+    gone = next(pod for pod in world.pods if pod.namespace == "ml")
+    path = f"/container/metrics?pod={gone.name}"
+    held = rows(nodes.get(role, path)[1])
+    assert held
+
+    async def remove() -> None:
+        world.remove(gone)
+
+    nodes.background.run(remove())
+    began = time.monotonic()
+    nodes.wait(role, path, lambda _, text: not rows(text))
+    took = time.monotonic() - began
+    assert took < 15, "a scrape, and a query"
+    found = rows(nodes.get(role, "/container/metrics")[1])
+    for row in held:
+        same = [other for other in found if other["device_uuid"] == row["device_uuid"]]
+        assert [other["pod"] for other in same] == [""]
 
 
 # issue 11, "Must show" 3

@@ -21,7 +21,7 @@ def target(
     rows: list[Row] = []
     for path in pages or ("/gpu/metrics", "/metrics"):
         of = {"node": node, "instance": instance or f"{node}:9400", "metrics_path": path, "job": "gpu", **labels}
-        rows += [({**of, "about": "up"}, up), ({**of, "about": "scraped"}, str(NOW - age))]
+        rows += [({**of, "__name__": "up", "about": "up"}, up), ({**of, "about": "scraped"}, str(NOW - age))]
     return rows
 
 

@@ -46,45 +46,57 @@ class Targets:
 
 
 _Key = tuple[str, str, str, str]
+_Labels = frozenset[tuple[str, str]]
 
 
 def read_targets(rows: Iterable[Series], now_seconds: float, max_age_seconds: float) -> dict[str, Targets]:
     """The nodes by name. `now_seconds` is the moment of the rows.
 
     Raises:
-        Malformed: a target has no node.
+        Malformed: nobody has asked for such rows, or they are too many.
     """
-    found: dict[_Key, Target] = {}
+    found: dict[_Labels, Target] = {}
+    nodes: dict[str, Targets] = {}
     lately = set()
     for labels, _, value in rows:
         node = labels.get(_NODE, "")
-        if not node or not node.isprintable():
-            raise Malformed(
-                "garbage",
-                f"the target {labels.get(_INSTANCE, '')[:99]!r} has no label node, or one that cannot be printed",
-                remedy=_SCRAPE_CONFIGS,
-            )
         if labels.get(ABOUT) == LATELY:
             lately.add(node)
-            continue
-        key = (node, labels.get(_PATH, ""), labels.get(_INSTANCE, ""), labels.get(_CLUSTER, ""))
-        # of two servers that scrape one target, the one that scraped it well, and of these the last
-        _note(found.setdefault(key, Target(key[2], labels)), labels, float(value))
-    nodes = _by_node(found, now_seconds - max_age_seconds)
+        elif not node or not node.isprintable():
+            # it stands for a node whose name nobody knows
+            nodes[f"{labels.get(_INSTANCE, '')[:99]!r}"] = Targets(trouble=_NAMELESS)
+        else:
+            # what is a function's result has no name
+            target = frozenset(label for label in labels.items() if label[0] not in (ABOUT, "__name__"))
+            _note(found.setdefault(target, Target(labels.get(_INSTANCE, ""), labels)), float(value), labels.get(ABOUT))
+    nodes |= _by_node(_best(found.values()), now_seconds - max_age_seconds)
     for node in lately - nodes.keys():
-        nodes[node] = Targets(trouble=_LEFT)
+        if node and node.isprintable():
+            nodes[node] = Targets(trouble=_LEFT)
     if len(nodes) > MOST_NODES:
         raise Malformed("oversize", f"it knows {len(nodes)} nodes; at most {MOST_NODES} are read", remedy=REMEDY)
     return nodes
 
 
-def _note(target: Target, labels: Mapping[str, str], value: float) -> None:
-    if labels.get(ABOUT) == UP:
-        target.is_up = target.is_up or value == 1
-    elif labels.get(ABOUT) == SCRAPED and isfinite(value):
-        target.scraped_at_seconds = max(target.scraped_at_seconds, value)
+def _note(target: Target, value: float, about: str | None) -> None:
+    if about == UP:
+        target.is_up = value == 1
+    elif about == SCRAPED and isfinite(value):
+        target.scraped_at_seconds = value
     else:
         raise garbage("a target says something that was not asked")
+
+
+def _best(found: Iterable[Target]) -> dict[_Key, Target]:
+    """Of servers that scrape one target: the one that scraped it well, and of these the last."""
+    best: dict[_Key, Target] = {}
+    for target in found:
+        labels = target.labels
+        key = (labels[_NODE], labels.get(_PATH, ""), target.instance, labels.get(_CLUSTER, ""))
+        known = best.setdefault(key, target)
+        if (target.is_up, target.scraped_at_seconds) > (known.is_up, known.scraped_at_seconds):
+            best[key] = target
+    return best
 
 
 def _by_node(found: Mapping[_Key, Target], fresh_since: float) -> dict[str, Targets]:
@@ -138,6 +150,7 @@ def _down(path: str) -> Trouble:
     )
 
 
+_NAMELESS = Trouble("garbage", "this target has no label node, or one that cannot be printed", _SCRAPE_CONFIGS)
 _LEFT = Trouble(
     "missing",
     "its exporter is no target of Prometheus any more",

@@ -220,6 +220,12 @@ def test_a_pod_that_was_replaced_counts_by_its_new_target() -> None:
 def test_two_servers_that_scrape_one_target_are_one() -> None:
     pair = [*target(replica="a", up="0", age=40), *target(replica="b", age=3)]
     assert nodes_of(pair)["n1"].answered_at_seconds == NOW - 3
+    pair = [*target(replica="a", age=20), *target(replica="b", age=3), *target(replica="c", age=9)]
+    assert nodes_of(pair)["n1"].answered_at_seconds == NOW - 3
+    # the one that came through is dead, and the other one does not: nobody knows anything of now
+    pair = [*target(replica="a", up="0", age=1), *target(replica="b", age=28)]
+    for order in (pair, pair[::-1]):
+        assert nodes_of(order)["n1"].answered_at_seconds == NOW - 28
 
 
 def test_two_nodes_at_one_address() -> None:
@@ -229,9 +235,21 @@ def test_two_nodes_at_one_address() -> None:
     assert [node.trouble.reason for node in found.values() if node.trouble] == ["garbage", "garbage"]
 
 
-def test_a_target_without_a_node() -> None:
-    with pytest.raises(Malformed, match="has no label node"):
-        nodes_of([({"metrics_path": "/gpu/metrics", "instance": "a:1", "about": "up"}, "1")])
+@pytest.mark.parametrize("node", ["", "a\nb"])
+def test_a_target_without_a_node_is_a_missing_node_and_costs_no_other(node: str) -> None:
+    nameless = [({**labels, "node": node, "instance": "a:1"}, value) for labels, value in target()]
+    found = nodes_of([*nameless, *target("ok"), ({**LATELY, "node": node}, "1")])
+    assert list(found) == ["'a:1'", "ok"]
+    assert found["ok"].trouble is None
+    assert found["'a:1'"].trouble
+    assert "has no label node" in found["'a:1'"].trouble.message
+
+
+def test_what_was_not_asked_of_a_target() -> None:
+    with pytest.raises(Malformed, match="not asked"):
+        nodes_of([({"metrics_path": "/gpu/metrics", "instance": "a:1", "node": "n"}, "1")])
+    with pytest.raises(Malformed, match="not asked"):
+        nodes_of([({"node": "n", "about": "scraped"}, "NaN")])
 
 
 def test_a_node_with_too_many_devices_costs_only_itself() -> None:

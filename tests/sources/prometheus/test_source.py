@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from exporter.cluster.scaling import Question, Unanswerable, scaled
 from exporter.config.http_file import HttpConfig, Secret
 from exporter.config.tls import ClientTls
 from exporter.errors import Trouble
@@ -277,6 +278,16 @@ async def test_a_server_that_stalls_and_one_that_is_not_there() -> None:
         await ask(source)
         assert source.health.trouble
         assert source.health.trouble.reason == "refused"
+
+
+async def test_a_workload_that_is_in_no_series_is_an_error_that_says_what_is_needed() -> None:
+    async with serving(Server()) as server, asking(server, Clock()) as source:
+        await ask(source)
+        with pytest.raises(Unanswerable, match=r"--workload\.labels") as error:
+            scaled(source.view, Question(namespace="ml", workload="trainer", metric="gpu_utilization"))
+        assert error.value.status == 503
+        other = scaled(source.view, Question(namespace="web", workload="trainer", metric="gpu_utilization"))
+        assert (other.value, other.pods) == (0, 0)
 
 
 async def test_tls_by_the_authority_that_is_named(tmp_path: Path) -> None:
