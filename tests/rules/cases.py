@@ -300,6 +300,18 @@ EXPORTER: Cases = {
             },
         ),
     ],
+    "PodGpuExporterClusterNodeMissing": [
+        Firing(
+            at="30m",
+            series={
+                'pod_gpu_exporter_cluster_node_up{node="m",instance="a:9400"}': "1x40",
+                'pod_gpu_exporter_cluster_node_up{node="n",instance="a:9400"}': "0x40",
+                'pod_gpu_exporter_cluster_node_up{node="n",instance="b:9400"}': "1x40",
+            },
+            labels={"node": "n"},
+        ),
+        Quiet(at="30m", series={'pod_gpu_exporter_cluster_node_up{node="n",instance="a:9400"}': "0x9 1x40"}),
+    ],
 }
 
 GPU: Cases = {

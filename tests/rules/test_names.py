@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from exporter.cluster.outputs.families import OF_NODES
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.simulator.counters import COUNTERS, families_of
 from exporter.simulator.dcgm import SimulatedDcgm
@@ -12,6 +13,10 @@ from exporter.simulator.world import World
 from tests.rules.shipped import metrics, records, rules
 from tests.support.exporter import Start
 
+OWN: dict[str, set[str]] = {
+    **{family.name: set(family.labels) for family in FAMILIES},
+    **{family.name: set(family.labels) for family in OF_NODES},
+}
 LABELS_OF_RULES = {"cluster", "class"}  # an external label, and one that a record makes
 RECORD = re.compile(r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m)")
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
@@ -45,7 +50,7 @@ async def test_every_metric_of_a_rule_is_served_by_somebody(start: Start, dcgm: 
     exporter = await start()
     _, page = await exporter.get("/metrics")
     # families without a sample on this node, and the program's own (process_…), which prometheus_client names
-    own = {family.name for family in FAMILIES} | names_on(page)
+    own = OWN.keys() | names_on(page)
     for rule in rules():
         for name in metrics(rule["expr"]) - records().keys() - {"up"}:
             assert name in own or name in dcgm, (rule.get("alert") or rule["record"], name)
@@ -63,12 +68,11 @@ def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
     of_targets = {"node", "instance", "job", "metrics_path"}
     of_pods = {"workload_name", "workload_kind"}
     of_dcgm = {"gpu", "UUID", "GPU_I_ID", "namespace", "pod", "container", "gpu_shared"}
-    of_families = {family.name: set(family.labels) for family in FAMILIES}
     for rule in rules():
         names = metrics(rule["expr"])
         known = of_targets | LABELS_OF_RULES
         for name in names:
-            known |= of_families.get(name.removesuffix("_bucket"), set())
+            known |= OWN.get(name.removesuffix("_bucket"), set())
             known |= of_pods if name.startswith("pod_gpu_") or name in records() else set()
             known |= of_dcgm if name.startswith("DCGM_") else set()
             known |= labels_of(records()[name]) if name in records() else set()
