@@ -149,12 +149,18 @@ def _rows_of(view: ClusterView, question: Question) -> Sequence[_Row]:
     """What the workload's pods hold.
 
     Raises:
-        Unanswerable: 503 where it is not known what some pod of the namespace belongs to.
+        Unanswerable: 503 where it is not known who holds a device, or what some pod of the namespace belongs to.
     """
     rows: list[_Row] = []
     unknown: dict[str, str] = {}
     for name, node in view.nodes.items():
         for held in node.devices:
+            if held.is_shared and not held.pod:
+                raise Unanswerable(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"the exporter of node {name} does not say who holds {held.uuid or 'a device without UUID'}, which"
+                    " several containers share -> run it with --sharing copy or split",
+                )
             if not held.pod or held.namespace != question.namespace:
                 continue
             if not held.workload:

@@ -6,6 +6,14 @@ from types import MappingProxyType
 
 from exporter.errors import Trouble
 
+# Of a node whose kubelet does not say who holds its GPUs: they look as if nobody did.
+OWNERS_UNKNOWN_HEADER = "X-Owners-Unknown"  # of its /container/metrics
+OWNERS_UNKNOWN = Trouble(
+    "missing",
+    "its exporter does not know who holds the GPUs, for the kubelet does not say",
+    "look at /metrics of that exporter, which says why",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HeldDevice:

@@ -14,11 +14,12 @@ from typing import Any
 
 from exporter.accounting.fields import FIELDS
 from exporter.accounting.numbers import number
+from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
 from exporter.model.devices import DeviceKey
 from exporter.model.entities import cut_gpus, entity_of
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.outputs.complaints import why_not
 from exporter.outputs.devices import known_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, Question, answer, json_refusal
@@ -99,13 +100,15 @@ def rows(snapshot: Snapshot) -> list[Object]:
         if len(of_device) > 1:
             # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
             of_device.pop(_NOBODY, None)
+        # with --sharing device the one row of several holders names none of them
+        is_shared = len(snapshot.owners.of(key)) > 1 and of_device.keys() == {_NOBODY}
         for owner, entry in sorted(of_device.items(), key=_OWNER):
             found.append(
                 {
                     **identity,
                     **_of(owner, snapshot),
                     **entry.of_pod,
-                    "gpu_shared": entry.shared,
+                    "gpu_shared": entry.shared or is_shared,
                     **_UNKNOWN,
                     **entry.metrics,
                     **_own_use(snapshot, key, owner),
@@ -236,7 +239,19 @@ def _refuse(question: Question) -> Answer | None:
 
 def _make(look: Look) -> Answer:
     body = render(look.snapshot, dict(look.question.query))
-    return json_refusal(error(why_not(look.snapshot)), 503) if body is None else answer(JSON_FORMAT, body)
+    if body is None:
+        return json_refusal(error(why_not(look.snapshot)), 503)
+    made = answer(JSON_FORMAT, body)
+    return made._replace(headers=((OWNERS_UNKNOWN_HEADER, "true"),)) if _are_owners_unknown(look.snapshot) else made
+
+
+def _are_owners_unknown(snapshot: Snapshot) -> bool:
+    """Whether the devices look as if nobody held them, only because the kubelet does not say who does."""
+    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
+    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods") or owners.holders or owners.units:
+        return False
+    # a page may name owners without the kubelet
+    return not any(row["pod"] for row in rows(snapshot))
 
 
 OUTPUT = Output(

@@ -47,6 +47,15 @@ def test_it_is_0_where_every_node_answered_and_none_has_a_pod_of_it() -> None:
     )
 
 
+def test_holders_that_a_node_does_not_name_are_no_false_0() -> None:
+    view = view_of(node_of("n1", held("a", "GPU-1", values=util(80)), held("", "GPU-2", shared=True)))
+    error = refusal(view, ask())
+    assert error.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert "n1" in str(error)
+    assert "GPU-2" in str(error)
+    assert "--sharing copy or split" in str(error)
+
+
 def test_a_pod_that_moves_between_two_nodes_is_one_pod() -> None:
     view = view_of(
         node_of("n1", held("web-0", "GPU-1", values=util(90))), node_of("n2", held("web-0", "GPU-1", values=util(10)))

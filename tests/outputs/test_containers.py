@@ -170,7 +170,7 @@ async def test_several_upstreams_become_one_object_and_those_that_fail_cost_them
     [
         ("copy", [("a", True, 9), ("b", True, 9)]),
         ("split", [("a", True, 5), ("b", True, 4)]),
-        ("device", [("", False, 9)]),
+        ("device", [("", True, 9)]),
     ],
 )
 async def test_shared_gpus(
@@ -562,7 +562,7 @@ async def test_devices_without_samples_are_shared_as_all_others_are(
     found = [row for row in await rows_of(await start(sharing=sharing)) if row["device_uuid"] == GPU.format(7)]
     both = [("a", "ns-a", "c-a", True), ("b", "ns-b", "c-b", True)]
     assert [(row["pod"], row["namespace"], row["container"], row["gpu_shared"]) for row in found] == (
-        [("", "", "", False)] if sharing == "device" else both
+        [("", "", "", True)] if sharing == "device" else both
     )
 
 

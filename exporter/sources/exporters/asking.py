@@ -9,6 +9,7 @@ import aiohttp
 
 from exporter.config.http_file import HttpConfig, read_secret
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
+from exporter.model.cluster import OWNERS_UNKNOWN, OWNERS_UNKNOWN_HEADER
 from exporter.sources.exporters.room import Room
 from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_no_connection
 from exporter.sources.unpack import unpacker_of
@@ -92,6 +93,10 @@ class Asking:
         async with self._client.get(url, headers=self._authorization(), timeout=self._timeout) as response:
             if response.status != HTTPStatus.OK:
                 raise await _refusal(response)
+            if response.headers.get(OWNERS_UNKNOWN_HEADER) == "true":
+                why = OWNERS_UNKNOWN
+                response.close()
+                raise Unavailable("missing", why.message, remedy=why.remedy)
             return await self._body(response)
 
     def _authorization(self) -> dict[str, str]:

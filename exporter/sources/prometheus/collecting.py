@@ -7,7 +7,7 @@ from dataclasses import replace
 from exporter.attribution.labels import STANDARD_NAMES, LabelPolicy
 from exporter.errors import Trouble
 from exporter.exposition.slices import Work
-from exporter.model.cluster import NodeView
+from exporter.model.cluster import OWNERS_UNKNOWN, NodeView
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.sources.prometheus import queries
@@ -58,25 +58,31 @@ class Collected:
         if rows is None or rows.is_too_large:
             return
         owner = _owner(labels, STANDARD_NAMES, page)
-        match labels.get(_NAME, ""):
+        name = labels.get(_NAME, "")
+        if name == queries.SOURCE_UP:
+            rows.is_without_kubelet |= labels.get(queries.SOURCE) == queries.KUBELET and not float(value)
+        elif name == queries.OWNERS:
+            subject = self._named(labels)
+            rows.add_device(subject)
+            rows.owners[subject.key] = float(value)
+        elif name not in (queries.INFO, queries.ALLOCATED, *MEASURED):
+            raise garbage(f"it was not asked for {name[:99]!r}")
+        elif owner != NOBODY:
+            self._take_owners(rows, owner, labels, value)
+
+    def _take_owners(self, rows: NodeRows, owner: Owner, labels: dict[str, str], value: str) -> None:
+        match labels[_NAME]:
             case queries.INFO:
-                if owner != NOBODY:
-                    rows.add(self._policy.read_subject(labels), owner)
-            case queries.OWNERS:
-                subject = self._named(labels)
-                rows.add_device(subject)
-                rows.owners[subject.key] = float(value)
+                rows.add(self._policy.read_subject(labels), owner)
             case queries.ALLOCATED:
-                if owner != NOBODY and labels.get("workload_name"):
+                if labels.get("workload_name"):
                     workload = (labels["workload_name"], labels.get("workload_kind", ""))
                     rows.workloads[owner.namespace, owner.pod] = workload
-            case name if name in MEASURED:
+            case name:
                 use = float(value)
-                if owner != NOBODY and 0 <= use < _MOST_MEASURED:
+                if 0 <= use < _MOST_MEASURED:
                     of_owner = rows.measured.setdefault((self._named(labels).key, owner), {})
                     of_owner[name] = int(use) if use.is_integer() else use
-            case name:
-                raise garbage(f"it was not asked for {name[:99]!r}")
 
     def take_sample(self, series: Series) -> None:
         """A series of /gpu/metrics."""
@@ -108,7 +114,11 @@ class Collected:
             for device in held_devices(rows, name, of_samples, samples_are_newer=of_samples > of_own):
                 devices.append(device)
                 yield
-            found[name] = NodeView(name=name, devices=tuple(devices), answered_at_seconds=targets.scraped_at_seconds)
+            if rows.is_without_kubelet and not any(device.pod for device in devices):
+                found[name] = NodeView(name=name, trouble=OWNERS_UNKNOWN)
+            else:
+                at_seconds = targets.scraped_at_seconds
+                found[name] = NodeView(name=name, devices=tuple(devices), answered_at_seconds=at_seconds)
             # what it was made of is not needed any more
             del self._rows[name]
         return found

@@ -41,7 +41,8 @@ class NodeRows:
     """What is known of one node, while the answers come in.
 
     `owners` is how many containers hold a device. `measured` is what the driver's processes tell of a container on a
-    device, by family. `workloads` are names and kinds, by namespace and pod.
+    device, by family. `workloads` are names and kinds, by namespace and pod. `is_without_kubelet`: the kubelet does not
+    answer the exporter.
     """
 
     devices: dict[DeviceKey, Subject] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class NodeRows:
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    is_without_kubelet: bool = False
 
     @property
     def is_too_large(self) -> bool:
@@ -120,7 +122,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 owner=owner,
                 entity=entity_of(device, cut),
                 workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
-                is_shared=entry.shared or (several and owner != NOBODY),
+                is_shared=entry.shared or several,
                 measured=rows.measured.get((device.key, owner), {}),
                 said={"node_name": node, "timestamp": read_at},
             )

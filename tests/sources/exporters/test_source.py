@@ -38,6 +38,17 @@ async def test_what_the_exporters_of_two_nodes_say(start: Start, make: Make) -> 
     assert view.nodes["c"].trouble.reason == "refused"
 
 
+async def test_a_node_without_its_kubelets_word_does_not_look_idle(start: Start, make: Make) -> None:
+    one = await start(node_name="a", kubelet_socket="/nowhere/kubelet.sock")
+    source = make(("a", one.base))
+    await source.begin()
+    trouble = source.view.nodes["a"].trouble
+    assert trouble is not None
+    assert "does not know who holds the GPUs" in trouble.message
+    async with one.session.get(one.base + "/container/metrics") as response:
+        assert (response.status, response.headers["X-Owners-Unknown"]) == (200, "true")
+
+
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Simulated]:
     simulated = Simulated(tmp_path)

@@ -83,6 +83,14 @@ def test_a_device_and_its_container() -> None:
     assert {field.json for field in FIELDS.values() if field.json} <= row.keys()
 
 
+@pytest.mark.parametrize(("up", "pod", "is_missing"), [("0", "", True), ("0", "a", False), ("1", "", False)])
+def test_a_node_without_its_kubelets_word_does_not_look_idle(up: str, pod: str, is_missing: bool) -> None:
+    own = [(of_device("pod_gpu_exporter_source_up", source="kubelet"), up)]
+    found = nodes_of(target(), own, [(of_device(UTIL, **({"pod": pod} if pod else {})), "57")])["n1"]
+    assert found.is_missing is is_missing
+    assert bool(found.devices) is not is_missing
+
+
 def test_the_names_of_dcgm_4_9_are_converted() -> None:
     found = nodes_of(target(), (), [(of_device("DCGM_FI_DEV_GPU_UTIL_RATIO"), "0.57")])["n1"]
     assert short(found) == [("GPU-1", "", 57)]
