@@ -70,7 +70,7 @@ class Collected:
         elif owner != NOBODY:
             self._take_owners(rows, owner, labels, value)
 
-    def _take_owners(self, rows: NodeRows, owner: Owner, labels: dict[str, str], value: str) -> None:
+    def _take_owners(self, rows: NodeRows, owner: Owner, labels: Mapping[str, str], value: str) -> None:
         match labels[_NAME]:
             case queries.INFO:
                 rows.add(self._policy.read_subject(labels), owner)
