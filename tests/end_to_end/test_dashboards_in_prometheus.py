@@ -1,0 +1,176 @@
+"""Every query of the dashboards in a real Prometheus, with its variables filled in as Grafana does: it returns data.
+
+A node behind an exporter for each `--sharing` mode, with older names of dcgm-exporter's fields, and the demo, with
+those of DCGM 4.9, `--sharing split`, and measured use of its GPUs.
+"""
+
+import math
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from tests.end_to_end.accounted import MODES
+from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
+from tests.rules.shipped import metrics
+from tests.support.background import Background
+from tests.support.components import free_port, real
+from tests.support.grafana import ALL, Chosen, Model, dashboard, filled, options, panels, variables
+from tests.support.places import ROOT
+from tests.support.prometheus import Prometheus, prometheus
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+FILES = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
+XID = 79
+DEMO = "demo"
+SPAN_SECONDS = 10.0
+BUILTIN = {
+    "__rate_interval": WINDOW,
+    "__interval": "1s",
+    "__range": f"{SPAN_SECONDS:g}s",
+}
+
+
+@dataclass
+class Watched:
+    """The server, and the dashboards with what their variables offer."""
+
+    server: Prometheus
+    node: SimulatedNode
+
+    def choices(self, model: Model, given: Chosen) -> dict[str, str | list[str]]:
+        """A value for each variable: the given ones, else all or the first that is offered."""
+        chosen: dict[str, str | list[str]] = {}
+        for name, variable in variables(model).items():
+            if variable["type"] == "datasource":
+                chosen[name] = "prometheus"
+            elif variable["type"] == "textbox":
+                chosen[name] = variable["query"]
+            else:
+                query = filled(variable["query"]["query"], model, chosen, BUILTIN)
+                offered = options(self.server, variable, query, SPAN_SECONDS)
+                assert offered, (name, query)
+                wanted = given.get(name, ALL if variable["includeAll"] else offered[0])
+                if wanted == "each":
+                    wanted = offered
+                chosen[name] = wanted if isinstance(wanted, str) else [*wanted]
+                if wanted != ALL:
+                    assert set([wanted] if isinstance(wanted, str) else wanted) <= set(offered), name
+        return chosen
+
+    def rows(self, query: str, *, instant: bool) -> list[dict[str, str]]:
+        """The labels of what a query answers with a number, about now or about a span."""
+        if instant:
+            return [labels for labels, value in self.server.query(query) if math.isfinite(value)]
+        now = time.time()
+        asked = {"query": query, "start": now - SPAN_SECONDS, "end": now, "step": 1}
+        found = self.server.ask(f"query_range?{urllib.parse.urlencode(asked)}")["result"]
+        return [row["metric"] for row in found if any(math.isfinite(float(value)) for _, value in row["values"])]
+
+
+@contextmanager
+def demo(port: int) -> Iterator[None]:
+    """The demo as a user starts it, and no pod comes or goes."""
+    real("gcc")
+    arguments = [
+        "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0", "--seed", "4", "--speed", "0.1",
+        "--sharing", "split", "--workload.labels", "app.kubernetes.io/name", "--accounting.interval", "500ms",
+        "--web.listen-address", f"127.0.0.1:{port}",
+    ]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "exporter", *arguments], stderr=subprocess.DEVNULL, cwd=ROOT)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def trouble(node: SimulatedNode) -> None:
+    """What panels about trouble show: an XID of each GPU, and a pod with a device of which there is no sample."""
+    for gpu in node.world.gpus:
+        node.world.machine.add_xid(gpu.uuid, XID)
+    gone = Container(name="main", devices=((GPU_RESOURCE, f"GPU-{UUID(int=0)}"),))
+    node.world.pods += (Pod(namespace="ml", name="lost", containers=(gone,)),)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    background = Background()
+    # pods of this node stay
+    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=4), NODE, counters="full")
+    stack = AsyncExitStack()
+    port = free_port()
+    folder = tmp_path_factory.mktemp("prometheus")
+    with demo(port):
+        targets = [*background.run(of_each_mode(node, stack)), Target(DEMO, f"127.0.0.1:{port}", socket.gethostname())]
+        try:
+            with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
+                server.wait_for_scrapes(2 * len(targets))
+                trouble(node)
+                time.sleep(SETTLED)
+                yield Watched(server, node)
+        finally:
+            background.run(stack.aclose())
+            background.close()
+
+
+def test_there_is_a_dashboard_for_each_purpose() -> None:
+    assert {path.stem for path in FILES} == {"cluster", "namespace", "workload", "node", "gpu", "idle", "shared"}
+
+
+# What a cluster rightly has nothing of: in the simulated node's NVML tells of no processes, and while the demo runs for
+# seconds no application crashes, and no device is unknown. Each of these is in the other kind of cluster.
+ABSENT: Mapping[str, set[str]] = {
+    **{mode: {"pod_gpu_utilization_ratio", "pod_gpu_memory_used_bytes", "pod_gpu_processes"} for mode in MODES},
+    DEMO: {"xid:pod_gpu_xid_errors:new15m", "pod_gpu_xid_errors_total", "pod_gpu_exporter_unmatched_devices"},
+}
+CHOICES: Mapping[str, Chosen] = {
+    **{mode: {"cluster": mode} for mode in MODES},
+    DEMO: {"cluster": DEMO},
+    "all": {},
+    "some": {"cluster": list(MODES), "namespace": "each", "workload": "each", "node": NODE},
+}
+SHORTER = re.compile(r"\b(?:5m|1h|1d)\b")
+
+
+def asked(expression: str) -> str:
+    """What a test can wait for; and a 0 where there is nothing would be an answer, too."""
+    return SHORTER.sub(WINDOW, expression.removesuffix(" or vector(0)"))
+
+
+def absent_of(chosen: Chosen) -> set[str]:
+    """What none of the chosen clusters has. The three of the modes have the only node of its name."""
+    clusters = chosen["cluster"]
+    if chosen.get("node") == NODE:
+        clusters = MODES
+    elif isinstance(clusters, str):
+        clusters = list(ABSENT) if clusters == ALL else [clusters]
+    return set.intersection(*(ABSENT[cluster] for cluster in clusters))
+
+
+# issue 12, "Must show" 3
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_query_returns_data(watched: Watched, path: Path, choice: str) -> None:
+    model = dashboard(path)
+    chosen = watched.choices(model, CHOICES[choice])
+    empty = []
+    absent = absent_of(chosen)
+    for panel in panels(model):
+        for target in panel.get("targets", []):
+            query = asked(filled(target["expr"], model, chosen, BUILTIN))
+            if not watched.rows(query, instant=target["instant"]) and not metrics(query) & absent:
+                empty.append((panel["title"], query))
+    assert empty == []
