@@ -11,17 +11,17 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
+from deploy.grafana.generator import promql
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
-from tests.end_to_end.accounted import MODES
+from tests.end_to_end.accounted import MODES, Held, held_in
 from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
 from tests.rules.shipped import metrics
 from tests.support.background import Background
@@ -49,6 +49,7 @@ class Watched:
 
     server: Prometheus
     node: SimulatedNode
+    held: Collection[Held]
 
     def choices(self, model: Model, given: Chosen) -> dict[str, str | list[str]]:
         """A value for each variable: the given ones, else all or the first that is offered."""
@@ -85,7 +86,7 @@ def demo(port: int) -> Iterator[None]:
     """The demo as a user starts it, and no pod comes or goes."""
     real("gcc")
     arguments = [
-        "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0", "--seed", "4", "--speed", "0.1",
+        "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0", "--seed", "5",
         "--sharing", "split", "--workload.labels", "app.kubernetes.io/name", "--accounting.interval", "500ms",
         "--web.listen-address", f"127.0.0.1:{port}",
     ]  # fmt: skip
@@ -98,10 +99,10 @@ def demo(port: int) -> Iterator[None]:
 
 
 def trouble(node: SimulatedNode) -> None:
-    """What panels about trouble show: an XID of each GPU, and a pod with a device of which there is no sample."""
+    """What panels about trouble show: an XID of each GPU, and a pod with a device that nobody knows."""
     for gpu in node.world.gpus:
         node.world.machine.add_xid(gpu.uuid, XID)
-    gone = Container(name="main", devices=((GPU_RESOURCE, f"GPU-{UUID(int=0)}"),))
+    gone = Container(name="main", devices=((GPU_RESOURCE, "of-no-known-form"),))
     node.world.pods += (Pod(namespace="ml", name="lost", containers=(gone,)),)
 
 
@@ -118,9 +119,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         try:
             with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
                 server.wait_for_scrapes(2 * len(targets))
+                held = held_in(node.world)
                 trouble(node)
                 time.sleep(SETTLED)
-                yield Watched(server, node)
+                yield Watched(server, node, held)
         finally:
             background.run(stack.aclose())
             background.close()
@@ -174,3 +176,94 @@ def test_every_query_returns_data(watched: Watched, path: Path, choice: str) -> 
             if not watched.rows(query, instant=target["instant"]) and not metrics(query) & absent:
                 empty.append((panel["title"], query))
     assert empty == []
+
+
+def of_page(page: str, field: str) -> dict[tuple[str, str], float]:
+    """What dcgm-exporter's page says of a field, by UUID and MIG instance."""
+    found = {}
+    for labels, value in re.findall(rf"^{field}{{(.*)}} (\S+)$", page, re.MULTILINE):
+        known = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found[known["UUID"], known.get("GPU_I_ID", "")] = float(value)
+    return found
+
+
+def of_gpus(values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Of fields that are the GPU's, and that each MIG instance's row repeats."""
+    return {(uuid, ""): value for (uuid, _), value in values.items()}
+
+
+def truths(page: str) -> dict[str, dict[tuple[str, str], float]]:
+    """What a query of one device should say, by the query."""
+    free, total = of_page(page, "DCGM_FI_DEV_FB_FREE"), of_page(page, "DCGM_FI_DEV_FB_TOTAL")
+    of = promql.CLUSTER
+    return {
+        promql.ratio("activity", of): of_page(page, "DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
+        promql.ratio("tensor", of): of_page(page, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"),
+        promql.memory(of): {device: 1 - free[device] / total[device] for device in total},
+        promql.flow("pcie received", of): of_gpus(of_page(page, "DCGM_FI_PROF_PCIE_RX_BYTES")),
+        promql.flow("nvlink sent", of): of_gpus(of_page(page, "DCGM_FI_PROF_NVLINK_TX_BYTES")),
+        promql.level("temperature", of, promql.OF_GPU): of_gpus(of_page(page, "DCGM_FI_DEV_GPU_TEMP")),
+        promql.watts(of, promql.OF_GPU): of_gpus(of_page(page, "DCGM_FI_DEV_POWER_USAGE")),
+    }
+
+
+# issue 12, "Must show" 3
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_device_does_is_counted_once_in_every_mode(watched: Watched, mode: str) -> None:
+    """Shared, cut or whole. What is counted twice, or divided, is off by much more than what a second changes."""
+    model = dashboard(FILES[0])
+    for _ in range(5):
+        wrong = {}
+        for query, expected in truths(watched.node.dcgm.page()).items():
+            text = filled(query, model, {"cluster": mode}, BUILTIN)
+            found = {(row["UUID"], row.get("GPU_I_ID", "")): value for row, value in watched.server.query(text)}
+            if found != pytest.approx(expected, rel=0.2, abs=1e-3):
+                wrong[text] = (found, expected)
+        if not wrong:
+            break
+        time.sleep(1)  # the work of a pod changes from one moment to the next, and is scraped each second
+    assert wrong == {}
+
+
+def test_where_use_is_measured_the_parts_of_owners_are_put_together(watched: Watched) -> None:
+    """The demo's rows of a shared GPU with `split` are parts of it."""
+    of = f'cluster="{DEMO}"'
+    rows = f"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{{{of}}}"
+    server = watched.server
+    deadline = time.monotonic() + 15
+    server.at_seconds = time.time()
+    while not (parts := server.query(f'count by (UUID) ({rows} > 0 and {rows[:-1]}, gpu_shared="true"}}) > 1')):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+        server.at_seconds = time.time()
+    found = {(row["UUID"], row.get("GPU_I_ID", "")): value for row, value in server.query(promql.ratio("activity", of))}
+    sums, largest = ({row["UUID"]: value for row, value in server.query(f"{sum_or_max} by (UUID) ({rows})")}
+                     for sum_or_max in ("sum", "max"))  # fmt: skip
+    server.at_seconds = None
+    assert len(found) == 7 + 7
+    assert all(0 <= value <= 1.01 for value in found.values())
+    for row, _ in parts:
+        assert found[row["UUID"], ""] == pytest.approx(sums[row["UUID"]])
+        assert largest[row["UUID"]] < sums[row["UUID"]]
+
+
+# issue 12, "Must show" 3
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sums_at_the_top_are_those_of_the_world(watched: Watched, mode: str) -> None:
+    model = dashboard(ROOT / "deploy" / "grafana" / "cluster.json")
+    by_title = {panel["title"]: panel for panel in panels(model) if panel["type"] == "stat"}
+
+    def number(title: str) -> float:
+        (target,) = by_title[title]["targets"]
+        return watched.server.number(asked(filled(target["expr"], model, {"cluster": mode}, BUILTIN)))
+
+    world = watched.node.world
+    held = float(sum(found.ratio for found in watched.held))
+    assert number("GPUs") == len(world.gpus)
+    assert number("Held") == pytest.approx(held / len(world.gpus))
+    in_use = {found.uuid for found in watched.held}
+    assert number("Free, whole") == sum(gpu.uuid not in in_use for gpu in world.gpus if not gpu.instances)
+    drawn = sum(of_gpus(of_page(watched.node.dcgm.page(), "DCGM_FI_DEV_POWER_USAGE")).values())
+    assert number("Power") == pytest.approx(drawn, rel=0.15)
+    assert number("New XIDs") == len(world.gpus)
+    assert number("Exporters down") == 0

@@ -71,12 +71,12 @@ def ratio(field: str, where: str) -> str:
 def flow(field: str, where: str) -> str:
     """Bytes a second of a GPU: with `split` the sum of its rows, else each row of owners and MIG instances has all.
 
-    `split` is known by the counter of energy, which has a row for nobody there although the GPU has owners.
+    `split` is known by the counter of energy, which has a row for nobody there beside the row of an owner; one such
+    device tells for the node.
     """
-    here = "on (cluster, node, UUID)"
     nobodys, owners = (rows("energy", f'{where}, pod{sign}""') for sign in ("=", "!="))
     return (
-        f"sum by ({OF_GPU}) ({rows(field, where)}) and {here} ({nobodys}) and {here} ({owners})"
+        f"sum by ({OF_GPU}) ({rows(field, where)}) and on (cluster, node) (({nobodys}) and on ({OF_DEVICE}) ({owners}))"
         f" or {level(field, where, OF_GPU)}"
     )
 
