@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.grafana.generator.everything import FOLDER, texts
+from deploy.grafana.generator.everything import DASHBOARDS, FOLDER, texts
 from exporter.outputs.families.catalogue import FAMILIES
 from tests.rules.shipped import metrics, records
 from tests.support.exporter import Start
 from tests.support.grafana import Model, dashboard, names_in, panels, variables
 from tests.support.names import names_on, simulated_names
+from tests.support.places import ROOT
 
 MODELS = {path.stem: dashboard(path) for path in sorted(FOLDER.glob("*.json"))}
 EACH = pytest.mark.parametrize("name", MODELS)
@@ -183,7 +184,7 @@ def links(value: Any) -> Iterator[str]:
 def test_links_lead_to_dashboards_with_choices_and_time(name: str) -> None:
     addresses = {f"pod-gpu-{each}": model for each, model in MODELS.items()}
     for link in links(MODELS[name]):
-        uid, _, query = link.removeprefix("/d/").partition("/?")
+        uid, _, query = link.removeprefix("/d/").partition("?")
         given = query.split("&")
         assert given[-1] == "${__url_time_range}"
         assert names_in(query) <= set(variables(MODELS[name])) | OF_LINKS
@@ -194,9 +195,14 @@ def test_links_lead_to_dashboards_with_choices_and_time(name: str) -> None:
     assert set(others["tags"]) <= set(MODELS[name]["tags"])
 
 
+def test_the_docs_have_each() -> None:
+    page = (ROOT / "docs" / "dashboards.md").read_text()
+    assert re.findall(r"^\| `(\w+)\.json` \|", page, re.MULTILINE) == [*(made.name for made in DASHBOARDS)]
+
+
 def test_every_dashboard_is_linked_to() -> None:
     """By the menu each; the ones about a thing also where the thing is named."""
-    linked = {link.removeprefix("/d/pod-gpu-").partition("/")[0] for model in MODELS.values() for link in links(model)}
+    linked = {link.removeprefix("/d/pod-gpu-").partition("?")[0] for model in MODELS.values() for link in links(model)}
     assert linked == {"namespace", "workload", "node", "gpu"}
 
 

@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
     stat,
 )
 from deploy.grafana.generator.promql import GPU as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, ratio, watts
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, ratio, watts, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, GPU, NODE
 
@@ -113,8 +113,8 @@ DASHBOARD = Dashboard(
                       Query(level("corrected", CHOSEN, OF_GPU), "corrected"),
                       Query(level("remapped", CHOSEN, OF_GPU), "rows replaced")),
                 table("XIDs", "Errors that the driver reported in the time range.", "namespace, pod, xid",
-                      Column("Errors", f"max by (namespace, pod, xid) (max_over_time(pod_gpu_xid_errors_total{_IN}"
-                             "[$__range]))", "short", BAD), most_first="Errors", height=6),
+                      Column("Errors", xids(CHOSEN, "namespace, pod, xid"), "short", BAD),
+                      most_first="Errors", height=6),
             ],
         ),
     ],

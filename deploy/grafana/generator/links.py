@@ -21,7 +21,7 @@ def to(dashboard: str, fields: Mapping[str, str]) -> dict[str, Any]:
     kept = [f"${{{name}:queryparam}}" for name in ("datasource", "cluster")]
     given = [f"var-{name}={value}" for name, value in fields.items()]
     address = "&".join([*kept, *given, "${__url_time_range}"])
-    return {"title": f"Open “{TITLES[dashboard]}”", "url": f"/d/{PREFIX}{dashboard}/?{address}", "targetBlank": False}
+    return {"title": f"Open “{TITLES[dashboard]}”", "url": f"/d/{PREFIX}{dashboard}?{address}", "targetBlank": False}
 
 
 def from_series(dashboard: str, **labels: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, memory, of_pods
+from deploy.grafana.generator.promql import NAMESPACE, memory, of_pods, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -102,8 +102,8 @@ DASHBOARD = Dashboard(
                       most_first="Held, GPU-h"),
                 table("XIDs", "Errors that the driver reported in the time range for pods of the namespace.",
                       f"{_POD}, node, xid",
-                      Column("Errors", f"max by ({_POD}, node, xid) (max_over_time(pod_gpu_xid_errors_total{_IN}"
-                             "[$__range]))", "short", BAD), most_first="Errors", height=6),
+                      Column("Errors", xids(NAMESPACE, f"{_POD}, node, xid"), "short", BAD),
+                      most_first="Errors", height=6),
                 lines("Throttled", "GPUs whose clocks were lowered, by the reason. Low clocks for want of work are "
                       "left out.",
                       Query(f'sum by (pod, reason) (rate(pod_gpu_throttled_seconds_total{{{NAMESPACE}, '

@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
     stat,
 )
 from deploy.grafana.generator.promql import NODE as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, named, ratio, watts
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, named, ratio, watts, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODE
 
@@ -110,8 +110,7 @@ DASHBOARD = Dashboard(
             panels=[
                 table("XIDs", "Errors that the driver reported in the time range, with the pod where one held the GPU "
                       "alone.", "namespace, pod, UUID, xid",
-                      Column("Errors", "max by (namespace, pod, UUID, xid) "
-                             f"(max_over_time(pod_gpu_xid_errors_total{_IN}[$__range]))", "short", BAD),
+                      Column("Errors", xids(CHOSEN, "namespace, pod, UUID, xid"), "short", BAD),
                       most_first="Errors", height=7),
                 lines("Memory errors", "Since the driver was loaded. After an uncorrected one the GPU needs a reset.",
                       Query(level("uncorrected", CHOSEN, OF_GPU), "GPU {{gpu}} uncorrected"),

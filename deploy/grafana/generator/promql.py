@@ -120,3 +120,9 @@ def devices(entity: str, where: str) -> str:
 def watts(where: str, by: str) -> str:
     """What is drawn; the accounts' energy is right in every mode."""
     return f"sum by ({by}) (rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval]))"
+
+
+def xids(where: str, by: str) -> str:
+    """New errors of the time range. increase() would miss the first error of a row."""
+    all_, most = f"pod_gpu_xid_errors_total{{{where}}}", f"max_over_time(pod_gpu_xid_errors_total{{{where}}}[$__range])"
+    return f"sum by ({by}) ({most} - ({all_} offset $__range or {most} * 0)) > 0"
