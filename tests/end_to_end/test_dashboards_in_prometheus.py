@@ -86,7 +86,8 @@ def demo(port: int) -> Iterator[None]:
     """The demo as a user starts it, and no pod comes or goes."""
     real("gcc")
     arguments = [
-        "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0", "--seed", "5",
+        "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0",
+        "--seed", "20", "--speed", "0.1",
         "--sharing", "split", "--workload.labels", "app.kubernetes.io/name", "--accounting.interval", "500ms",
         "--web.listen-address", f"127.0.0.1:{port}",
     ]  # fmt: skip
@@ -168,14 +169,18 @@ def absent_of(chosen: Chosen) -> set[str]:
 def test_every_query_returns_data(watched: Watched, path: Path, choice: str) -> None:
     model = dashboard(path)
     chosen = watched.choices(model, CHOICES[choice])
-    empty = []
     absent = absent_of(chosen)
+    unanswered = []
     for panel in panels(model):
         for target in panel.get("targets", []):
             query = asked(filled(target["expr"], model, chosen, BUILTIN))
-            if not watched.rows(query, instant=target["instant"]) and not metrics(query) & absent:
-                empty.append((panel["title"], query))
-    assert empty == []
+            if not metrics(query) & absent:
+                unanswered.append((panel["title"], query, target["instant"]))
+    deadline = time.monotonic() + 10
+    # in windows of seconds a late scrape may hide what is idle all the time
+    while unanswered := [each for each in unanswered if not watched.rows(each[1], instant=each[2])]:
+        assert time.monotonic() < deadline, unanswered
+        time.sleep(0.5)
 
 
 def of_page(page: str, field: str) -> dict[tuple[str, str], float]:
@@ -263,7 +268,13 @@ def test_the_sums_at_the_top_are_those_of_the_world(watched: Watched, mode: str)
     assert number("Held") == pytest.approx(held / len(world.gpus))
     in_use = {found.uuid for found in watched.held}
     assert number("Free, whole") == sum(gpu.uuid not in in_use for gpu in world.gpus if not gpu.instances)
-    drawn = sum(of_gpus(of_page(watched.node.dcgm.page(), "DCGM_FI_DEV_POWER_USAGE")).values())
-    assert number("Power") == pytest.approx(drawn, rel=0.15)
     assert number("New XIDs") == len(world.gpus)
     assert number("Exporters down") == 0
+    for _ in range(10):
+        # now, and in the mean of seconds; in between a pod may begin to work
+        drawn = sum(of_gpus(of_page(watched.node.dcgm.page(), "DCGM_FI_DEV_POWER_USAGE")).values())
+        if number("Power") == pytest.approx(drawn, rel=0.15):
+            break
+        time.sleep(1)
+    else:
+        pytest.fail(f"{number('Power')} W, and not {drawn} W")

@@ -33,6 +33,8 @@ _HOUR_IDLE = (
     f"pod_gpu_allocated_ratio{_IN} and pod_gpu_allocated_ratio{_IN} offset 1h and "
     f"increase(pod_gpu_idle_seconds_total{_IN}[1h]) > 0.95 * increase(pod_gpu_allocated_seconds_total{_IN}[1h])"
 )
+_WHOLE = f"on ({_POD}) pod_gpu_allocated_ratio{_IN} >= 1"
+_HARDLY = f"quantile_over_time(0.95, ({_ACTIVE} / {_ALLOCATED})[$__range:$__interval]) < 3 / 7 and {_WHOLE}"
 
 
 def _hours(of: str, level: str, by: str) -> str:
@@ -122,14 +124,11 @@ DASHBOARD = Dashboard(
             panels=[
                 table("Whole GPUs that hardly work", "Pods that hold whole GPUs, and for 95 % of the time range used "
                       "less than 3/7 of them: a MIG instance or a share would do, if its memory is enough.", _POD,
-                      Column("Used, 95 % of the time at most",
-                             f"quantile_over_time(0.95, ({_ACTIVE} / {_ALLOCATED})[$__range:$__interval]) < 3 / 7 "
-                             f"and on ({_POD}) pod_gpu_allocated_ratio{_IN} >= 1", PERCENT, USE),
-                      Column("Memory, at most",
-                             f"max_over_time(({memory(NAMESPACE, _POD)})[$__range:$__interval]) "
-                             f"and on ({_POD}) pod_gpu_allocated_ratio{_IN} >= 1", PERCENT),
+                      Column("Used, 95 % of the time at most", _HARDLY, PERCENT, USE),
+                      Column("Memory, at most", f"max_over_time(({memory(NAMESPACE, _POD)})[$__range:$__interval]) "
+                             f"and on ({_POD}) ({_HARDLY})", PERCENT),
                       Column("Holds, GPUs", f"sum by ({_POD}) (pod_gpu_allocated_ratio{_IN}) and on ({_POD}) "
-                             f"pod_gpu_allocated_ratio{_IN} >= 1", "short"),
+                             f"({_HARDLY})", "short"),
                       most_first="Holds, GPUs"),
                 bars("Memory taken, nothing run", "How much of the memory of their devices pods hold that are idle "
                      "now: whoever shares the GPU with them cannot have it.",
