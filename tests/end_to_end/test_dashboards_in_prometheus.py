@@ -83,7 +83,7 @@ class Watched:
 
 @contextmanager
 def demo(port: int) -> Iterator[None]:
-    """The demo as a user starts it, and no pod comes or goes."""
+    """The demo as a user starts it. For its first 50 seconds no pod comes or goes."""
     real("gcc")
     arguments = [
         "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0",
