@@ -41,10 +41,11 @@ class Watched:
     held: dict[Held, float]
 
     def active(self) -> dict[str, list[dict[str, str]]]:
-        """The labels of alerts that fire or will, by name."""
+        """The labels of alerts that fire or will, by name; but for the exporters' memory, which is all the tests'."""
         found = defaultdict(list)
         for alert in self.server.ask("alerts")["alerts"]:
-            found[alert["labels"]["alertname"]].append(alert["labels"])
+            if alert["labels"]["alertname"] != "PodGpuExporterMemoryHigh":
+                found[alert["labels"]["alertname"]].append(alert["labels"])
         return found
 
     def wait_until_active_are(self, names: set[str]) -> None:
