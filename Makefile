@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test image test-in-image faults soak fuzz bench profile bench-compare lint format protos lock release clean
+.PHONY: help run test image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -37,6 +37,7 @@ test-in-image: image  ## the tests on the image's Python, with its libraries; as
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
 		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
 		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/end_to_end/test_rules_in_prometheus.py \
+		--ignore tests/end_to_end/test_dashboards_in_prometheus.py \
 		--ignore tests/sources/nvml \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
@@ -78,6 +79,9 @@ protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
 	@mkdir -p $(OUT)/exporter/_gen
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iexporter/_gen=protos \
 		--python_out=$(OUT) --mypy_out=quiet:$(OUT) protos/*.proto
+
+dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its generator
+	@$(BIN)/python -m deploy.grafana.generator
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml

@@ -175,6 +175,64 @@ def gaps(answers: Answers, _: Truth) -> None:
     assert 1.0 <= found["page",] <= 5.0
 
 
+def wasted(answers: Answers, truth: Truth) -> None:
+    """A difference of two sums, each of which increase() guesses."""
+    expected = truth.gpu_seconds(lambda held: key(held, "namespace"), lambda activity: 1 - activity)
+    held = truth.gpu_seconds(lambda held: key(held, "namespace"))
+    late = truth.changed(lambda held: key(held, "namespace"))
+    found = by(answers, "namespace")
+    assert held.keys() <= found.keys()
+    for name, seconds in held.items():
+        within = 2 * LOOK * (1 + late[name]) + 0.12 * seconds
+        assert found[name] * HOUR == pytest.approx(expected[name], abs=within), name
+
+
+def always(truth: Truth, fits: Callable[[Held, float], bool]) -> set[Key]:
+    """The pods whose devices all fit in each moment, and that were there all the time."""
+    pods = {key(held, "namespace pod") for moment in truth.moments for held in moment.held}
+    for moment in truth.moments:
+        here = {key(held, "namespace pod") for held in moment.held}
+        pods &= here - {
+            key(held, "namespace pod") for held, activity in moment.held.items() if not fits(held, activity)
+        }
+    return pods
+
+
+def idle_now(answers: Answers, truth: Truth) -> None:
+    found = by(answers, "namespace pod")
+    assert [*found.values()] == sorted(found.values(), reverse=True)
+    idle = always(truth, lambda _, activity: activity < IDLE_BELOW)
+    assert idle
+    assert idle <= found.keys()
+    assert not found.keys() & always(truth, lambda _, activity: activity >= IDLE_BELOW)
+
+
+def would_do_with_less(answers: Answers, truth: Truth) -> None:
+    found = by(answers, "namespace pod")
+    assert found
+    assert found.keys() <= {key(held, "namespace pod") for held in truth.now if held.ratio == 1}
+    assert always(truth, lambda held, activity: held.ratio == 1 and activity < IDLE_BELOW) <= found.keys()
+    assert not found.keys() & always(truth, lambda _, activity: activity > 0.6)
+    assert all(0 <= part < 3 / 7 for part in found.values())
+
+
+def left(answers: Answers, truth: Truth) -> None:
+    labels = "namespace pod UUID GPU_I_ID"
+    found = by(answers, labels)
+    # with --sharing device the rows of a shared GPU are nobody's
+    assert {key(held, labels) for held in truth.now if held.instance or held.ratio == 1} <= found.keys()
+    assert all(0 <= mib <= 81_559 for mib in found.values())
+    assert min(found.values()) < 0.5 * max(found.values())
+
+
+def busiest(answers: Answers, truth: Truth) -> None:
+    found, expected = by(answers, "namespace workload_name"), used(truth, "namespace workload_name")
+    assert expected.keys() <= found.keys()
+    assert max(expected.values()) > 0.3
+    for name, mean in expected.items():
+        assert mean - 0.15 <= found[name] <= 1.15, name
+
+
 def hours(labels: str, **more: Any) -> Check:
     return partial(gpu_seconds, labels, **{"unit": HOUR, **more})
 
@@ -201,5 +259,11 @@ ANSWERS: Mapping[int, Check] = {
     18: xids,
     19: throttled,
     20: gaps,
+    21: wasted,
+    22: hours("namespace", of=lambda activity: float(activity < IDLE_BELOW), unit=HOUR / PRICE),
+    23: idle_now,
+    24: would_do_with_less,
+    25: left,
+    26: busiest,
 }
 OF_ALL_TIME = {18, 20}

@@ -1,7 +1,6 @@
 """The shipped rules in a real Prometheus that scrapes as shipped: they evaluate, they are right, and none cries wolf.
 
 One simulated node behind an exporter for each `--sharing` mode; each is a cluster of its own for one Prometheus.
-Debian's has no discovery by Kubernetes: static targets have the labels that one would give.
 """
 
 import json
@@ -21,19 +20,13 @@ from aiohttp import web
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.end_to_end.accounted import ALLOCATED, MODES, Held, held_in
+from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, records, run
 from tests.support.background import Background
-from tests.support.exporter import config_of, running
-from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus
+from tests.support.prometheus import Prometheus, prometheus
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
-NODE = "gpu-node-1"
-WINDOW = "4s"  # in place of 5 minutes
-# A scrape is of the moment at which it began, and is stored later. With the same time between evaluations as between
-# scrapes, one that begins right before an evaluation would do so each time, and be missed by it each time.
-EVALUATIONS_APART = "1300ms"
-SETTLED = 5.0
 XID = 79
 XIDS = "xid:pod_gpu_xid_errors:new15m"
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -48,10 +41,11 @@ class Watched:
     held: dict[Held, float]
 
     def active(self) -> dict[str, list[dict[str, str]]]:
-        """The labels of alerts that fire or will, by name."""
+        """The labels of alerts that fire or will, by name; but for the exporters' memory, which is all the tests'."""
         found = defaultdict(list)
         for alert in self.server.ask("alerts")["alerts"]:
-            found[alert["labels"]["alertname"]].append(alert["labels"])
+            if alert["labels"]["alertname"] != "PodGpuExporterMemoryHigh":
+                found[alert["labels"]["alertname"]].append(alert["labels"])
         return found
 
     def wait_until_active_are(self, names: set[str]) -> None:
@@ -70,37 +64,6 @@ class Watched:
         return found
 
 
-def jobs(targets: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """scrape-config-kubernetes.yaml, whose discovery has answered; by the cluster and the address of each exporter."""
-    shipped = yaml.safe_load((PROMETHEUS / "scrape-config-kubernetes.yaml").read_text())["scrape_configs"]
-    for job in shipped:
-        found = {name: value for name, value in job.items() if name not in {"kubernetes_sd_configs", "scrape_interval"}}
-        static = [
-            {
-                "targets": [target],
-                "labels": {
-                    **OWN_LABELS,
-                    "cluster": cluster,
-                    "__meta_kubernetes_pod_node_name": NODE,
-                    "__meta_kubernetes_pod_phase": "Running",
-                    "__meta_kubernetes_pod_container_port_name": port,
-                },
-            }
-            for cluster, target in targets.items()
-            for port in ("metrics", "dcgm")
-        ]
-        yield {**found, "static_configs": static}
-
-
-def quick(folder: Path) -> list[Path]:
-    """The rules, evaluated often, with a window that a test can wait for."""
-    for path in FILES:
-        text = path.read_text().replace("    interval: 1m\n", "").replace("[5m]", f"[{WINDOW}]")
-        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {EVALUATIONS_APART}\n", text)
-        (folder / path.name).write_text(text)
-    return [folder / path.name for path in FILES]
-
-
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     background = Background()
@@ -108,24 +71,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=4), NODE, counters="full")
     stack = AsyncExitStack()
 
-    async def start() -> dict[str, str]:
-        await node.start()
-        stack.push_async_callback(node.stop)
-        common = {
-            "kubelet_socket": str(node.socket),
-            "kubelet_pods_socket": str(node.pods_socket),
-            "dcgm_url": node.url,
-            "kubernetes_url": node.api_url,
-            "inventory_file": str(node.inventory_file),
-            "workload_labels": "app.kubernetes.io/name",
-            "accounting_interval": "250ms",
-        }
-        return {
-            mode: (await stack.enter_async_context(running(config_of(**common, sharing=mode)))).base[7:]
-            for mode in MODES
-        }
-
-    targets = background.run(start())
+    targets = background.run(of_each_mode(node, stack))
     folder = tmp_path_factory.mktemp("prometheus")
     try:
         with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
@@ -139,7 +85,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 def test_the_scrape_configs_are_what_promtool_takes(promtool: Path, tmp_path: Path) -> None:
     static = yaml.safe_load((PROMETHEUS / "scrape-config.yaml").read_text())["scrape_configs"]
-    for number, found in enumerate((static, [*jobs({"a": "localhost:9400"})])):
+    for number, found in enumerate((static, [*jobs([Target("a", "localhost:9400")])])):
         config = tmp_path / f"{number}.yaml"
         config.write_text(json.dumps({"rule_files": [f"{PROMETHEUS}/rules/*.yaml"], "scrape_configs": found}))
         assert f"{len(FILES)} rule files found" in run(promtool, "check", "config", config)

@@ -6,12 +6,9 @@ import pytest
 
 from exporter.cluster.outputs.families import OF_NODES
 from exporter.outputs.families.catalogue import FAMILIES
-from exporter.simulator.counters import COUNTERS, families_of
-from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.pages import GENERATIONS
-from exporter.simulator.world import World
 from tests.rules.shipped import metrics, records, rules
 from tests.support.exporter import Start
+from tests.support.names import names_on, simulated_names
 
 OWN: dict[str, set[str]] = {
     **{family.name: set(family.labels) for family in FAMILIES},
@@ -21,24 +18,6 @@ LABELS_OF_RULES = {"cluster", "class"}  # an external label, and one that a reco
 RECORD = re.compile(r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m)")
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
 BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
-
-
-def names_on(page: str) -> set[str]:
-    """The metrics of a page that have samples."""
-    return set(re.findall(r"^([a-zA-Z_:][\w:]*)(?=[{ ])", page, re.MULTILINE))
-
-
-def simulated_names() -> set[str]:
-    """The metrics of all generations' pages, with either list of fields, and what they have of other models of GPU."""
-    found = set()
-    for generation in GENERATIONS:
-        for counters in COUNTERS:
-            world = World(gpus=4, shared=1, mig=1, seed=1)
-            dcgm = SimulatedDcgm(world, host_name="n", generation=generation, counters=counters)
-            found |= names_on(dcgm.page())
-            of_others = families_of(generation, counters)
-            found |= {family.newer if generation == "4.9" else family.name for family in of_others if family.name}
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,113 @@
+"""All GPUs at once: how many there are, who holds them, and how much of that is used."""
+
+from deploy.grafana.generator.dashboard import Dashboard
+from deploy.grafana.generator.links import from_series
+from deploy.grafana.generator.panels import (
+    BAD,
+    FULL,
+    GPUS,
+    HOURS,
+    IDLE,
+    KWH,
+    MONEY,
+    PERCENT,
+    USE,
+    WATTS,
+    Query,
+    Row,
+    lines,
+    stat,
+)
+from deploy.grafana.generator.promql import CLUSTER, devices
+from deploy.grafana.generator.tables import Column, table
+from deploy.grafana.generator.variables import CLUSTER as CLUSTERS
+from deploy.grafana.generator.variables import DATASOURCE, PRICE
+
+_IN = f"{{{CLUSTER}}}"
+_CAPACITY = f"sum(cluster:node_gpu_capacity:sum{_IN})"
+_HELD = f"sum(cluster:node_gpu_allocated:sum{_IN})"
+_USED = f"sum(cluster:pod_gpu_active_seconds:rate5m{_IN})"
+_ALLOCATED = f"sum(cluster:pod_gpu_allocated_seconds:rate5m{_IN})"
+
+
+def _hours(of: str, level: str, by: str) -> str:
+    """GPU-hours, of a record that has a sample each minute."""
+    return f"sum by ({by}) (sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+
+
+DASHBOARD = Dashboard(
+    name="cluster",
+    says="How many GPUs there are, who holds them, and how much of what is held is used.",
+    variables=[DATASOURCE, CLUSTERS, PRICE],
+    rows=[
+        Row(
+            panels=[
+                stat("GPUs", "Physical GPUs of all nodes.", _CAPACITY),
+                stat("Held", "The part of the GPUs that pods hold now. Parts of a GPU count as such.",
+                     f"{_HELD} / {_CAPACITY}", PERCENT, FULL, most=1),
+                stat("Used of held", "How active the held GPUs are.", f"{_USED} / {_ALLOCATED}", PERCENT, USE, most=1),
+                stat("Held and idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
+                     f"sum(cluster:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
+                stat("Free, whole", "GPUs of which nobody holds any part: a pod that wants a whole GPU needs one.",
+                     f'sum({devices("gpu", CLUSTER)} == bool 0)', GPUS),
+                stat("Power", "What all GPUs draw, held or not.",
+                     f"sum(cluster:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
+                stat("New XIDs", "Errors that the driver reported in the last 15 minutes.",
+                     f"sum(xid:pod_gpu_xid_errors:new15m{_IN}) or vector(0)", levels=BAD),
+                stat("Exporters down", "Nodes whose exporter does not answer: nobody sees their GPUs.",
+                     'sum(1 - up{job=~"gpu-exporter|(.*/)?pod-gpu-metrics-exporter", metrics_path="/metrics", '
+                     f"{CLUSTER}}})", levels=BAD),
+            ]
+        ),
+        Row(
+            title="Over time",
+            panels=[
+                lines("GPUs", "All GPUs, those that are held, and those that are used.",
+                      Query(_CAPACITY, "there are"), Query(_HELD, "held"), Query(_USED, "used"), unit=GPUS),
+                lines("Held by namespace", "GPUs that each namespace holds.",
+                      Query(f"sum by (namespace) (namespace:pod_gpu_allocated_seconds:rate5m{_IN})", "{{namespace}}"),
+                      unit=GPUS, stacked=True, links=from_series("namespace", namespace="namespace")),
+                lines("Used of held, by namespace", "0 to 1; above 1 where a pod's part of a shared GPU does more than "
+                      "its share, which is known where use is measured.",
+                      Query(f"sum by (namespace) (namespace:pod_gpu_active_seconds:rate5m{_IN}) / "
+                            f"sum by (namespace) (namespace:pod_gpu_allocated_seconds:rate5m{_IN})", "{{namespace}}"),
+                      unit=PERCENT, links=from_series("namespace", namespace="namespace")),
+                lines("Power by model", "What GPUs of each model draw, held or not.",
+                      Query(f"sum by (model) (model:pod_gpu_energy_joules:rate5m{_IN})", "{{model}}"),
+                      unit=WATTS, stacked=True),
+            ],
+        ),
+        Row(
+            title="Who, where and what",
+            panels=[
+                table("Namespaces", "What each namespace held and used in the time range.", "namespace",
+                      Column("Held, GPU-h", _hours("allocated", "namespace", "namespace"), HOURS),
+                      Column("Used", f'{_hours("active", "namespace", "namespace")} / '
+                             f'({_hours("allocated", "namespace", "namespace")})', PERCENT, USE),
+                      Column("Idle, GPU-h", _hours("idle", "namespace", "namespace"), HOURS),
+                      Column("Energy", f"sum by (namespace) (sum_over_time(namespace:pod_gpu_energy_joules:rate5m{_IN}"
+                             "[$__range])) / 60 / 1000", KWH),
+                      Column("Cost", f'{_hours("allocated", "namespace", "namespace")} * $price', MONEY),
+                      most_first="Held, GPU-h"),
+                table("Models", "GPUs of each model now.", "model",
+                      Column("GPUs", f"sum by (model) (model:node_gpu_capacity:sum{_IN})", "short"),
+                      Column("Held", f"sum by (model) (model:node_gpu_allocated:sum{_IN}) / "
+                             f"sum by (model) (model:node_gpu_capacity:sum{_IN})", PERCENT, FULL),
+                      Column("Used of held", f"sum by (model) (model:pod_gpu_active_seconds:rate5m{_IN}) / "
+                             f"sum by (model) (model:pod_gpu_allocated_seconds:rate5m{_IN})", PERCENT, USE),
+                      Column("Power", f"sum by (model) (model:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
+                      most_first="GPUs", height=6),
+                table("Nodes", "GPUs of each node now.", "cluster, node",
+                      Column("GPUs", f"node:node_gpu_capacity:sum{_IN}", "short"),
+                      Column("Held", f"node:node_gpu_allocated_per_node_gpu_capacity:ratio{_IN}", PERCENT, FULL),
+                      Column("Free, whole", f'sum by (cluster, node) ({devices("gpu", CLUSTER)} == bool 0)', "short"),
+                      Column("Used of held",
+                             f"node:pod_gpu_active_seconds_per_pod_gpu_allocated_seconds:ratio_rate5m{_IN}",
+                             PERCENT, USE),
+                      Column("Power", f"node:pod_gpu_energy_joules:rate5m{_IN}", WATTS),
+                      Column("New XIDs", f"sum by (cluster, node) (xid:pod_gpu_xid_errors:new15m{_IN})", "short", BAD),
+                      most_first="GPUs"),
+            ],
+        ),
+    ],
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""One GPU: what it does, for whom, and whether it is well."""
+
+from deploy.grafana.generator.dashboard import Dashboard
+from deploy.grafana.generator.panels import (
+    BAD,
+    CELSIUS,
+    FLOW,
+    FULL,
+    GPUS,
+    HERTZ,
+    IDLE,
+    PERCENT,
+    USE,
+    WARM,
+    WATTS,
+    Query,
+    Row,
+    lines,
+    stat,
+)
+from deploy.grafana.generator.promql import GPU as CHOSEN
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, ratio, watts, xids
+from deploy.grafana.generator.tables import Column, table
+from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, GPU, NODE
+
+_IN = f"{{{CHOSEN}}}"
+_OWNER = "namespace, pod, container, GPU_I_ID"
+_ITS = "{{namespace}}/{{pod}} {{container}} {{GPU_I_ID}}"
+_DEVICE = "{{GPU_I_ID}}"
+
+
+def _ratio(field: str, name: str) -> Query:
+    return Query(ratio(field, CHOSEN), f"{name} {_DEVICE}")
+
+
+def _rate(family: str) -> str:
+    return f"sum by ({_OWNER}) (rate(pod_gpu_{family}_total{_IN}[$__rate_interval]))"
+
+
+DASHBOARD = Dashboard(
+    name="gpu",
+    says="One GPU: what it and its MIG instances do, for which containers, and whether it is well.",
+    variables=[DATASOURCE, CLUSTER, NODE, GPU],
+    rows=[
+        Row(
+            panels=[
+                stat("Containers", "How many hold it, or a part of it.", f'sum({devices("gpu|mig", CHOSEN)})'),
+                stat("Held", "Which part of it is held.", f"sum(pod_gpu_allocated_ratio{_IN})", PERCENT, most=1),
+                stat("Active", "How much of the time something runs; of its MIG instances, the most active.",
+                     f'max({ratio("activity", CHOSEN)})', PERCENT, USE, most=1),
+                stat("Memory", "How much of its memory is used.", memory(CHOSEN, OF_GPU), PERCENT, FULL, most=1),
+                stat("Power", "What it draws.", watts(CHOSEN, "cluster, node, UUID"), WATTS),
+                stat("Temperature", "Near 90 degrees it lowers its clocks.", level("temperature", CHOSEN, OF_GPU),
+                     CELSIUS, WARM),
+                stat("Idle while held", "The part of a GPU that is held while nothing runs on it.",
+                     f"sum(rate(pod_gpu_idle_seconds_total{_IN}[$__rate_interval]))", PERCENT, IDLE, most=1),
+                stat("New XIDs", "Errors that the driver reported in the last 15 minutes.",
+                     f"sum(xid:pod_gpu_xid_errors:new15m{_IN}) or vector(0)", levels=BAD),
+            ]
+        ),
+        Row(
+            title="For whom",
+            panels=[
+                table("Containers", "Who holds it now, and how.", f"{_OWNER}, GPU_I_PROFILE, modelName, resource",
+                      Column("Part of the GPU", f"sum by ({_OWNER}) (pod_gpu_allocated_ratio{_IN}) * on ({_OWNER}) "
+                             f"group_right () max by ({_OWNER}, GPU_I_PROFILE, modelName, resource) "
+                             f"(pod_gpu_info{_IN})", "short"), height=6),
+                lines("Held", "Which part of the GPU each container holds.",
+                      Query(f"sum by ({_OWNER}) (pod_gpu_allocated_ratio{_IN})", _ITS), unit=PERCENT, stacked=True),
+                lines("Used", "GPUs used by each container, as the accounts have it.",
+                      Query(_rate("active_seconds"), _ITS), unit=GPUS, stacked=True),
+                lines("Power", "What it draws for each container; without a name, for nobody.",
+                      Query(_rate("energy_joules"), _ITS), unit=WATTS, stacked=True),
+                lines("Memory, measured", "Of each container's processes, where NVML tells of them.",
+                      Query(f"sum by ({_OWNER}) (pod_gpu_memory_used_bytes{_IN})", _ITS), unit="bytes", stacked=True),
+            ],
+        ),
+        Row(
+            title="What it does",
+            panels=[
+                lines("Engines", "How much of the time each was at work: anything at all, multiprocessors, tensor "
+                      "pipes, memory. For a MIG instance, with its number.",
+                      _ratio("activity", "any"), _ratio("sm", "multiprocessors"), _ratio("tensor", "tensor"),
+                      _ratio("dram", "memory"), unit=PERCENT, most=1),
+                lines("Occupancy", "Resident warps as a part of the most that there can be.",
+                      _ratio("occupancy", "warps"), unit=PERCENT, most=1),
+                lines("Memory", "How much of its memory is used.", Query(memory(CHOSEN), f"used {_DEVICE}"),
+                      unit=PERCENT, most=1),
+                lines("Power", "What it draws, and its limit.",
+                      Query(watts(CHOSEN, "cluster, node, UUID"), "drawn"),
+                      Query(level("power limit", CHOSEN, OF_GPU), "limit"), unit=WATTS),
+                lines("PCIe and NVLink", "Bytes a second.",
+                      Query(flow("pcie received", CHOSEN), "PCIe, to it"),
+                      Query(flow("pcie sent", CHOSEN), "PCIe, from it"),
+                      Query(flow("nvlink received", CHOSEN), "NVLink, to it"),
+                      Query(flow("nvlink sent", CHOSEN), "NVLink, from it"), unit=FLOW),
+                lines("Clocks", "Of the multiprocessors, and of the memory.",
+                      Query(level("sm clock", CHOSEN, OF_GPU), "multiprocessors"),
+                      Query(level("memory clock", CHOSEN, OF_GPU), "memory"), unit=HERTZ),
+            ],
+        ),
+        Row(
+            title="Is it well?",
+            panels=[
+                lines("Temperature", "Of the GPU, and of its memory.",
+                      Query(level("temperature", CHOSEN, OF_GPU), "GPU"),
+                      Query(level("memory temperature", CHOSEN, OF_GPU), "memory"), unit=CELSIUS, levels=WARM),
+                lines("Throttled", "How much of the time its clocks were lowered, by the reason.",
+                      Query(f"sum by (reason) (rate(pod_gpu_throttled_seconds_total{_IN}[$__rate_interval]))",
+                            "{{reason}}"), unit=PERCENT),
+                lines("Memory errors", "Since the driver was loaded.",
+                      Query(level("uncorrected", CHOSEN, OF_GPU), "uncorrected"),
+                      Query(level("corrected", CHOSEN, OF_GPU), "corrected"),
+                      Query(level("remapped", CHOSEN, OF_GPU), "rows replaced")),
+                table("XIDs", "Errors that the driver reported in the time range.", "namespace, pod, xid",
+                      Column("Errors", xids(CHOSEN, "namespace, pod, xid"), "short", BAD),
+                      most_first="Errors", height=6),
+            ],
+        ),
+    ],
+)  # fmt: skip

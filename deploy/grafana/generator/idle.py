@@ -1,0 +1,143 @@
+"""What is held and not used: how much, by whom, for how long, and what it costs."""
+
+from deploy.grafana.generator.dashboard import Dashboard
+from deploy.grafana.generator.links import from_series
+from deploy.grafana.generator.panels import (
+    GPUS,
+    HOURS,
+    IDLE,
+    KWH,
+    MONEY,
+    PERCENT,
+    USE,
+    WATTS,
+    Query,
+    Row,
+    bars,
+    lines,
+    stat,
+    total,
+)
+from deploy.grafana.generator.promql import NAMESPACE, memory
+from deploy.grafana.generator.tables import Column, table
+from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
+from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
+
+_IN = f"{{{NAMESPACE}}}"
+_ALL = '{cluster=~"$cluster"}'
+_POD = "cluster, namespace, pod"
+_CONTAINER = f"node, {_POD}, container, UUID, GPU_I_ID"
+_ACTIVE, _ALLOCATED, _IDLE = (f"sum by ({_POD}) (pod:pod_gpu_{of}_seconds:rate5m{_IN})"
+                              for of in ("active", "allocated", "idle"))  # fmt: skip
+_HOUR_IDLE = (
+    f"pod_gpu_allocated_ratio{_IN} and pod_gpu_allocated_ratio{_IN} offset 1h and "
+    f"increase(pod_gpu_idle_seconds_total{_IN}[1h]) > 0.95 * increase(pod_gpu_allocated_seconds_total{_IN}[1h])"
+)
+_WHOLE = f"on ({_POD}) pod_gpu_allocated_ratio{_IN} >= 1"
+_HARDLY = f"quantile_over_time(0.95, ({_ACTIVE} / {_ALLOCATED})[$__range:$__interval]) < 3 / 7 and {_WHOLE}"
+
+
+def _hours(of: str, level: str, by: str) -> str:
+    return f"sum{by} (sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+
+
+def _of_pods(of: str) -> str:
+    return _hours(of, "pod", f" by ({_POD})")
+
+
+def _of_workloads(of: str) -> str:
+    return _hours(of, "workload", " by (cluster, namespace, workload_name)")
+
+
+DASHBOARD = Dashboard(
+    name="idle",
+    says="GPUs that are held while nothing runs on them: how many, by whom, for how long, and what it costs.",
+    variables=[DATASOURCE, CLUSTER, NAMESPACES, PRICE],
+    since="now-24h",
+    rows=[
+        Row(
+            panels=[
+                stat("Idle now", "GPUs that are held while nothing runs on them (activity below 5 %); parts of a GPU "
+                     "count as such.", f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
+                stat("Idle of held", "The same as a part of what is held.",
+                     f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN}) / "
+                     f"sum(namespace:pod_gpu_allocated_seconds:rate5m{_IN})", PERCENT, IDLE, most=1),
+                stat("Idle for an hour", "Containers that have held a GPU idle for an hour.",
+                     f"count({_HOUR_IDLE}) or vector(0)", levels=("green", (1, "orange"))),
+                total("Idle GPU-hours", "In the time range.", _hours("idle", "namespace", ""), HOURS, ("orange",)),
+                total("Cost of idle", "Idle GPU-hours, at the price above.",
+                      f'{_hours("idle", "namespace", "")} * $price', MONEY, ("orange",)),
+                total("Wasted GPU-hours", "What was held and not used: the idle time, and of busy time the part in "
+                      "which the GPU waited.",
+                      f'{_hours("allocated", "namespace", "")} - {_hours("active", "namespace", "")}', HOURS,
+                      ("orange",)),
+                stat("Power for nobody", "What GPUs draw that nobody holds.",
+                     'sum(namespace:pod_gpu_energy_joules:rate5m{cluster=~"$cluster", namespace=""})', WATTS),
+                total("Energy for nobody", "The same in the time range.",
+                      'sum(sum_over_time(namespace:pod_gpu_energy_joules:rate5m{cluster=~"$cluster", namespace=""}'
+                      "[$__range])) / 60 / 1000", KWH),
+            ]
+        ),
+        Row(
+            title="Over time",
+            panels=[
+                lines("Where the GPUs are", "Used, held but not used, and free: together all GPUs of the clusters.",
+                      Query(f"sum(cluster:pod_gpu_active_seconds:rate5m{_ALL})", "used"),
+                      Query(f"sum(cluster:pod_gpu_allocated_seconds:rate5m{_ALL}) - "
+                            f"sum(cluster:pod_gpu_active_seconds:rate5m{_ALL})", "held, not used"),
+                      Query(f"sum(cluster:node_gpu_capacity:sum{_ALL}) - sum(cluster:node_gpu_allocated:sum{_ALL})",
+                            "free"), unit=GPUS, stacked=True),
+                lines("Idle by namespace", "GPUs that each namespace holds idle.",
+                      Query(f"sum by (namespace) (namespace:pod_gpu_idle_seconds:rate5m{_IN})", "{{namespace}}"),
+                      unit=GPUS, stacked=True, links=from_series("namespace", namespace="namespace")),
+            ],
+        ),
+        Row(
+            title="Who",
+            panels=[
+                table("Holders that are idle now", "Containers on whose device nothing has run for the last 5 minutes, "
+                      "and for how much of the time range that was so. Ask the first first.", _CONTAINER,
+                      Column("Holds, GPUs", f"sum by ({_CONTAINER}) (pod_gpu_allocated_ratio{_IN}) and on "
+                             f"({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}[5m]) > 0.95 * "
+                             f"increase(pod_gpu_allocated_seconds_total{_IN}[5m]))", "short"),
+                      Column("Idle, GPU-h", f"sum by ({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}"
+                             f"[$__range])) / 3600 and on ({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}[5m])"
+                             f" > 0.95 * increase(pod_gpu_allocated_seconds_total{_IN}[5m]))", HOURS),
+                      most_first="Idle, GPU-h"),
+                table("Pods", "Idle GPU-hours in the time range. Pods that are gone count, too.", _POD,
+                      Column("Idle, GPU-h", _of_pods("idle"), HOURS),
+                      Column("Idle of held", f'{_of_pods("idle")} / ({_of_pods("allocated")})', PERCENT, IDLE),
+                      Column("Cost of idle", f'{_of_pods("idle")} * $price', MONEY),
+                      Column("Held, GPU-h", _of_pods("allocated"), HOURS),
+                      most_first="Idle, GPU-h"),
+                table("Workloads", "The same by workload. It needs --workload.labels.",
+                      "cluster, namespace, workload_name",
+                      Column("Idle, GPU-h", _of_workloads("idle"), HOURS),
+                      Column("Idle of held", f'{_of_workloads("idle")} / ({_of_workloads("allocated")})', PERCENT,
+                             IDLE),
+                      Column("Held, GPU-h", _of_workloads("allocated"), HOURS),
+                      most_first="Idle, GPU-h"),
+            ],
+        ),
+        Row(
+            title="Could they do with less?",
+            panels=[
+                table("Whole GPUs that hardly work", "Pods that hold whole GPUs, and for 95 % of the time range used "
+                      "less than 3/7 of them: a MIG instance or a share would do, if its memory is enough.", _POD,
+                      Column("Used, 95 % of the time at most", _HARDLY, PERCENT, USE),
+                      Column("Memory, at most", f"max_over_time(({memory(NAMESPACE, _POD)})[$__range:$__interval]) "
+                             f"and on ({_POD}) ({_HARDLY})", PERCENT),
+                      Column("Holds, GPUs", f"sum by ({_POD}) (pod_gpu_allocated_ratio{_IN}) and on ({_POD}) "
+                             f"({_HARDLY})", "short"),
+                      most_first="Holds, GPUs"),
+                bars("Memory taken, nothing run", "How much of the memory of their devices pods hold that are idle "
+                     "now: whoever shares the GPU with them cannot have it.",
+                     Query(f"({memory(NAMESPACE, _POD)}) and on ({_POD}) ({_IDLE} > 0.95 * {_ALLOCATED})",
+                           "{{namespace}}/{{pod}}"), unit=PERCENT, levels=("green", (0.3, "orange")), most=1),
+                lines("Pods that wait", "How much each idle pod draws.",
+                      Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN}) and on ({_POD}) "
+                            f"({_IDLE} > 0.95 * {_ALLOCATED})", "{{namespace}}/{{pod}}"), unit=WATTS, stacked=True),
+            ],
+        ),
+    ],
+)  # fmt: skip

@@ -1,0 +1,29 @@
+"""Links from a value to the dashboard that says more of it. They keep the time range and what was chosen."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# what each dashboard is called in its address, and which variables it has
+PREFIX = "pod-gpu-"
+TITLES = {
+    "cluster": "GPUs: cluster",
+    "namespace": "GPUs: namespace",
+    "workload": "GPUs: workload",
+    "node": "GPUs: node",
+    "gpu": "GPUs: one GPU",
+    "idle": "GPUs: idle and wasted",
+    "shared": "GPUs: shared",
+}
+
+
+def to(dashboard: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    """A link to a dashboard with these variables, and the reader's data source, clusters and time range."""
+    kept = [f"${{{name}:queryparam}}" for name in ("datasource", "cluster")]
+    given = [f"var-{name}={value}" for name, value in fields.items()]
+    address = "&".join([*kept, *given, "${__url_time_range}"])
+    return {"title": f"Open “{TITLES[dashboard]}”", "url": f"/d/{PREFIX}{dashboard}?{address}", "targetBlank": False}
+
+
+def from_series(dashboard: str, **labels: str) -> list[dict[str, Any]]:
+    """The same from a series: a variable of the dashboard, and the label that has its value."""
+    return [to(dashboard, {name: f"${{__field.labels.{label}}}" for name, label in labels.items()})]

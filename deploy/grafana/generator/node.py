@@ -1,0 +1,146 @@
+"""A node: each of its GPUs, who holds them, and whether they and the exporter are well."""
+
+from deploy.grafana.generator.dashboard import Dashboard
+from deploy.grafana.generator.panels import (
+    BAD,
+    CELSIUS,
+    FLOW,
+    FULL,
+    GPUS,
+    HERTZ,
+    IDLE,
+    PERCENT,
+    USE,
+    WARM,
+    WATTS,
+    Query,
+    Row,
+    lines,
+    stat,
+)
+from deploy.grafana.generator.promql import NODE as CHOSEN
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, named, ratio, watts, xids
+from deploy.grafana.generator.tables import Column, table
+from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODE
+
+_IN = f"{{{CHOSEN}}}"
+# the exporter's health is on both of its pages
+_OWN = f'{{{CHOSEN}, metrics_path="/metrics"}}'
+_DEVICE = "GPU {{gpu}} {{GPU_I_ID}}"
+_OWNER = "namespace, pod, container, gpu, UUID, modelName, GPU_I_ID, GPU_I_PROFILE, resource"
+
+
+def _worst(field: str) -> Query:
+    return Query(level(field, CHOSEN, OF_GPU), "GPU {{gpu}}")
+
+
+DASHBOARD = Dashboard(
+    name="node",
+    says="The GPUs of a node: what they do, who holds them, whether they are well; and the exporter itself.",
+    variables=[DATASOURCE, CLUSTER, NODE],
+    rows=[
+        Row(
+            panels=[
+                stat("GPUs", "Physical GPUs.", f"sum(node:node_gpu_capacity:sum{_IN})"),
+                stat("Held", "The part of them that pods hold now.",
+                     f"sum(node:node_gpu_allocated:sum{_IN}) / sum(node:node_gpu_capacity:sum{_IN})", PERCENT, FULL,
+                     most=1),
+                stat("Free, whole", "GPUs of which nobody holds any part.",
+                     f'sum({devices("gpu", CHOSEN)} == bool 0)', GPUS),
+                stat("Used of held", "How active the held GPUs are.",
+                     f"sum(node:pod_gpu_active_seconds:rate5m{_IN}) / sum(node:pod_gpu_allocated_seconds:rate5m{_IN})",
+                     PERCENT, USE, most=1),
+                stat("Held and idle", "GPUs that are held while nothing runs on them.",
+                     f"sum(node:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
+                stat("Power", "What its GPUs draw.", f"sum(node:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
+                stat("Hottest GPU", "Near 90 degrees a GPU lowers its clocks.",
+                     f'max({level("temperature", CHOSEN)})', CELSIUS, WARM),
+                stat("New XIDs", "Errors that the driver reported in the last 15 minutes.",
+                     f"sum(xid:pod_gpu_xid_errors:new15m{_IN}) or vector(0)", levels=BAD),
+            ]
+        ),
+        Row(
+            title="GPUs",
+            panels=[
+                table("Each GPU", "A GPU that is cut into MIG instances is one line.", "cluster, node, gpu, UUID",
+                      Column("Containers", f"sum by ({OF_GPU}) ({devices('gpu|mig', CHOSEN)})", "short"),
+                      Column("Active", f"max by ({OF_GPU}) ({ratio('activity', CHOSEN)})", PERCENT, USE),
+                      Column("Memory", memory(CHOSEN, OF_GPU), PERCENT, FULL),
+                      Column("Power", f"sum by ({OF_GPU}) ({named(watts(CHOSEN, 'cluster, node, UUID'))})", WATTS),
+                      Column("Temperature", level("temperature", CHOSEN, OF_GPU), CELSIUS, WARM)),
+                lines("Active", "How much of the time something ran on each GPU or MIG instance.",
+                      Query(ratio("activity", CHOSEN), _DEVICE), unit=PERCENT, most=1),
+                lines("Memory", "How much of each device's memory is used.", Query(memory(CHOSEN), _DEVICE),
+                      unit=PERCENT, most=1),
+                lines("Power", "What each GPU draws, whoever holds it.",
+                      Query(named(watts(CHOSEN, "cluster, node, UUID")), "GPU {{gpu}}"), unit=WATTS, stacked=True),
+                lines("Temperature", "Of the GPUs.", _worst("temperature"), unit=CELSIUS, levels=WARM),
+                lines("PCIe", "Bytes to and from each GPU.", Query(flow("pcie received", CHOSEN), "to GPU {{gpu}}"),
+                      Query(flow("pcie sent", CHOSEN), "from GPU {{gpu}}"), unit=FLOW),
+                lines("NVLink", "Bytes between each GPU and the others.",
+                      Query(flow("nvlink received", CHOSEN), "to GPU {{gpu}}"),
+                      Query(flow("nvlink sent", CHOSEN), "from GPU {{gpu}}"), unit=FLOW),
+                lines("Clocks", "Of the multiprocessors. A GPU without work lowers them.", _worst("sm clock"),
+                      unit=HERTZ),
+                lines("Throttled", "GPUs whose clocks were lowered, by the reason. Low clocks for want of work are "
+                      "left out.",
+                      Query(named(f'sum by (cluster, node, UUID, reason) (rate(pod_gpu_throttled_seconds_total'
+                                  f'{{{CHOSEN}, reason!="low_util"}}[$__rate_interval]))'), "GPU {{gpu}} {{reason}}"),
+                      unit=GPUS),
+            ],
+        ),
+        Row(
+            title="Who holds what",
+            panels=[
+                table("Containers", "Each container that holds a GPU, a share or a MIG instance of it now.", _OWNER,
+                      Column("Part of the GPU",
+                             "sum by (namespace, pod, container, cluster, node, UUID, GPU_I_ID) "
+                             f"(pod_gpu_allocated_ratio{_IN}) * on (namespace, pod, container, cluster, node, UUID, "
+                             "GPU_I_ID) group_right () max by (cluster, node, "
+                             f"{_OWNER}) (pod_gpu_info{_IN})", "short")),
+                lines("Containers on each device", "More than one share the device.",
+                      Query(devices("gpu|mig", CHOSEN), _DEVICE)),
+                lines("Held by pod", "GPUs; parts of a GPU count as such.",
+                      Query(f"sum by (namespace, pod) (pod:pod_gpu_allocated_seconds:rate5m{_IN})",
+                            "{{namespace}}/{{pod}}"), unit=GPUS, stacked=True),
+            ],
+        ),
+        Row(
+            title="Health of the GPUs",
+            panels=[
+                table("XIDs", "Errors that the driver reported in the time range, with the pod where one held the GPU "
+                      "alone.", "namespace, pod, UUID, xid",
+                      Column("Errors", xids(CHOSEN, "namespace, pod, UUID, xid"), "short", BAD),
+                      most_first="Errors", height=7),
+                lines("Memory errors", "Since the driver was loaded. After an uncorrected one the GPU needs a reset.",
+                      Query(level("uncorrected", CHOSEN, OF_GPU), "GPU {{gpu}} uncorrected"),
+                      Query(level("corrected", CHOSEN, OF_GPU), "GPU {{gpu}} corrected")),
+                lines("Replaced rows of memory, and PCIe retries", "Each row was replaced for an uncorrected error; "
+                      "retries mean a bad connection to the board.",
+                      Query(level("remapped", CHOSEN, OF_GPU), "GPU {{gpu}} rows"),
+                      Query(level("pending", CHOSEN, OF_GPU), "GPU {{gpu}} waits for a reset"),
+                      Query(level("replays", CHOSEN, OF_GPU), "GPU {{gpu}} retries")),
+            ],
+        ),
+        Row(
+            title="The exporter",
+            folded=True,
+            panels=[
+                lines("Sources", "1 where a source answers. The reason of a failure is at the top of /metrics.",
+                      Query(f"pod_gpu_exporter_source_up{_OWN}", "{{source}}"), most=1),
+                lines("How long sources take", "At 5 s one is given up.",
+                      Query(f"pod_gpu_exporter_source_duration_seconds{_OWN}", "{{source}}"), unit="s"),
+                lines("Age of the kubelet's word", "How old what is known of owners is.",
+                      Query(f"pod_gpu_exporter_assignments_age_seconds{_OWN}", "{{node}}"), unit="s"),
+                lines("Devices without samples", "Devices that the kubelet handed out and that no page shows, by the "
+                      "reason. /debug/mapping names them.",
+                      Query(f"sum by (reason) (pod_gpu_exporter_unmatched_devices{_OWN})", "{{reason}}")),
+                lines("Not accounted for", "How much of the time nobody could see who held what.",
+                      Query(f"sum by (reason) (rate(pod_gpu_accounting_gap_seconds_total{_OWN}[$__rate_interval]))",
+                            "{{reason}}"), unit=PERCENT),
+                lines("Memory of the process", "The shipped limit is 128 MiB.",
+                      Query("process_resident_memory_bytes" + _OWN, "{{node}}"), unit="bytes"),
+            ],
+        ),
+    ],
+)  # fmt: skip

@@ -1,0 +1,128 @@
+"""Parts of queries: selectors, and dcgm-exporter's fields under their names before and since DCGM 4.9.
+
+What a device reads depends on `--sharing` (docs/promql.md has the table of sums), and a query cannot ask for the mode.
+Each function here is right in all three, and says how.
+"""
+
+CLUSTER = 'cluster=~"$cluster"'
+NODE = f'{CLUSTER}, node=~"$node"'
+GPU = f'{NODE}, UUID=~"$gpu"'
+NAMESPACE = f'{CLUSTER}, namespace=~"$namespace"'
+WORKLOAD = f'{NAMESPACE}, workload_name=~"$workload"'
+
+OF_GPU = "cluster, node, gpu, UUID"
+OF_DEVICE = f"{OF_GPU}, GPU_I_ID"
+
+# The older name, what makes the newer unit of its values, and the newer name, "" where it is the same.
+_FIELDS = {
+    "activity": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"),
+    "sm": ("DCGM_FI_PROF_SM_ACTIVE", "", "DCGM_FI_PROF_SM_UTIL_RATIO"),
+    "occupancy": ("DCGM_FI_PROF_SM_OCCUPANCY", "", "DCGM_FI_PROF_SM_OCCUPANCY_RATIO"),
+    "tensor": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "", "DCGM_FI_PROF_TENSOR_UTIL_RATIO"),
+    "dram": ("DCGM_FI_PROF_DRAM_ACTIVE", "", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),
+    "temperature": ("DCGM_FI_DEV_GPU_TEMP", "", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+    "memory temperature": ("DCGM_FI_DEV_MEMORY_TEMP", "", "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS"),
+    "power": ("DCGM_FI_DEV_POWER_USAGE", "", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
+    "power limit": ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "", ""),
+    "sm clock": ("DCGM_FI_DEV_SM_CLOCK", " * 1e6", "DCGM_FI_DEV_SM_CLOCK_HERTZ"),
+    "memory clock": ("DCGM_FI_DEV_MEM_CLOCK", " * 1e6", "DCGM_FI_DEV_MEM_CLOCK_HERTZ"),
+    "pcie sent": ("DCGM_FI_PROF_PCIE_TX_BYTES", "", ""),
+    "pcie received": ("DCGM_FI_PROF_PCIE_RX_BYTES", "", ""),
+    "nvlink sent": ("DCGM_FI_PROF_NVLINK_TX_BYTES", "", ""),
+    "nvlink received": ("DCGM_FI_PROF_NVLINK_RX_BYTES", "", ""),
+    "uncorrected": ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "", ""),
+    "corrected": ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "", ""),
+    "remapped": ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "", "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
+    "pending": ("DCGM_FI_DEV_ROW_REMAP_PENDING", "", ""),
+    "replays": ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "", "DCGM_FI_DEV_PCIE_REPLAY_TOTAL"),
+    "energy": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "", "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
+    "free": ("DCGM_FI_DEV_FB_FREE", "", "DCGM_FI_DEV_FB_FREE_BYTES"),
+    "used": ("DCGM_FI_DEV_FB_USED", "", "DCGM_FI_DEV_FB_USED_BYTES"),
+    "total": ("DCGM_FI_DEV_FB_TOTAL", "", "DCGM_FI_DEV_FB_CAPACITY_BYTES"),
+}
+
+
+def rows(field: str, where: str) -> str:
+    """All rows of a field, whichever name it has."""
+    older, factor, newer = _FIELDS[field]
+    return f"{older}{{{where}}}{factor}" + (f" or {newer}{{{where}}}" if newer else "")
+
+
+def level(field: str, where: str, by: str = OF_DEVICE) -> str:
+    """A device's temperature, clock or limit: it is the same on each owner's row in every mode."""
+    return f"max by ({by}) ({rows(field, where)})"
+
+
+def ratio(field: str, where: str) -> str:
+    """How much (0 to 1) of a device is at work.
+
+    The same on each owner's row, but for `split` where use is measured: there the rows are parts of it. It is known by
+    the free memory, which then stands on a row without an owner although the device has owners.
+    """
+    here = f"on ({OF_DEVICE})"
+    shared = rows(field, f'{where}, pod!="", gpu_shared="true"')
+    free = rows("free", f'{where}, pod=""')
+    return (
+        f"sum by ({OF_DEVICE}) ({rows(field, where)}) and {here} ({shared}) and {here} ({free})"
+        f" or {level(field, where)}"
+    )
+
+
+def flow(field: str, where: str) -> str:
+    """Bytes a second of a GPU: with `split` the sum of its rows, else each row of owners and MIG instances has all.
+
+    `split` is known by the counter of energy, which has a row for nobody there beside the row of an owner; one such
+    device tells for the node.
+    """
+    nobodys, owners = (rows("energy", f'{where}, pod{sign}""') for sign in ("=", "!="))
+    return (
+        f"sum by ({OF_GPU}) ({rows(field, where)}) and on (cluster, node) (({nobodys}) and on ({OF_DEVICE}) ({owners}))"
+        f" or {level(field, where, OF_GPU)}"
+    )
+
+
+def memory(where: str, by: str = OF_DEVICE) -> str:
+    """How much (0 to 1) of a device's memory is used: what is not free of all, both as sums.
+
+    `copy` has both once for each owner, `split` in parts. Without a field of the total it is made of its parts; what
+    was measured of the owners of a shared GPU does not add up with what is free, and such a GPU is then left out.
+    """
+    free, total = rows("free", where), rows("total", where)
+    older, newer = (
+        f"DCGM_FI_DEV_FB_FREE{end}{{{where}}} + DCGM_FI_DEV_FB_USED{end}{{{where}}}"
+        f" + DCGM_FI_DEV_FB_RESERVED{end}{{{where}}}"
+        for end in ("", "_BYTES")
+    )
+    shared = rows("used", f'{where}, gpu_shared="true"')
+    return (
+        f"1 - (sum by ({by}) ({free}) / sum by ({by}) ({total})"
+        f" or (sum by ({by}) ({free}) / sum by ({by}) ({older} or {newer})) unless on ({by}) ({shared}))"
+    )
+
+
+def of_pods(field: str, where: str, by: str = "cluster, namespace, pod") -> str:
+    """The mean of the devices of each pod. `device` tells nothing of the owners of a shared GPU."""
+    return f"avg by ({by}) ({rows(field, where)})"
+
+
+def named(expression: str) -> str:
+    """Series of a GPU by its UUID alone, with the label `gpu`, its number on the node."""
+    owners = f"max by ({OF_GPU}) (pod_gpu_device_owners{{{NODE}}})"
+    return f"{expression} * on (cluster, node, UUID) group_left (gpu) (0 * {owners} + 1)"
+
+
+def devices(entity: str, where: str) -> str:
+    """How many containers hold each device of a kind (regex); a moment with two exporters on a node counts once."""
+    by = f"{OF_DEVICE}, entity"
+    return f'max by ({by}) (pod_gpu_device_owners{{{where}, entity=~"{entity}"}})'
+
+
+def watts(where: str, by: str) -> str:
+    """What is drawn; the accounts' energy is right in every mode."""
+    return f"sum by ({by}) (rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval]))"
+
+
+def xids(where: str, by: str) -> str:
+    """New errors of the time range. increase() would miss the first error of a row."""
+    all_, most = f"pod_gpu_xid_errors_total{{{where}}}", f"max_over_time(pod_gpu_xid_errors_total{{{where}}}[$__range])"
+    return f"sum by ({by}) ({most} - ({all_} offset $__range or {most} * 0)) > 0"

@@ -1,0 +1,126 @@
+"""How well a workload uses its GPUs: a deployment, a job, or whatever --workload.labels names."""
+
+from deploy.grafana.generator.dashboard import Dashboard
+from deploy.grafana.generator.panels import (
+    FLOW,
+    GPUS,
+    HOURS,
+    IDLE,
+    KWH,
+    PERCENT,
+    USE,
+    WATTS,
+    Query,
+    Row,
+    bars,
+    lines,
+    stat,
+    total,
+)
+from deploy.grafana.generator.promql import NAMESPACE as NAMESPACES
+from deploy.grafana.generator.promql import WORKLOAD as CHOSEN
+from deploy.grafana.generator.promql import memory, of_pods
+from deploy.grafana.generator.tables import Column, table
+from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, WORKLOAD
+
+_IN = f"{{{CHOSEN}}}"
+_POD = "cluster, namespace, pod"
+_WORKLOAD = "cluster, namespace, workload_name"
+_USED = (
+    f"sum by ({_POD}) (pod:pod_gpu_active_seconds:rate5m{_IN}) / "
+    f"sum by ({_POD}) (pod:pod_gpu_allocated_seconds:rate5m{_IN})"
+)
+_RATIO = f"workload:pod_gpu_active_seconds_per_pod_gpu_allocated_seconds:ratio_rate5m{_IN}"
+
+
+def _now(of: str) -> str:
+    return f"workload:pod_gpu_{of}:rate5m{_IN}"
+
+
+def _its(expression: str) -> str:
+    """Of these series, those of the workload's pods: dcgm-exporter's samples do not have its name."""
+    return f"({expression}) and on ({_POD}) pod_gpu_allocated_ratio{_IN}"
+
+
+def _hours(of: str, by: str) -> str:
+    return f"sum by ({by}) (sum_over_time(workload:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+
+
+def _pods(field: str) -> Query:
+    return Query(_its(of_pods(field, NAMESPACES)), "{{pod}}")
+
+
+DASHBOARD = Dashboard(
+    name="workload",
+    says="How well the pods of a workload use their GPUs. It needs --workload.labels, and the shipped recording rules.",
+    variables=[DATASOURCE, CLUSTER, NAMESPACE, WORKLOAD],
+    rows=[
+        Row(
+            panels=[
+                stat("Pods with GPUs", "How many pods of the workload hold GPUs now.",
+                     f"count(count by ({_POD}) (pod_gpu_allocated_ratio{_IN}))"),
+                stat("Held", "GPUs; parts of a GPU count as such.", f'sum({_now("allocated_seconds")})', GPUS),
+                stat("Used of held", "How active they are.",
+                     f'sum({_now("active_seconds")}) / sum({_now("allocated_seconds")})', PERCENT, USE, most=1),
+                stat("Held and idle", "GPUs on which nothing runs (activity below 5 %).",
+                     f'sum({_now("idle_seconds")})', GPUS, IDLE),
+                stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
+                total("GPU-hours", "Held in the time range.",
+                      f'sum(sum_over_time({_now("allocated_seconds")}[$__range])) / 60', HOURS),
+                total("Energy", "Used in the time range.",
+                      f'sum(sum_over_time({_now("energy_joules")}[$__range])) / 60 / 1000', KWH),
+                stat("Slowest to fastest", "The least active pod as a part of the most active one. In a training that "
+                     "waits for its slowest pod it should be near 1.",
+                     f"min({_USED}) / max({_USED})", PERCENT, most=1),
+            ]
+        ),
+        Row(
+            title="Pod by pod",
+            panels=[
+                lines("Used of held", "How active what each pod holds is.", Query(_USED, "{{pod}}"), unit=PERCENT),
+                lines("Memory", "How much of the memory of its devices is used. On a shared GPU whose use is not "
+                      "measured it is the whole GPU's; with --sharing split and measured use there is none.",
+                      Query(_its(memory(NAMESPACES, _POD)), "{{pod}}"), unit=PERCENT, most=1),
+                lines("Multiprocessors", "How much of the time a multiprocessor had work. Far below “used”, the work "
+                      "is too small for the GPU.", _pods("sm"), unit=PERCENT, most=1),
+                lines("Tensor cores", "How much of the time the tensor pipes were active.", _pods("tensor"),
+                      unit=PERCENT, most=1),
+                lines("Memory bandwidth", "How much of the time memory was read or written. Near 1 the workload waits "
+                      "for memory, not for arithmetic.", _pods("dram"), unit=PERCENT, most=1),
+                lines("Power", "Of a shared GPU each owner has a part.",
+                      Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN})", "{{pod}}"), unit=WATTS,
+                      stacked=True),
+                lines("PCIe", "The mean of the pod's devices; much of it is data that does not stay on the GPU.",
+                      Query(_its(of_pods("pcie received", NAMESPACES)), "to {{pod}}"),
+                      Query(_its(of_pods("pcie sent", NAMESPACES)), "from {{pod}}"), unit=FLOW),
+                lines("NVLink", "The mean of the pod's devices.",
+                      Query(_its(of_pods("nvlink received", NAMESPACES)), "to {{pod}}"),
+                      Query(_its(of_pods("nvlink sent", NAMESPACES)), "from {{pod}}"), unit=FLOW),
+            ],
+        ),
+        Row(
+            title="The time range as a whole",
+            panels=[
+                bars("Used, 95 % of the time at most", "The activity that is exceeded in one twentieth of the time. "
+                     "A workload that is never above a seventh would do with the smallest MIG instance.",
+                     Query(f"quantile_over_time(0.95, {_RATIO}[$__range])", "{{namespace}}/{{workload_name}}"),
+                     unit=PERCENT, levels=USE, most=1),
+                bars("Used, half of the time at most", "The median of the activity.",
+                     Query(f"quantile_over_time(0.5, {_RATIO}[$__range])", "{{namespace}}/{{workload_name}}"),
+                     unit=PERCENT, levels=USE, most=1),
+                table("Workloads", "What each workload held and used in the time range.", _WORKLOAD,
+                      Column("Held, GPU-h", _hours("allocated", _WORKLOAD), HOURS),
+                      Column("Used", f'{_hours("active", _WORKLOAD)} / ({_hours("allocated", _WORKLOAD)})', PERCENT,
+                             USE),
+                      Column("Idle, GPU-h", _hours("idle", _WORKLOAD), HOURS),
+                      Column("Energy", f"sum by ({_WORKLOAD}) (sum_over_time({_now('energy_joules')}[$__range]))"
+                             " / 60 / 1000", KWH),
+                      most_first="Held, GPU-h"),
+                table("Devices", "What its containers hold now. Shares and MIG instances are parts of a GPU.",
+                      "namespace, pod, container, node, UUID, GPU_I_ID",
+                      Column("Part of the GPU", "sum by (namespace, pod, container, node, UUID, GPU_I_ID) "
+                             f"(pod_gpu_allocated_ratio{_IN})", "short"), most_first="Part of the GPU"),
+            ],
+        ),
+    ],
+)  # fmt: skip

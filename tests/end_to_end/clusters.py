@@ -1,0 +1,83 @@
+"""One Prometheus for several exporters, each a cluster of its own, with the shipped scrape config and rules.
+
+Debian's Prometheus has no discovery by Kubernetes: static targets have the labels that one would give.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from exporter.simulator.node import SimulatedNode
+from tests.end_to_end.accounted import MODES
+from tests.rules.shipped import FILES, PROMETHEUS
+from tests.support.exporter import config_of, running
+from tests.support.prometheus import OWN_LABELS
+
+NODE = "gpu-node-1"
+WINDOW = "4s"  # in place of 5 minutes
+# A scrape is of the moment at which it began, and is stored later. With the same time between evaluations as between
+# scrapes, one that begins right before an evaluation would do so each time, and be missed by it each time.
+EVALUATIONS_APART = "1300ms"
+SETTLED = 5.0  # seconds until what is recorded does not look back to before the first scrapes
+
+
+class Target(NamedTuple):
+    """An exporter."""
+
+    cluster: str
+    address: str
+    node: str = NODE
+
+
+def jobs(targets: Iterable[Target]) -> Iterator[dict[str, Any]]:
+    """scrape-config-kubernetes.yaml, whose discovery has answered."""
+    shipped = yaml.safe_load((PROMETHEUS / "scrape-config-kubernetes.yaml").read_text())["scrape_configs"]
+    for job in shipped:
+        found = {name: value for name, value in job.items() if name not in {"kubernetes_sd_configs", "scrape_interval"}}
+        static = [
+            {
+                "targets": [target.address],
+                "labels": {
+                    **OWN_LABELS,
+                    "cluster": target.cluster,
+                    "__meta_kubernetes_pod_node_name": target.node,
+                    "__meta_kubernetes_pod_phase": "Running",
+                    "__meta_kubernetes_pod_container_port_name": port,
+                },
+            }
+            for target in targets
+            for port in ("metrics", "dcgm")
+        ]
+        yield {**found, "static_configs": static}
+
+
+def quick(folder: Path) -> list[Path]:
+    """The rules, evaluated often, with a window that a test can wait for."""
+    for path in FILES:
+        text = path.read_text().replace("    interval: 1m\n", "").replace("[5m]", f"[{WINDOW}]")
+        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {EVALUATIONS_APART}\n", text)
+        (folder / path.name).write_text(text)
+    return [folder / path.name for path in FILES]
+
+
+async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Target]:
+    """The node, and an exporter in front of it for each `--sharing` mode, until the stack is closed."""
+    await node.start()
+    stack.push_async_callback(node.stop)
+    common = {
+        "kubelet_socket": str(node.socket),
+        "kubelet_pods_socket": str(node.pods_socket),
+        "dcgm_url": node.url,
+        "kubernetes_url": node.api_url,
+        "inventory_file": str(node.inventory_file),
+        "workload_labels": "app.kubernetes.io/name",
+        "accounting_interval": "250ms",
+    }
+    return [
+        Target(mode, (await stack.enter_async_context(running(config_of(**common, sharing=mode)))).base[7:])
+        for mode in MODES
+    ]

@@ -1,0 +1,280 @@
+"""Every query of the dashboards in a real Prometheus, with its variables filled in as Grafana does: it returns data.
+
+A node behind an exporter for each `--sharing` mode, with older names of dcgm-exporter's fields, and the demo, with
+those of DCGM 4.9, `--sharing split`, and measured use of its GPUs.
+"""
+
+import math
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.grafana.generator import promql
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from tests.end_to_end.accounted import MODES, Held, held_in
+from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
+from tests.rules.shipped import metrics
+from tests.support.background import Background
+from tests.support.components import free_port, real
+from tests.support.grafana import ALL, Chosen, Model, dashboard, filled, options, panels, variables
+from tests.support.places import ROOT
+from tests.support.prometheus import Prometheus, prometheus
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+FILES = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
+XID = 79
+DEMO = "demo"
+SPAN_SECONDS = 60.0  # longer than all has run
+BUILTIN = {
+    "__rate_interval": WINDOW,
+    "__interval": "1s",
+    "__range": f"{SPAN_SECONDS:g}s",
+}
+
+
+@dataclass
+class Watched:
+    """The server, and the dashboards with what their variables offer."""
+
+    server: Prometheus
+    node: SimulatedNode
+    held: Collection[Held]
+
+    def choices(self, model: Model, given: Chosen) -> dict[str, str | list[str]]:
+        """A value for each variable: the given ones, else all or the first that is offered."""
+        chosen: dict[str, str | list[str]] = {}
+        for name, variable in variables(model).items():
+            if variable["type"] == "datasource":
+                chosen[name] = "prometheus"
+            elif variable["type"] == "textbox":
+                chosen[name] = variable["query"]
+            else:
+                query = filled(variable["query"]["query"], model, chosen, BUILTIN)
+                offered = options(self.server, variable, query, SPAN_SECONDS)
+                assert offered, (name, query)
+                wanted = given.get(name, ALL if variable["includeAll"] else offered[0])
+                if wanted == "each":
+                    wanted = offered
+                chosen[name] = wanted if isinstance(wanted, str) else [*wanted]
+                if wanted != ALL:
+                    assert set([wanted] if isinstance(wanted, str) else wanted) <= set(offered), name
+        return chosen
+
+    def rows(self, query: str, *, instant: bool) -> list[dict[str, str]]:
+        """The labels of what a query answers with a number, about now or about a span."""
+        if instant:
+            return [labels for labels, value in self.server.query(query) if math.isfinite(value)]
+        now = time.time()
+        asked = {"query": query, "start": now - SPAN_SECONDS, "end": now, "step": 1}
+        found = self.server.ask(f"query_range?{urllib.parse.urlencode(asked)}")["result"]
+        return [row["metric"] for row in found if any(math.isfinite(float(value)) for _, value in row["values"])]
+
+
+@contextmanager
+def demo(port: int) -> Iterator[None]:
+    """The demo as a user starts it. For its first 50 seconds no pod comes or goes."""
+    real("gcc")
+    arguments = [
+        "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0",
+        "--seed", "20", "--speed", "0.1",
+        "--sharing", "split", "--workload.labels", "app.kubernetes.io/name", "--accounting.interval", "500ms",
+        "--web.listen-address", f"127.0.0.1:{port}",
+    ]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "exporter", *arguments], stderr=subprocess.DEVNULL, cwd=ROOT)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def trouble(node: SimulatedNode) -> None:
+    """What panels about trouble show: an XID of each GPU, and a pod with a device that nobody knows."""
+    for gpu in node.world.gpus:
+        node.world.machine.add_xid(gpu.uuid, XID)
+    gone = Container(name="main", devices=((GPU_RESOURCE, "of-no-known-form"),))
+    node.world.pods += (Pod(namespace="ml", name="lost", containers=(gone,)),)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    background = Background()
+    # pods of this node stay
+    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=4), NODE, counters="full")
+    stack = AsyncExitStack()
+    port = free_port()
+    folder = tmp_path_factory.mktemp("prometheus")
+    with demo(port):
+        targets = [*background.run(of_each_mode(node, stack)), Target(DEMO, f"127.0.0.1:{port}", socket.gethostname())]
+        try:
+            with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
+                server.wait_for_scrapes(2 * len(targets))
+                held = held_in(node.world)
+                trouble(node)
+                time.sleep(SETTLED)
+                yield Watched(server, node, held)
+        finally:
+            background.run(stack.aclose())
+            background.close()
+
+
+def test_there_is_a_dashboard_for_each_purpose() -> None:
+    assert {path.stem for path in FILES} == {"cluster", "namespace", "workload", "node", "gpu", "idle", "shared"}
+
+
+# What a cluster rightly has nothing of: in the simulated node's NVML tells of no processes, and while the demo runs for
+# seconds no application crashes, and no device is unknown. Each of these is in the other kind of cluster.
+ABSENT: Mapping[str, set[str]] = {
+    **{mode: {"pod_gpu_utilization_ratio", "pod_gpu_memory_used_bytes", "pod_gpu_processes"} for mode in MODES},
+    DEMO: {"xid:pod_gpu_xid_errors:new15m", "pod_gpu_xid_errors_total", "pod_gpu_exporter_unmatched_devices"},
+}
+CHOICES: Mapping[str, Chosen] = {
+    **{mode: {"cluster": mode} for mode in MODES},
+    DEMO: {"cluster": DEMO},
+    "all": {},
+    "some": {"cluster": list(MODES), "namespace": "each", "workload": "each", "node": NODE},
+}
+SHORTER = re.compile(r"\b(?:5m|1h|1d)\b")
+
+
+def asked(expression: str) -> str:
+    """What a test can wait for; and a 0 where there is nothing would be an answer, too."""
+    return SHORTER.sub(WINDOW, expression.removesuffix(" or vector(0)"))
+
+
+def absent_of(chosen: Chosen) -> set[str]:
+    """What none of the chosen clusters has. The three of the modes have the only node of its name."""
+    clusters = chosen["cluster"]
+    if chosen.get("node") == NODE:
+        clusters = MODES
+    elif isinstance(clusters, str):
+        clusters = list(ABSENT) if clusters == ALL else [clusters]
+    return set.intersection(*(ABSENT[cluster] for cluster in clusters))
+
+
+# issue 12, "Must show" 3
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_query_returns_data(watched: Watched, path: Path, choice: str) -> None:
+    model = dashboard(path)
+    chosen = watched.choices(model, CHOICES[choice])
+    absent = absent_of(chosen)
+    unanswered = []
+    for panel in panels(model):
+        for target in panel.get("targets", []):
+            query = asked(filled(target["expr"], model, chosen, BUILTIN))
+            if not metrics(query) & absent:
+                unanswered.append((panel["title"], query, target["instant"]))
+    deadline = time.monotonic() + 10
+    # in windows of seconds a late scrape may hide what is idle all the time
+    while unanswered := [each for each in unanswered if not watched.rows(each[1], instant=each[2])]:
+        assert time.monotonic() < deadline, unanswered
+        time.sleep(0.5)
+
+
+def of_page(page: str, field: str) -> dict[tuple[str, str], float]:
+    """What dcgm-exporter's page says of a field, by UUID and MIG instance."""
+    found = {}
+    for labels, value in re.findall(rf"^{field}{{(.*)}} (\S+)$", page, re.MULTILINE):
+        known = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found[known["UUID"], known.get("GPU_I_ID", "")] = float(value)
+    return found
+
+
+def of_gpus(values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Of fields that are the GPU's, and that each MIG instance's row repeats."""
+    return {(uuid, ""): value for (uuid, _), value in values.items()}
+
+
+def truths(page: str) -> dict[str, dict[tuple[str, str], float]]:
+    """What a query of one device should say, by the query."""
+    free, total = of_page(page, "DCGM_FI_DEV_FB_FREE"), of_page(page, "DCGM_FI_DEV_FB_TOTAL")
+    of = promql.CLUSTER
+    return {
+        promql.ratio("activity", of): of_page(page, "DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
+        promql.ratio("tensor", of): of_page(page, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"),
+        promql.memory(of): {device: 1 - free[device] / total[device] for device in total},
+        promql.flow("pcie received", of): of_gpus(of_page(page, "DCGM_FI_PROF_PCIE_RX_BYTES")),
+        promql.flow("nvlink sent", of): of_gpus(of_page(page, "DCGM_FI_PROF_NVLINK_TX_BYTES")),
+        promql.level("temperature", of, promql.OF_GPU): of_gpus(of_page(page, "DCGM_FI_DEV_GPU_TEMP")),
+        promql.watts(of, promql.OF_GPU): of_gpus(of_page(page, "DCGM_FI_DEV_POWER_USAGE")),
+    }
+
+
+# issue 12, "Must show" 3
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_device_does_is_counted_once_in_every_mode(watched: Watched, mode: str) -> None:
+    """Shared, cut or whole. What is counted twice, or divided, is off by much more than what a second changes."""
+    model = dashboard(FILES[0])
+    for _ in range(5):
+        wrong = {}
+        for query, expected in truths(watched.node.dcgm.page()).items():
+            text = filled(query, model, {"cluster": mode}, BUILTIN)
+            found = {(row["UUID"], row.get("GPU_I_ID", "")): value for row, value in watched.server.query(text)}
+            if found != pytest.approx(expected, rel=0.2, abs=1e-3):
+                wrong[text] = (found, expected)
+        if not wrong:
+            break
+        time.sleep(1)  # the work of a pod changes from one moment to the next, and is scraped each second
+    assert wrong == {}
+
+
+def test_where_use_is_measured_the_parts_of_owners_are_put_together(watched: Watched) -> None:
+    """The demo's rows of a shared GPU with `split` are parts of it."""
+    of = f'cluster="{DEMO}"'
+    rows = f"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{{{of}}}"
+    server = watched.server
+    deadline = time.monotonic() + 15
+    server.at_seconds = time.time()
+    while not (parts := server.query(f'count by (UUID) ({rows} > 0 and {rows[:-1]}, gpu_shared="true"}}) > 1')):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+        server.at_seconds = time.time()
+    found = {(row["UUID"], row.get("GPU_I_ID", "")): value for row, value in server.query(promql.ratio("activity", of))}
+    sums, largest = ({row["UUID"]: value for row, value in server.query(f"{sum_or_max} by (UUID) ({rows})")}
+                     for sum_or_max in ("sum", "max"))  # fmt: skip
+    server.at_seconds = None
+    assert len(found) == 7 + 7
+    assert all(0 <= value <= 1.01 for value in found.values())
+    for row, _ in parts:
+        assert found[row["UUID"], ""] == pytest.approx(sums[row["UUID"]])
+        assert largest[row["UUID"]] < sums[row["UUID"]]
+
+
+# issue 12, "Must show" 3
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sums_at_the_top_are_those_of_the_world(watched: Watched, mode: str) -> None:
+    model = dashboard(ROOT / "deploy" / "grafana" / "cluster.json")
+    by_title = {panel["title"]: panel for panel in panels(model) if panel["type"] == "stat"}
+
+    def number(title: str) -> float:
+        (target,) = by_title[title]["targets"]
+        return watched.server.number(asked(filled(target["expr"], model, {"cluster": mode}, BUILTIN)))
+
+    world = watched.node.world
+    held = float(sum(found.ratio for found in watched.held))
+    assert number("GPUs") == len(world.gpus)
+    assert number("Held") == pytest.approx(held / len(world.gpus))
+    in_use = {found.uuid for found in watched.held}
+    assert number("Free, whole") == sum(gpu.uuid not in in_use for gpu in world.gpus if not gpu.instances)
+    assert number("New XIDs") == len(world.gpus)
+    assert number("Exporters down") == 0
+    for _ in range(10):
+        # now, and in the mean of seconds; in between a pod may begin to work
+        drawn = sum(of_gpus(of_page(watched.node.dcgm.page(), "DCGM_FI_DEV_POWER_USAGE")).values())
+        if number("Power") == pytest.approx(drawn, rel=0.15):
+            break
+        time.sleep(1)
+    else:
+        pytest.fail(f"{number('Power')} W, and not {drawn} W")
