@@ -327,6 +327,11 @@ def test_compose() -> None:
         assert (service["restart"], service["cap_drop"]) == ("unless-stopped", ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
     assert dcgm["cap_add"] == ["SYS_ADMIN"]
+    # the list of fields that the DaemonSet has
+    (mount,) = dcgm["volumes"]
+    counters, mounted, _ = mount.split(":")
+    assert mounted == dcgm["environment"]["DCGM_EXPORTER_COLLECTORS"]
+    assert (DEPLOY / counters).read_text() == of_kind(MANIFESTS[0], "ConfigMap")["data"]["counters.csv"]
 
 
 def test_the_unit_starts_the_program() -> None:
@@ -526,7 +531,8 @@ def test_keda_costs_the_cluster_role_one_right() -> None:
     assert role["rules"] == [{"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["get"]}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     account = of_kind(CLUSTER, "ServiceAccount")["metadata"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    whose = {key: account[key] for key in ("name", "namespace")}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **whose}]
 
 
 def test_the_external_scalers_example_is_a_trigger_that_it_reads() -> None:
