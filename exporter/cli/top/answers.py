@@ -173,7 +173,7 @@ def _held(holders: Sequence[Holder], rules: _Rules, reason: str, *, shared: bool
     """Who has a device, and why that is not known."""
     if holders:
         return "held", ""
-    if rules.kubelet_is_silent and rules.why:
+    if rules.kubelet_is_silent:
         return "unknown", "the kubelet has not answered yet"
     if reason.startswith("not known"):
         return "unknown", reason.removeprefix("not known: ")

@@ -92,7 +92,7 @@ def _show(
         timeout = _ESCAPE_SECONDS if keys.is_waiting else _AGE_SECONDS if answer[1] else None
         data = terminal.wait(timeout)
         for key in keys.feed(data) if data else keys.flush():
-            before, state = state, press(state, key)
+            before, state = state, press(replace(state, offset=min(state.offset, most)), key)
             reader.is_paused = state.paused
             if state.view != before.view or (before.paused and not state.paused):
                 reader.ask(state.view)
