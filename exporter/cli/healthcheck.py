@@ -1,17 +1,14 @@
 """`healthcheck`: an exit code for Docker's HEALTHCHECK."""
 
 import http.client
-import os
 import ssl
-from contextlib import suppress
 from typing import Any
 
 import click
 
-from exporter.cli.options import file_of, flags_of, own_namespace, read_config, setting_options
-from exporter.config.common import WebSettings
+from exporter.cli.options import setting_options, web_of
 from exporter.config.named_files import read_web_file
-from exporter.errors import ConfigError, ExporterError
+from exporter.errors import ExporterError
 
 TIMEOUT_SECONDS = 3.0
 
@@ -20,7 +17,7 @@ TIMEOUT_SECONDS = 3.0
 @setting_options()
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line."""
-    settings = _web(given)
+    settings = web_of(given)
     address = settings.listen_addresses[0]
     host, port = address.host or "localhost", address.port
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
@@ -44,21 +41,3 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
         connection.close()
     if status != http.HTTPStatus.OK:
         raise ExporterError(f"{address} answers with HTTP status {status}")
-
-
-def _web(given: dict[str, Any]) -> WebSettings:
-    """Where the exporter of these settings answers, be it a node's or the cluster role.
-
-    Raises:
-        ConfigError: neither role takes these settings.
-    """
-    try:
-        return read_config(given).web
-    except ConfigError:
-        from exporter.config.cluster import SETTINGS  # noqa: PLC0415 - most are asked about a node's
-        from exporter.config.load_cluster import load_cluster  # noqa: PLC0415
-
-        path, file = file_of(given)
-        with suppress(ConfigError):
-            return load_cluster(flags_of(given, SETTINGS, {}), os.environ, file, path, own_namespace()).web
-        raise

@@ -3,11 +3,13 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from exporter.config.common import WebSettings
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.files import read_structured
 from exporter.config.gather import flag_of
@@ -64,6 +66,24 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
     flags = flags_of(given, SETTINGS, fixed)
     path, file = file_of(given)
     return load(flags, os.environ, file, socket.gethostname(), path, own_namespace())
+
+
+def web_of(given: Mapping[str, Any]) -> WebSettings:
+    """Where the exporter of these settings answers, be it a node's or the cluster role.
+
+    Raises:
+        ConfigError: neither role takes these settings.
+    """
+    try:
+        return read_config(given).web
+    except ConfigError:
+        from exporter.config.cluster import SETTINGS  # noqa: PLC0415 - most are asked about a node's
+        from exporter.config.load_cluster import load_cluster  # noqa: PLC0415
+
+        path, file = file_of(given)
+        with suppress(ConfigError):
+            return load_cluster(flags_of(given, SETTINGS, {}), os.environ, file, path, own_namespace()).web
+        raise
 
 
 def flags_of(

@@ -1,0 +1,186 @@
+"""Asking an exporter over HTTP: a URL → what is shown, or one line that says why not."""
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
+from exporter.cli.top.devices import Shown
+from exporter.cli.top.fields import Object, text
+from exporter.cli.top.state import View
+from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.parsers import without_secrets
+from exporter.config.tls import client_context
+from exporter.errors import ExporterError
+
+FLAG = "--http-config"
+TIMEOUT_SECONDS = 10.0
+MOST_BYTES = 128 * 1024 * 1024  # 50,000 rows of /container/metrics take 60 MB
+Role = Literal["node", "cluster"]
+_ABOUT: Mapping[Role, str] = {"node": "/debug/mapping", "cluster": "/debug/nodes"}
+_PIECE_BYTES = 256 * 1024
+_MOST_TOLD_CHARS = 300
+
+
+class Gone(ExporterError):
+    """The exporter does not answer, or not in a way that is understood. The text is one line."""
+
+
+class Asking:
+    """An exporter of either role. Each request has a connection of its own: one lost is one answer lost."""
+
+    def __init__(self, urls: tuple[str, ...], config: HttpConfig, *, verifies: bool = True) -> None:
+        """Of several `urls` the first that speaks HTTP counts. Without `verifies` any certificate will do."""
+        self._urls = urls
+        self._config = config
+        self._verifies = verifies
+        self._role: Role | None = None
+
+    def read(self, view: View) -> Shown:
+        """What the exporter tells now.
+
+        Raises:
+            Gone: it tells nothing.
+            ConfigError: a file of --http-config cannot be used.
+        """
+        about = self._about()
+        rows, trouble = self._rows()
+        make = shown_of_node if self._role == "node" else shown_of_cluster
+        shown = make(self._urls[0], about, rows, trouble)
+        if view == "devices":
+            return shown
+        status, found = self._json("/processes")
+        if status == HTTPStatus.OK and isinstance(found, list):
+            return replace(shown, processes=processes_of(found))
+        said = text(found, "error") if isinstance(found, dict) else ""
+        if status == HTTPStatus.NOT_FOUND:
+            said = "the processes are on the exporter of their node: give its --url"
+        return replace(shown, processes_trouble=said or f"/processes answers with HTTP status {status}")
+
+    def _about(self) -> Object:
+        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health."""
+        while True:
+            try:
+                found = self._tried()
+            except _OtherProtocol as error:
+                if len(self._urls) == 1:
+                    raise Gone(str(error)) from error
+                self._urls = self._urls[1:]
+            else:
+                # what speaks HTTP once is asked so for good: a connection that breaks later says nothing of it
+                self._urls = self._urls[:1]
+                return found
+
+    def _tried(self) -> Object:
+        roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
+        for role in roles:
+            status, found = self._json(_ABOUT[role])
+            # what else answers at this path has no settings
+            if status == HTTPStatus.OK and isinstance(found, dict) and "settings" in found:
+                self._role = role
+                return found
+        self._role = None
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise Gone(f"the exporter at {self._urls[0]} asks for a password: give it with {FLAG}")
+        raise Gone(f"what answers at {self._urls[0]} is not this exporter (HTTP status {status})")
+
+    def _rows(self) -> tuple[object, str]:
+        """/container/metrics, and the reason where there is none."""
+        status, found = self._json("/container/metrics")
+        if status == HTTPStatus.OK:
+            return found, ""
+        said = text(found, "error") if isinstance(found, dict) else ""
+        return [], said or f"/container/metrics answers with HTTP status {status}"
+
+    def _json(self, path: str) -> tuple[int, Any]:
+        """An answer's status, and its body as JSON; None where it is none."""
+        status, body = self._get(path)
+        try:
+            return status, json.loads(body)
+        except (ValueError, RecursionError):
+            return status, None
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        url = self._urls[0]
+        until = time.monotonic() + TIMEOUT_SECONDS
+        connection = self._connection(url)
+        try:
+            connection.request("GET", urlsplit(url).path.rstrip("/") + path, headers=self._headers())
+            answer = connection.getresponse()
+            if answer.status == HTTPStatus.BAD_REQUEST and url.startswith("http:"):
+                raise _OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")
+            return answer.status, _body(answer, until, url)
+        except TimeoutError as error:
+            raise Gone(f"{url} does not answer within {TIMEOUT_SECONDS:g} s") from error
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            raise Gone(f"no exporter answers at {url}: {error.strerror}") from error
+        except ssl.SSLError as error:
+            why = getattr(error, "verify_message", "") or error.reason or "the connection broke"
+            raise Gone(f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})") from error
+        except (OSError, http.client.HTTPException) as error:
+            said = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
+            raise _OtherProtocol(f"{url} does not answer in HTTP: {said or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def _connection(self, url: str) -> http.client.HTTPConnection:
+        parts = urlsplit(url)
+        host = parts.hostname or "localhost"
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port or 80, timeout=TIMEOUT_SECONDS)
+        tls = self._config.tls
+        context = client_context(tls, FLAG)
+        if not self._verifies and not tls.ca_file:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return _Https(host, parts.port or 443, context, tls.server_name or host)
+
+    def _headers(self) -> dict[str, str]:
+        """Read anew for every request: a secret is replaced while the program runs."""
+        config = self._config
+        headers = {"Accept": "application/json", **dict(config.headers)}
+        if config.scheme:
+            secret = read_secret(config.credentials, FLAG)
+            if config.scheme == "Basic":
+                secret = b64encode(f"{read_secret(config.username, FLAG)}:{secret}".encode()).decode()
+            headers["Authorization"] = f"{config.scheme} {secret}"
+        return headers
+
+
+class _OtherProtocol(Gone):
+    """There is somebody, who does not speak what the URL says."""
+
+
+class _Https(http.client.HTTPSConnection):
+    """HTTPS with the name that the certificate is to have."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=TIMEOUT_SECONDS, context=context)
+        self._tls, self._name = context, name
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
+
+
+def _body(answer: http.client.HTTPResponse, until: float, url: str) -> bytes:
+    """The whole body. Each piece has a timeout of its own in the socket, all have one here.
+
+    Raises:
+        Gone: it is too large, or too slow.
+    """
+    body = bytearray()
+    while piece := answer.read1(_PIECE_BYTES):
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise Gone(f"{url} answers more than {MOST_BYTES} bytes")
+        if time.monotonic() > until:
+            raise Gone(f"{url} does not answer within {TIMEOUT_SECONDS:g} s")
+    return bytes(body)

@@ -1,0 +1,135 @@
+"""`top`: GPUs, MIG instances and the pods on them, in a terminal."""
+
+import json
+import locale
+import os
+import shutil
+import sys
+
+import click
+
+from exporter.cli.options import web_of
+from exporter.cli.running import Running
+from exporter.cli.top.asking import FLAG, Asking
+from exporter.cli.top.devices import Shown
+from exporter.cli.top.document import document
+from exporter.cli.top.layout import draw
+from exporter.cli.top.state import SORTS, State
+from exporter.cli.top.styles import Painter
+from exporter.cli.top.words import ASCII, UNICODE
+from exporter.config.files import read_structured
+from exporter.config.http_file import HttpConfig, read_http_config
+from exporter.config.named_files import check_usable
+from exporter.config.parsers import base_url, positive_duration
+from exporter.errors import ConfigError
+
+# \b keeps click from wrapping what follows
+_KEYS = """\b
+Keys:  u m w t  sort by utilization, memory, watts, temperature
+       n i g    sort by name of the pod, idle ones first, by GPU
+       r        the other way round
+       /        filter by words of pod, namespace, workload, model, node,
+                or idle, held, free; Escape ends it
+       p        the processes, and back
+       Space    pause      ?  help      q  quit
+"""
+
+
+@click.command(epilog=_KEYS)
+@click.option("--url", metavar="URL", help="The exporter, of a node or of a cluster. Default: the one that runs here.")
+@click.option(
+    "--http-config", metavar="FILE", help="TLS and password or token for it, in the form of Prometheus' http_config."
+)
+@click.option("--once", is_flag=True, help="Print the table once; so it is, too, where there is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print what is shown once, as JSON.")
+@click.option(
+    "--interval", metavar="DURATION", default="2s", show_default=True, help="How often the exporter is asked."
+)
+@click.option("--sort", type=click.Choice([*SORTS]), default="gpu", show_default=True, help="The order.")
+@click.option("--filter", "words", metavar="WORDS", default="", help="Only what has all these words, see below.")
+@click.option("--processes", is_flag=True, help="Show the processes, where the exporter has --processes.expose.")
+@click.option("--no-color", is_flag=True, help="No colours; the environment's NO_COLOR says the same.")
+@click.option("--ascii", "in_ascii", is_flag=True, help="Only ASCII; so it is, too, where the locale is not UTF-8.")
+def top(
+    *,
+    url: str | None,
+    http_config: str | None,
+    once: bool,
+    as_json: bool,
+    interval: str,
+    sort: str,
+    words: str,
+    processes: bool,
+    no_color: bool,
+    in_ascii: bool,
+) -> None:
+    """Show GPUs and MIG instances, how busy they are, and the pods on them.
+
+    A shared GPU has a line for each container, with what is measured of it where NVML measures it. What a container
+    holds and does not use is marked "idle". The width decides which columns there are; where the output is no
+    terminal, the environment's COLUMNS is the width.
+    """
+    try:
+        seconds = positive_duration(interval)
+    except ValueError:
+        raise ConfigError(f"--interval: {interval!r} is not allowed; it takes a duration such as 2s") from None
+    state = State(sort=sort, filter=words, view="processes" if processes else "devices")
+    asking = _asking(url, http_config)
+    if as_json:
+        shown = asking.read(state.view)
+        _print(json.dumps(document(shown, state), indent=2) + "\n")
+        _end(shown)
+    glyphs = ASCII if in_ascii or not _is_utf8() else UNICODE
+    painter = Painter(sys.stdout, no_color=no_color)
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if once or not is_terminal:
+        shown = asking.read(state.view)
+        picture = draw(shown, state, max(1, shutil.get_terminal_size().columns), glyphs)
+        _print(painter.lines([*picture.above, *picture.heads, *picture.rows]))
+        _end(shown)
+    # Python's reading of input and its handling of threads are not needed for one table
+    from exporter.cli.top.live import run  # noqa: PLC0415
+
+    sys.exit(run(asking, state, seconds, painter, glyphs))
+
+
+def _end(shown: Shown) -> None:
+    sys.exit(1 if shown.trouble else 0)
+
+
+def _asking(url: str | None, path: str | None) -> Asking:
+    """Whom to ask.
+
+    Raises:
+        ConfigError: a flag, a file or the environment says what cannot be.
+    """
+    config = HttpConfig()
+    if path is not None:
+        config = read_http_config(read_structured(path, FLAG), path, FLAG)
+        check_usable(config, f"{FLAG}: {path!r}")
+    if url is None:
+        address = web_of({}).listen_addresses[0]
+        # on this machine: whose name is in the certificate makes no difference
+        here = tuple(str(Running(address, tls)) for tls in (False, True))
+        return Asking(here, config, verifies=False)
+    try:
+        return Asking((base_url(url),), config)
+    except ValueError:
+        raise ConfigError(
+            f"--url: {url!r} is not allowed; it takes http://HOST:PORT or https://HOST:PORT, without a path of its own,"
+            f" and without a user: {FLAG} takes a password"
+        ) from None
+
+
+def _is_utf8() -> bool:
+    """Whether the user's locale and the output are UTF-8. Python's own UTF-8 mode says nothing of the terminal."""
+    encodings = (locale.getencoding(), sys.stdout.encoding or "")
+    return all(name.lower().replace("-", "").replace("_", "") == "utf8" for name in encodings)
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `top --once | head`: whoever read it has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

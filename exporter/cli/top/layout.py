@@ -1,0 +1,208 @@
+"""The whole picture: what is shown, as lines of a width. Pure: no clock, no terminal."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from exporter.cli.top import columns as table
+from exporter.cli.top.columns import Column, Line, Span
+from exporter.cli.top.devices import Shown, Source
+from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
+from exporter.cli.top.tables import device_columns, entries, process_columns
+from exporter.cli.top.words import Glyphs, cut, harmless, width_of
+
+MOST_TROUBLES = 3  # that are told of in full
+Row = TypeVar("Row")
+
+_HELP = (
+    ("u m w t", "sort by utilization, memory, watts or temperature, the largest first"),
+    ("n i g", "sort by name of the pod, idle ones first, or by GPU"),
+    ("r", "the other way round"),
+    ("/", "filter: words of pod, namespace, workload, model, node; idle, held, free"),
+    ("Escape", "no filter"),
+    ("p", "the processes, where the exporter shows them (--processes.expose), and back"),
+    ("Space", "pause, and go on"),
+    ("arrows j k", "scroll; also Page Up, Page Down, Home, End"),
+    ("q", "quit, as Ctrl-C does"),
+    ("", ""),
+    ("idle", "a container holds it and does not use it (--accounting.idle-below)"),
+    ("free", "no container holds it"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Lines above the table, its heads, and its rows."""
+
+    above: Sequence[Line]
+    heads: Sequence[Line]
+    rows: Sequence[Line]
+
+
+def draw(shown: Shown, state: State, width: int, glyphs: Glyphs) -> Picture:
+    """All rows that the filter leaves."""
+    if state.view == "processes":
+        heads, rows = _processes(shown, state, width, glyphs)
+    else:
+        of_devices = [*entries(chosen_devices(shown.devices, state))]
+        columns = device_columns(shown, glyphs, width)
+        if "bar" not in table.fit(columns, of_devices, width):
+            columns = device_columns(shown, glyphs, width, number_says_idle=True)
+        heads, rows = _table(columns, of_devices, width, glyphs)
+    nothing = _nothing(shown, state)
+    if not rows and nothing:
+        heads, rows = (), [[Span(cut(nothing, width, glyphs), "dim")]]
+    return Picture(above=[*_summary(shown, width, glyphs), *_health(shown, width, glyphs)], heads=heads, rows=rows)
+
+
+def frame(
+    shown: Shown | None, trouble: str, state: State, size: tuple[int, int], interval_seconds: float, glyphs: Glyphs
+) -> tuple[Sequence[Line], int]:
+    """A screen of columns and lines, and the largest offset that still shows something new.
+
+    `trouble` is why there is nothing newer than `shown`; without either, the first answer is waited for.
+    """
+    width, height = size
+    if shown is None:
+        said = [
+            Span(
+                cut(harmless(trouble or "the exporter is being asked", glyphs), width, glyphs), "bad" if trouble else ""
+            )
+        ]
+        picture = Picture(above=[said], heads=(), rows=())
+    elif state.helps:
+        picture = Picture(above=(), heads=(), rows=help_lines(width, glyphs))
+    else:
+        picture = draw(replace(shown, trouble=trouble) if trouble else shown, state, width, glyphs)
+    # the table is worth more than the third trouble
+    above = [*picture.above[: max(1, height - 4)], *picture.heads][: height - 1]
+    space = height - 1 - len(above)
+    most = max(0, len(picture.rows) - max(space, 1))
+    offset = min(state.offset, most)
+    rows = picture.rows[offset : offset + space]
+    empty: Sequence[Line] = [()] * (space - len(rows))
+    seen = f"{offset + 1}-{offset + len(rows)} of {len(picture.rows)}" if most and rows else ""
+    return [*above, *rows, *empty, status(state, width, interval_seconds, glyphs, seen)], most
+
+
+def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """What the keys do."""
+    return [
+        [Span(f"  {keys:<12}", "label"), Span(cut(says, width - 14, glyphs))] if keys else [] for keys, says in _HELP
+    ]
+
+
+def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, seen: str = "") -> Line:
+    """The last line: how the table is shown, and the keys that people look for first."""
+    if state.typing:
+        return [Span(cut(f" filter: {harmless(state.filter, glyphs)}_", width, glyphs), "status")]
+    # the first key is the sort's own, in whose direction the largest come first
+    arrow = glyphs.up if state.reverse else glyphs.down
+    told = [
+        "paused" if state.paused else f"every {interval_seconds:g}s",
+        f"sort {state.sort} {arrow}",
+        *([f"filter {harmless(state.filter, glyphs)}"] if state.filter else ()),
+        *([seen] if seen else ()),
+    ]
+    keys = "? help  q quit"
+    left = " " + f" {glyphs.dot} ".join(told)
+    space = width - width_of(left) - len(keys) - 1
+    text = f"{left}{' ' * space}{keys} " if space > 0 else cut(left, width, glyphs)
+    return [Span(text + " " * (width - width_of(text)), "status")]
+
+
+def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    counts = shown.counts
+    where = f"node {harmless(shown.node, glyphs)}" if shown.role == "node" else f"{shown.nodes} nodes"
+    watts = shown.power_watts
+    parts = [
+        Span(where, "title"),
+        Span(f"{counts['gpus']} GPU{'' if counts['gpus'] == 1 else 's'}"),
+        Span(f"{counts['held']} held"),
+        *([Span(f"{counts['idle']} idle", "idle")] if counts["idle"] else ()),
+        Span(f"{counts['free']} free"),
+        *([Span(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W")] if watts is not None else ()),  # noqa: PLR2004
+        *([Span(_time(shown.at), "dim")] if _time(shown.at) else ()),
+        *([Span(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),
+    ]
+    # as many as there is room for, the first ones first
+    line: list[Span] = []
+    left = width
+    for part in parts:
+        gap = 2 if line else 0
+        if left < gap + width_of(part.text) and line:
+            break
+        line += [Span(" " * gap)] if gap else []
+        text = cut(part.text, left - gap, glyphs)
+        line.append(Span(text, part.style))
+        left -= gap + width_of(text)
+    yield line
+
+
+def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """A line if all is well, else one for each trouble, with the reason."""
+    if shown.trouble:
+        yield _trouble(shown.trouble, width, glyphs)
+    down = [source for source in shown.sources if not source.up]
+    # what nobody asked for is down too, without a word
+    told = [source for source in down if source.message or source.reason]
+    if shown.sources and not told and not shown.missing:
+        names = " ".join(source.name for source in shown.sources if source.up)
+        yield [Span("up ", "good"), Span(cut(harmless(names, glyphs), width - 3, glyphs), "dim")]
+    for source in told[:MOST_TROUBLES]:
+        yield _down(source, "down", width, glyphs)
+    yield from _more(len(told), "sources are down", width, glyphs)
+    for node in shown.missing[:MOST_TROUBLES]:
+        yield _down(node, "missing", width, glyphs)
+    yield from _more(len(shown.missing), "nodes are missing", width, glyphs)
+
+
+def _down(source: Source, word: str, width: int, glyphs: Glyphs) -> Line:
+    remedy = f": {source.remedy}" if source.remedy else ""
+    says = harmless(f" {source.name}: {source.message or source.reason}{remedy}", glyphs)
+    return [Span(word, "bad"), Span(cut(says, width - len(word), glyphs))]
+
+
+def _more(count: int, what: str, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    if count > MOST_TROUBLES:
+        yield [Span(cut(f"and {count - MOST_TROUBLES} more {what}", width, glyphs), "bad")]
+
+
+def _trouble(text: str, width: int, glyphs: Glyphs) -> Line:
+    return [Span(cut(harmless(" ".join(text.split()), glyphs), width, glyphs), "bad")]
+
+
+def _processes(shown: Shown, state: State, width: int, glyphs: Glyphs) -> tuple[Sequence[Line], Sequence[Line]]:
+    if shown.processes is None:
+        said = shown.processes_trouble or "the exporter is being asked for processes"
+        return (), [_trouble(said, width, glyphs)]
+    chosen = chosen_processes(shown.processes, state)
+    return _table(process_columns(shown, glyphs, width), chosen, width, glyphs)
+
+
+def _table(
+    columns: Sequence[Column[Row]], rows: Sequence[Row], width: int, glyphs: Glyphs
+) -> tuple[Sequence[Line], Sequence[Line]]:
+    if not rows:
+        return (), ()
+    widths = table.fit(columns, rows, width)
+    heads = [[Span(table.head(columns, widths), "head")]]
+    return heads, [table.line(columns, widths, row, glyphs) for row in rows]
+
+
+def _nothing(shown: Shown, state: State) -> str:
+    """Why there is no row."""
+    if state.filter:
+        return f"the filter leaves nothing: {state.filter}"
+    if state.view == "processes":
+        return "no process uses a GPU"
+    return "" if shown.trouble else "no GPU is known"
+
+
+def _time(at: str) -> str:
+    """The time of day of a timestamp such as 2026-01-31T12:34:56.789Z."""
+    day, _, time = at.partition("T")
+    return f"{time[:8]} UTC" if day and time.endswith("Z") and time[:8].replace(":", "").isdigit() else ""
+
+
+assert set(SORTS.values()) <= {key for keys, _ in _HELP for key in keys.split()}  # noqa: S101 - the help is whole

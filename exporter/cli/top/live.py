@@ -1,0 +1,105 @@
+"""The table that lives: one thread asks the exporter, the other one shows and listens to keys."""
+
+import signal
+import threading
+import time
+from dataclasses import replace
+
+from exporter.cli.top.asking import Asking
+from exporter.cli.top.devices import Shown
+from exporter.cli.top.keys import Keys
+from exporter.cli.top.layout import frame
+from exporter.cli.top.state import State, View, press
+from exporter.cli.top.styles import Painter
+from exporter.cli.top.terminal import Ended, Terminal, opened
+from exporter.cli.top.words import Glyphs
+from exporter.errors import ExporterError
+
+_ESCAPE_SECONDS = 0.05  # a sequence that takes longer than this between two bytes was the Escape key
+_AGE_SECONDS = 1.0
+# An exporter of many nodes is asked no more than a third of the time.
+_REST = 2
+
+
+class _Reader(threading.Thread):
+    """Asks again and again, and wakes the terminal after each answer."""
+
+    def __init__(self, asking: Asking, terminal: Terminal, interval_seconds: float, view: View) -> None:
+        super().__init__(daemon=True)  # the program does not wait for an answer when it ends
+        self._asking = asking
+        self._terminal = terminal
+        self._interval_seconds = interval_seconds
+        self._at_once = threading.Event()
+        self.view: View = view
+        self.is_paused = False
+        self.answer: tuple[Shown | None, str] = (None, "")
+        self.answered_at = time.monotonic()
+        self.error: Exception | None = None
+
+    def ask(self, view: View) -> None:
+        """Do not wait for the next turn."""
+        self.view = view
+        self._at_once.set()
+
+    def run(self) -> None:
+        try:
+            while True:
+                began = time.monotonic()
+                if not self.is_paused:
+                    self._read()
+                took = time.monotonic() - began
+                self._at_once.wait(max(self._interval_seconds, took * _REST))
+                self._at_once.clear()
+        except Exception as error:  # noqa: BLE001 - raised again where it ends the program
+            self.error = error
+            self._terminal.wake()
+
+    def _read(self) -> None:
+        try:
+            self.answer = (self._asking.read(self.view), "")
+            self.answered_at = time.monotonic()
+        except ExporterError as error:
+            self.answer = (self.answer[0], str(error))
+        self._terminal.wake()
+
+
+def run(asking: Asking, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
+    """Show until the user quits; the exit code."""
+    with opened() as terminal:
+        reader = _Reader(asking, terminal, interval_seconds, state.view)
+        reader.start()
+        try:
+            _show(terminal, reader, state, interval_seconds, painter, glyphs)
+        except Ended as ended:
+            # Ctrl-C is a way to quit
+            return 0 if ended.signum == signal.SIGINT else 128 + ended.signum
+    return 0
+
+
+def _show(
+    terminal: Terminal, reader: _Reader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
+) -> None:
+    keys = Keys()
+    answer = reader.answer
+    while not state.quits:
+        if reader.error:
+            raise reader.error
+        if not state.paused:
+            answer = reader.answer
+        lines, most = frame(answer[0], _trouble(answer, reader), state, terminal.size(), interval_seconds, glyphs)
+        state = replace(state, offset=min(state.offset, most))
+        terminal.show([painter.text(line) for line in lines])
+        timeout = _ESCAPE_SECONDS if keys.is_waiting else _AGE_SECONDS if answer[1] else None
+        data = terminal.wait(timeout)
+        for key in keys.feed(data) if data else keys.flush():
+            before, state = state, press(replace(state, offset=min(state.offset, most)), key)
+            reader.is_paused = state.paused
+            if state.view != before.view or (before.paused and not state.paused):
+                reader.ask(state.view)
+
+
+def _trouble(answer: tuple[Shown | None, str], reader: _Reader) -> str:
+    shown, trouble = answer
+    if not trouble or shown is None:
+        return trouble
+    return f"{trouble}; shown is what it said {time.monotonic() - reader.answered_at:.0f} s ago"

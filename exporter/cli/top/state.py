@@ -1,0 +1,166 @@
+"""What the user asked to see, and what a key changes in it. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from exporter.cli.top.devices import Device, Process
+
+MOST_FILTER_CHARS = 100
+_PAGE = 10
+_END = 10**9
+
+Row = TypeVar("Row")
+Key = tuple[Any, ...]
+View = Literal["devices", "processes"]
+# What `--sort` takes, with the key that chooses it.
+SORTS: Mapping[str, str] = {
+    "gpu": "g",
+    "utilization": "u",
+    "memory": "m",
+    "watts": "w",
+    "temperature": "t",
+    "name": "n",
+    "idle": "i",
+}
+_SORT_OF = {key: name for name, key in SORTS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """How the table is shown. `typing` while the user writes the filter, `offset` the first line that is seen."""
+
+    sort: str = "gpu"
+    reverse: bool = False
+    filter: str = ""
+    typing: bool = False
+    before_typing: str = ""
+    view: View = "devices"
+    paused: bool = False
+    helps: bool = False
+    quits: bool = False
+    offset: int = 0
+
+
+def press(state: State, key: str) -> State:
+    """The state after a key: a character, or the name of one such as "up"."""
+    if state.typing:
+        return _type(state, key)
+    if state.helps and key not in ("q", "quit"):
+        return replace(state, helps=False)
+    if key in _SORT_OF:
+        return replace(state, sort=_SORT_OF[key], reverse=False, offset=0)
+    return _ACTIONS[key](state) if key in _ACTIONS else state
+
+
+def _type(state: State, key: str) -> State:
+    if key == "quit":
+        return replace(state, quits=True)
+    if key == "enter":
+        return replace(state, typing=False)
+    if key == "escape":
+        return replace(state, typing=False, filter=state.before_typing)
+    if key == "backspace":
+        return replace(state, filter=state.filter[:-1], offset=0)
+    if len(key) == 1 and key.isprintable() and len(state.filter) < MOST_FILTER_CHARS:
+        return replace(state, filter=state.filter + key, offset=0)
+    return state
+
+
+def _moved(lines: int) -> Callable[[State], State]:
+    return lambda state: replace(state, offset=max(0, min(_END, state.offset + lines)))
+
+
+_ACTIONS: Mapping[str, Callable[[State], State]] = {
+    "q": lambda state: replace(state, quits=True),
+    "quit": lambda state: replace(state, quits=True),
+    "?": lambda state: replace(state, helps=True),
+    "h": lambda state: replace(state, helps=True),
+    "r": lambda state: replace(state, reverse=not state.reverse, offset=0),
+    "/": lambda state: replace(state, typing=True, before_typing=state.filter),
+    "escape": lambda state: replace(state, filter="", offset=0),
+    " ": lambda state: replace(state, paused=not state.paused),
+    "p": lambda state: replace(state, view="devices" if state.view == "processes" else "processes", offset=0),
+    "up": _moved(-1),
+    "k": _moved(-1),
+    "down": _moved(1),
+    "j": _moved(1),
+    "page up": _moved(-_PAGE),
+    "page down": _moved(_PAGE),
+    "home": _moved(-_END),
+    "end": _moved(_END),
+}
+
+
+def chosen_devices(devices: Sequence[Device], state: State) -> Sequence[Device]:
+    """The devices that the filter leaves, sorted. By GPU, one that is cut stays above its instances, if any is left."""
+    words = state.filter.lower().split()
+    left = [device for device in devices if _matches(_words_of(device), words)]
+    if state.sort in _OF_WHOLE_GPUS:
+        return _sorted(left, _DEVICE_KEYS[state.sort], state)
+    ordered = _sorted([device for device in left if not device.instances], _DEVICE_KEYS[state.sort], state)
+    if state.sort != "gpu":
+        return ordered
+    parents = {device.gpu: device for device in devices if device.instances}
+    found: list[Device] = []
+    for device in ordered:
+        if device.gpu in parents:
+            found.append(parents.pop(device.gpu))
+        found.append(device)
+    return found
+
+
+def chosen_processes(processes: Sequence[Process], state: State) -> Sequence[Process]:
+    """The processes that the filter leaves, sorted."""
+    words = state.filter.lower().split()
+    left = [each for each in processes if _matches(f"{each.node} {each.device} {each.owner} {each.command}", words)]
+    return _sorted(left, _PROCESS_KEYS.get(state.sort, lambda _: (False,)), state)
+
+
+def _sorted(found: Sequence[Row], key: Callable[[Row], Key], state: State) -> Sequence[Row]:
+    """Sorted; what goes last does so in either direction."""
+    if state.reverse and state.sort == "gpu":
+        found = found[::-1]
+    ordered = sorted(found, key=key, reverse=state.reverse)
+    return sorted(ordered, key=lambda row: key(row)[0])
+
+
+def _matches(text: str, words: Sequence[str]) -> bool:
+    text = text.lower()
+    return all(word in text for word in words)
+
+
+def _words_of(device: Device) -> str:
+    names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in device.holders)
+    state = "idle" if device.idle or any(each.idle for each in device.holders) else ""
+    about = (device.node, device.label, device.uuid, device.model, device.profile, device.held, state)
+    return " ".join((*about, *names))
+
+
+def _most(value: float | None) -> Key:
+    """The largest first, the unknown last."""
+    return (value is None, -(value or 0.0))
+
+
+# of a GPU that is cut, these are known as a whole
+_OF_WHOLE_GPUS = frozenset(["watts", "temperature"])
+# Whether a row goes last, and by what it is sorted among its like.
+_DEVICE_KEYS: Mapping[str, Callable[[Device], Key]] = {
+    "gpu": lambda of: (False, of.node, len(of.index), of.index, len(of.instance), of.instance),
+    "utilization": lambda of: _most(of.utilization_percent),
+    "memory": lambda of: _most(of.memory_used_mib),
+    "watts": lambda of: _most(of.power_watts),
+    "temperature": lambda of: _most(of.temperature_celsius),
+    "name": lambda of: (not of.holders, [each.name for each in of.holders]),
+    # of those that are held and not used, the ones that hold most memory
+    "idle": lambda of: (
+        not (of.idle or any(each.idle for each in of.holders)),
+        not of.idle,
+        *_most(of.memory_used_mib),
+    ),
+}
+_PROCESS_KEYS: Mapping[str, Callable[[Process], Key]] = {
+    "utilization": lambda of: _most(of.utilization_percent),
+    "memory": lambda of: _most(of.memory_used_mib),
+    "name": lambda of: (False, of.owner, of.command),
+}

@@ -1,0 +1,149 @@
+"""The terminal: keys without Enter, the second screen, its size, signals. However it ends, it is as it was before."""
+
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+# The second screen, no cursor, no new line at the right edge; and back.
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+_LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+_READ_BYTES = 1024
+_SMALLEST = (1, 2)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_HANDLED = (*_ENDING, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
+
+
+class Ended(Exception):
+    """A signal, or a terminal that is gone, ends the program."""
+
+    def __init__(self, signum: int = signal.SIGHUP) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class Terminal:
+    """A terminal that shows one picture at a time. Make it with `opened`."""
+
+    def __init__(self) -> None:
+        self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
+        self._before = termios.tcgetattr(self._in)
+        self._awake, self._waker = os.pipe()
+        os.set_blocking(self._awake, False)
+        os.set_blocking(self._waker, False)
+        self._shown: Sequence[str] = ()
+
+    def wake(self) -> None:
+        """End a wait, from another thread."""
+        # a full pipe wakes as well
+        with suppress(BlockingIOError):
+            os.write(self._waker, b"\0")
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        columns, lines = os.get_terminal_size(self._out)
+        # 0 is what a serial line says
+        return max(columns or 80, _SMALLEST[0]), max(lines or 24, _SMALLEST[1])
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Replace the picture by these lines, which fit. Only what differs is sent: the line may be a slow one.
+
+        Raises:
+            Ended: the terminal is gone.
+        """
+        sent = []
+        if len(lines) != len(self._shown):
+            sent.append("\x1b[2J")
+            self._shown = [""] * len(lines)
+        for number, (line, before) in enumerate(zip(lines, self._shown, strict=True), start=1):
+            if line != before:
+                # cleared first: to clear after a whole line would take its last character
+                sent.append(f"\x1b[{number};1H\x1b[2K{line}\x1b[0m")
+        self._shown = lines
+        self._write("".join(sent))
+
+    def wait(self, seconds: float | None) -> bytes:
+        """What the user types; b"" where something else ended the wait, or the time is over.
+
+        Raises:
+            Ended: a signal says so, or the terminal is gone.
+        """
+        ready, _, _ = select.select([self._in, self._awake], [], [], seconds)
+        if self._awake in ready:
+            for signum in os.read(self._awake, _READ_BYTES):
+                self._obey(signum)
+        if self._in not in ready:
+            return b""
+        try:
+            data = os.read(self._in, _READ_BYTES)
+        except OSError as error:
+            raise Ended from error
+        if not data:
+            raise Ended
+        return data
+
+    def _obey(self, signum: int) -> None:
+        if signum in _ENDING:
+            raise Ended(signum)
+        if signum == signal.SIGTSTP:
+            self.leave()
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
+            signal.signal(signal.SIGTSTP, _note)
+            self.enter()
+        elif signum == signal.SIGCONT:
+            self.enter()
+        elif signum == signal.SIGWINCH:
+            self._shown = ()
+
+    def enter(self) -> None:
+        """Take the terminal."""
+        tty.setcbreak(self._in, termios.TCSANOW)
+        self._shown = ()
+        self._write(_ENTER)
+
+    def leave(self) -> None:
+        """Give it back as it was."""
+        with suppress(Ended):
+            self._write(_LEAVE)
+        with suppress(termios.error):
+            termios.tcsetattr(self._in, termios.TCSANOW, self._before)
+
+    def close(self) -> None:
+        """End the pipe."""
+        os.close(self._awake)
+        os.close(self._waker)
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        try:
+            while data:
+                data = data[os.write(self._out, data) :]
+        except OSError as error:
+            raise Ended from error
+
+
+def _note(signum: int, frame: FrameType | None) -> None:
+    """Nothing: the number of the signal is in the pipe, where the loop finds it."""
+
+
+@contextmanager
+def opened() -> Iterator[Terminal]:
+    """The terminal of this program, until the block ends in whatever way."""
+    terminal = Terminal()
+    before = {signum: signal.signal(signum, _note) for signum in _HANDLED}
+    waker = signal.set_wakeup_fd(terminal._waker, warn_on_full_buffer=False)  # noqa: SLF001 - they are one
+    try:
+        terminal.enter()
+        yield terminal
+    finally:
+        terminal.leave()
+        signal.set_wakeup_fd(waker)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+        terminal.close()
