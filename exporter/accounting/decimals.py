@@ -14,6 +14,7 @@ _LONGEST = 1_000
 _BLANK_RANGES = ((2147483632, 2147483647), (140737488355328, 140737488355343))
 _BLANK_INT64_AS_DOUBLE = 2.0**63
 _LEAST_BLANK = _BLANK_RANGES[0][0]
+_RATIO_PLACES = 6  # as DCGM prints ratios before 4.9
 
 
 class Amount(NamedTuple):
@@ -86,6 +87,14 @@ def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:
     each, left = divmod(abs(amount.units), parts)
     sign = -1 if amount.units < 0 else 1
     return [Amount(sign * (each + (number < left)), amount.places) for number in range(parts)]
+
+
+def divisible(amount: Amount) -> Amount:
+    """The same amount; one of at most 1 in millionths at least: a ratio may be printed as 1, which has no halves."""
+    units, places = amount
+    if places < _RATIO_PLACES and 0 < abs(units) <= 10**places:
+        return Amount(units * 10 ** (_RATIO_PLACES - places), _RATIO_PLACES)
+    return amount
 
 
 def growth(before: Amount, now: Amount, *, may_lag: bool) -> Amount | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 
-from exporter.accounting.decimals import Amount, in_parts, is_amount, read_amount, write_amount
+from exporter.accounting.decimals import Amount, divisible, in_parts, is_amount, read_amount, write_amount
 from exporter.accounting.fields import FIELDS, Additive
 from exporter.accounting.instances import apportion
 
@@ -44,6 +44,7 @@ WORK = frozenset(
     for name, field in FIELDS.items()
     if field.json in _ACTIVITIES or (field.of_gpu and field.additive is Additive.GAUGE)
 )
+_LEAST_PLACES = 2
 _BILLION = 1_000_000_000
 
 
@@ -60,7 +61,8 @@ def utilization_texts(value: bytes, ratios: Sequence[float], full: int) -> list[
     """The owners' utilisation at the precision of the device's `value`. What is no amount is copied."""
     if not is_amount(value):
         return [value] * len(ratios)
-    places = read_amount(value).places
+    # 4.9 prints a ratio of 1 without places
+    places = max(read_amount(value).places, _LEAST_PLACES if full == 1 else 0)
     return [write_amount(Amount(round(ratio * full * 10**places), places)) for ratio in ratios]
 
 
@@ -72,7 +74,7 @@ def work_texts(value: bytes, ratios: Sequence[float], nobodys: float) -> list[by
     """
     if not is_amount(value):
         return [value] * (len(ratios) + 1)
-    amount = read_amount(value)
+    amount = divisible(read_amount(value))
     weights = [round(ratio * _BILLION) for ratio in (*ratios, nobodys)]
     if any(weights):
         sign = -1 if amount.units < 0 else 1

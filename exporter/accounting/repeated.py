@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.accounting.decimals import NOTHING, Amount, growth, is_amount, read_amount, write_amount
+from exporter.accounting.decimals import NOTHING, Amount, divisible, growth, is_amount, read_amount, write_amount
 from exporter.accounting.fields import Additive
 from exporter.accounting.instances import apportion, compute_slices, is_repeated, weights
 from exporter.model.pages import Reading
@@ -111,7 +111,7 @@ def _parts_of_gauge(rows: Sequence[Reading], gpu: CutGpu) -> Mapping[bytes, byte
     instances = dict.fromkeys(series.subject.instance for series, _ in rows)
     if len(instances) == 1:
         return {}
-    units, places = read_amount(rows[0][1])
+    units, places = divisible(read_amount(rows[0][1]))
     texts = {of: write_amount(Amount(part, places)) for of, part in gpu.parts(units, instances).items()}
     return {series.identity: texts[series.subject.instance] for series, _ in rows}
 

@@ -22,6 +22,7 @@ from typing import Any
 from exporter.accounting.decimals import (
     NOTHING,
     Amount,
+    divisible,
     growth,
     in_parts,
     is_amount,
@@ -46,10 +47,13 @@ _MOST_SOURCES = 256
 
 
 def split_gauge(text: bytes, parts: int) -> list[bytes]:
-    """A value in `parts` equal parts at its own precision; what is left over goes to the first ones, unit by unit."""
+    """A value in `parts` equal parts at its own precision; what is left over goes to the first ones, unit by unit.
+
+    What is at most 1 is divided more finely (`divisible`).
+    """
     if not is_amount(text):
         return [text] * parts
-    return [write_amount(part) for part in in_parts(read_amount(text), parts)]
+    return [write_amount(part) for part in in_parts(divisible(read_amount(text)), parts)]
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.accounting.measured import MEMORY, UTILIZATION, memory_texts, scale_down, utilization_texts
+from exporter.accounting.measured import MEMORY, UTILIZATION, memory_texts, scale_down, utilization_texts, work_texts
 
 MIB = 2**20
 
@@ -82,3 +82,9 @@ def test_what_exceeds_the_total_adds_up_to_it(parts: list[int], total: int | Non
         assert scaled == parts
     else:
         assert sum(scaled) == total
+
+
+def test_a_ratio_that_is_printed_as_1_is_divided_all_the_same() -> None:
+    assert work_texts(b"1", (0.75, 0.25), 0.0) == [b"0.750000", b"0.250000", b"0.000000"]
+    assert utilization_texts(b"1", (0.754, 0.25), 1) == [b"0.75", b"0.25"]
+    assert utilization_texts(b"97", (0.754, 0.25), 100) == [b"75", b"25"]

@@ -345,7 +345,7 @@ async def test_the_counters_of_1x_compatibility(start: Start, simulated: Simulat
         "tensor_active": [0.4, 0.4],
         "dram_active": [0.5, 0.5],
         "pcie_tx_bytes": [0.3, 0.3],
-        "pcie_rx_bytes": [0.4, 0.3],
+        "pcie_rx_bytes": [0.35, 0.35],
         "framebuffer_free": [5, 4],
         "temperature": [40, 40],
     }
