@@ -1,0 +1,133 @@
+"""deploy/kustomize, rendered by kubectl: the same as the plain manifests, valid, and what the program takes."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from exporter.config.node import SETTINGS
+from tests.support.exporter import config_from
+from tests.support.manifests import (
+    KUBERNETES,
+    KUSTOMIZE,
+    Object,
+    by_key,
+    exporter_in,
+    fits_the_program,
+    kustomized,
+    objects_in,
+    objects_of,
+    of_kind,
+    pod_of,
+    valid,
+)
+from tests.support.places import ROOT
+
+DEPLOY = ROOT / "deploy"
+ON_NODES = ["sidecar", "gpu-operator", "nvml", "hardened"]
+COMPONENTS = ["hardened", "measured-use", "kubernetes-api"]
+pytestmark = pytest.mark.real
+
+
+def variant(name: str) -> list[Object]:
+    return kustomized(KUSTOMIZE / name)
+
+
+@pytest.fixture
+def with_component(tmp_path: Path, request: pytest.FixtureRequest) -> list[Object]:
+    """The variant beside the GPU operator with a component, as somebody would write it in a folder of their own."""
+    content = {
+        "resources": ["../kustomize/gpu-operator"],
+        "components": [f"../kustomize/components/{request.param}"],
+    }
+    # kustomize takes no absolute path
+    (tmp_path / "kustomize").symlink_to(KUSTOMIZE)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    return kustomized(tmp_path / "mine")
+
+
+# issue 12, "Must show" 4
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("name", ["base", *ON_NODES])
+def test_every_variant_renders_and_is_valid(name: str, version: str) -> None:
+    valid(variant(name), version)
+
+
+# issue 12, "Must show" 4
+@pytest.mark.parametrize("with_component", COMPONENTS, indirect=True)
+def test_every_component_renders_and_is_valid(with_component: list[Object]) -> None:
+    for version in KUBERNETES:
+        valid(with_component, version)
+    assert by_key(with_component) != by_key(variant("gpu-operator"))
+
+
+def test_no_folder_is_left_out() -> None:
+    assert {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} == {"base", *ON_NODES}
+    assert {path.parent.name for path in KUSTOMIZE.glob("components/*/kustomization.yaml")} == {*COMPONENTS}
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("sidecar", ROOT / "daemonset.yaml"),
+        ("gpu-operator", DEPLOY / "daemonset-beside-gpu-operator.yaml"),
+    ],
+)
+def test_a_variant_is_the_same_as_its_plain_manifest(name: str, path: Path) -> None:
+    assert by_key(variant(name)) == by_key(objects_of(path))
+
+
+@pytest.mark.parametrize("with_component", ["kubernetes-api"], indirect=True)
+def test_the_rights_are_those_of_the_plain_manifest(with_component: list[Object]) -> None:
+    rights = by_key(objects_of(DEPLOY / "rbac.yaml"))
+    assert {key: found for key, found in by_key(with_component).items() if key in rights} == rights
+    pod = pod_of(with_component)
+    assert pod["serviceAccountName"] == "pod-gpu-metrics-exporter"
+    assert pod["automountServiceAccountToken"] is True
+
+
+@pytest.mark.parametrize("with_component", ["measured-use"], indirect=True)
+def test_measured_use_is_what_the_plain_manifest_has_as_comments(with_component: list[Object]) -> None:
+    text = (DEPLOY / "daemonset-beside-gpu-operator.yaml").read_text()
+    text, changes = re.subn(r"# (hostPID: true|- \{name: (?:NVIDIA_|log-).*\})$", r"\1", text, flags=re.MULTILINE)
+    assert changes == 7
+    assert by_key(with_component) == by_key(objects_in(text))
+
+
+def test_nvml_alone_needs_no_dcgm_exporter() -> None:
+    container = exporter_in(pod_of(variant("nvml")))
+    assert config_from(container["args"]).dcgm.mode == "off"
+    nvidia = {entry["name"]: entry["value"] for entry in container["env"] if entry["name"].startswith("NVIDIA_")}
+    # what NVIDIA's runtime needs to bring in NVML's library, and no more of the driver than that
+    assert nvidia == {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+    assert by_key(variant("nvml")).keys() == by_key(variant("base")).keys()
+
+
+@pytest.mark.parametrize("name", ON_NODES)
+def test_the_program_takes_what_a_variant_gives_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits_the_program(variant(name), monkeypatch)
+
+
+def test_hardened_asks_for_a_password_and_lets_in_prometheus_alone() -> None:
+    objects = variant("hardened")
+    container = exporter_in(pod_of(objects))
+    (mounted,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "web"]
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    (setting,) = (setting for setting in SETTINGS if setting.flag == "--web.config.file")
+    assert Path(str(environment[setting.env])).parent == Path(mounted)
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    policy = of_kind(objects, "NetworkPolicy")["spec"]
+    (ingress,) = policy["ingress"]
+    assert [port["port"] for port in ingress["ports"]] == [port["name"] for port in container["ports"]]
+    assert policy["egress"] == []
+    labels = of_kind(objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_change_of_the_base_would_be_noticed() -> None:
+    changed = variant("sidecar")
+    exporter_in(pod_of(changed))["resources"]["limits"]["memory"] = "64Mi"
+    assert by_key(changed) != by_key(objects_of(ROOT / "daemonset.yaml"))
