@@ -1,0 +1,45 @@
+{{- define "exporter.dcgmContainer" -}}
+- name: dcgm-exporter
+  image: {{ .Values.dcgmExporter.image.repository }}:{{ .Values.dcgmExporter.image.tag }}
+  {{- with .Values.dcgmExporter.image.pullPolicy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
+  {{- with .Values.dcgmExporter.extraArgs }}
+  args: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  env:
+    # on the pod's address, since the kubelet's probes could not reach it on loopback
+    - name: DCGM_EXPORTER_LISTEN
+      value: ":9401"
+    - name: DCGM_EXPORTER_COLLECTORS
+      value: /etc/pod-gpu-metrics/counters.csv
+    # the label Hostname: without this it is the pod's name, and every rollout makes all series anew
+    - name: NODE_NAME
+      valueFrom:
+        fieldRef:
+          fieldPath: spec.nodeName
+    {{- with .Values.dcgmExporter.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  ports:
+    - name: dcgm
+      containerPort: 9401
+  startupProbe:
+    httpGet: {path: /health, port: dcgm}
+    periodSeconds: 2
+    timeoutSeconds: 3
+    # DCGM looks at every GPU before the port opens
+    failureThreshold: 60
+  livenessProbe:
+    httpGet: {path: /health, port: dcgm}
+    timeoutSeconds: 5
+  readinessProbe:
+    httpGet: {path: /health, port: dcgm}
+    timeoutSeconds: 5
+  resources: {{- toYaml .Values.dcgmExporter.resources | nindent 4 }}
+  securityContext: {{- toYaml .Values.dcgmExporter.securityContext | nindent 4 }}
+  volumeMounts:
+    - name: counters
+      mountPath: /etc/pod-gpu-metrics
+      readOnly: true
+{{- end -}}

@@ -1,0 +1,120 @@
+{{- define "exporter.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "exporter.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "exporter.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "exporter.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "exporter.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{/* What a selector can hold on to for good. */}}
+{{- define "exporter.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "exporter.ownLabels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "exporter.labels" -}}
+{{ include "exporter.selectorLabels" . }}
+{{ include "exporter.ownLabels" . }}
+{{- end -}}
+
+{{- define "exporter.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+
+{{/* The name of the service account, or nothing: the namespace's own, without a token. */}}
+{{- define "exporter.serviceAccountName" -}}
+{{- if .Values.serviceAccount.name -}}
+{{- .Values.serviceAccount.name -}}
+{{- else if include "exporter.makesServiceAccount" . -}}
+{{- include "exporter.fullname" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "exporter.makesServiceAccount" -}}
+{{- if or .Values.serviceAccount.create (and .Values.rbac.create (not .Values.serviceAccount.name)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether the chart writes web.yaml itself. */}}
+{{- define "exporter.makesWebConfig" -}}
+{{- if and (not .Values.webConfig.existingSecret) (or .Values.tlsServerConfig.enabled .Values.basicAuth.users) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "exporter.hasWebConfig" -}}
+{{- if or .Values.webConfig.existingSecret (include "exporter.makesWebConfig" .) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "exporter.speaksTls" -}}
+{{- if .Values.webConfig.existingSecret -}}
+{{- if .Values.webConfig.tls -}}true{{- end -}}
+{{- else if .Values.tlsServerConfig.enabled -}}true
+{{- end -}}
+{{- end -}}
+
+{{/* NVML's library is there only where NVIDIA's runtime is asked for it. */}}
+{{- define "exporter.asksForNvml" -}}
+{{- if or (eq .Values.mode "nvml") .Values.nvml.enabled .Values.measuredUse.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* Two pages of one target, for a monitor whose settings are the context's `monitor`. */}}
+{{- define "exporter.endpoints" -}}
+{{- range $path := list "/gpu/metrics" "/metrics" }}
+- port: metrics
+  path: {{ $path }}
+  {{- if include "exporter.speaksTls" $.root }}
+  scheme: https
+  {{- end }}
+  interval: {{ $.monitor.interval }}
+  {{- with $.monitor.scrapeTimeout }}
+  scrapeTimeout: {{ . }}
+  {{- end }}
+  honorLabels: {{ $.monitor.honorLabels }}
+  {{- with $.monitor.tlsConfig }}
+  tlsConfig: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $.monitor.basicAuth }}
+  basicAuth: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  relabelings:
+    # both pages are one target: without this label each would overwrite the other's up and shared families
+    - sourceLabels: [__metrics_path__]
+      targetLabel: metrics_path
+    - sourceLabels: [__meta_kubernetes_pod_node_name]
+      targetLabel: node
+    {{- with $.monitor.relabelings }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $.monitor.metricRelabelings }}
+  metricRelabelings: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "cluster.fullname" -}}
+{{- printf "%s-cluster" (include "exporter.fullname" . | trimSuffix "-exporter" | trunc 55) -}}
+{{- end -}}
+
+{{- define "cluster.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "exporter.name" . | trimSuffix "-exporter" | trunc 55 }}-cluster
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "cluster.labels" -}}
+{{ include "cluster.selectorLabels" . }}
+{{ include "exporter.ownLabels" . }}
+{{- end -}}

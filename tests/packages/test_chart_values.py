@@ -1,0 +1,124 @@
+"""The chart's values: each does something, is in the schema, in values.yaml and in the README, and is explained."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.chart import CHART, VALUES, helm, merged, rendered_texts
+from tests.support.chart_values import EXAMPLES, at
+from tests.support.manifests import Object
+
+SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
+README = CHART / "README.md"
+pytestmark = pytest.mark.real
+
+
+def leaves(schema: Object, path: str = "") -> Iterator[str]:
+    """What can be set: the schema says which tables have keys of ours."""
+    for key, inner in schema["properties"].items():
+        if "properties" in inner:
+            yield from leaves(inner, f"{path}{key}.")
+        elif key != "global":  # Helm's own
+            yield f"{path}{key}"
+
+
+PATHS = list(leaves(SCHEMA))
+
+
+def value_at(values: Object, path: str) -> Any:
+    value: Any = values
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def test_values_and_schema_have_the_same_keys() -> None:
+    def walk(values: Object, schema: Object) -> None:
+        assert set(values) == set(schema["properties"]) - {"global"}
+        assert schema["additionalProperties"] is False
+        for key, inner in values.items():
+            if "properties" in schema["properties"][key]:
+                walk(inner, schema["properties"][key])
+
+    walk(VALUES, SCHEMA)
+
+
+def test_every_value_has_an_example() -> None:
+    assert list(EXAMPLES) == PATHS
+
+
+# issue 12, "Must show" 4
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_every_value_does_something(path: str) -> None:
+    value, context = EXAMPLES[path]
+    if path.startswith("grafanaDashboards.") and not (CHART / "files" / "dashboards").exists():
+        pytest.skip("there are no dashboards yet")
+    assert rendered_texts(merged(context, at(path, value))) != rendered_texts(context)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"mod": "sidecar"}, "mod"),
+        ({"mode": "operator"}, "mode"),
+        ({"image": {"tag": 1.2}}, "tag"),
+        ({"kubeletPath": "var/lib"}, "kubeletPath"),
+        ({"basicAuth": {"users": {"prometheus": "a plain password"}}}, "users"),
+        ({"serviceMonitor": {"enabled": True, "interval": "30"}}, "interval"),
+        ({"rollingUpdate": {"maxUnavailble": 1}}, "maxUnavailble"),
+        ({"tlsServerConfig": {"enabled": True}}, "existingSecret"),
+        ({"cluster": {"enabled": True}, "service": {"enabled": False}}, "service.enabled"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(values: Object, says: str) -> None:
+    with pytest.raises(helm().HelmError, match=re.escape(says)):
+        rendered_texts(values)
+
+
+def explanations() -> dict[str, str]:
+    """The comment above each key of values.yaml, by path."""
+    lines = (CHART / "values.yaml").read_text().splitlines()
+
+    def walk(node: yaml.MappingNode, path: str) -> Iterator[tuple[str, str]]:
+        for key, value in node.value:
+            above: list[str] = []
+            for line in reversed(lines[: key.start_mark.line]):
+                if not re.match(rf" {{{key.start_mark.column}}}# ", line):
+                    break
+                above.insert(0, line.strip().removeprefix("# "))
+            yield f"{path}{key.value}", " ".join(above)
+            if isinstance(value, yaml.MappingNode):
+                yield from walk(value, f"{path}{key.value}.")
+
+    document = yaml.compose("\n".join(lines))
+    assert isinstance(document, yaml.MappingNode)
+    found = dict(walk(document, ""))
+    return {path: found[path] for path in PATHS}
+
+
+def test_every_value_is_explained() -> None:
+    for path, text in explanations().items():
+        assert re.fullmatch(r"[A-Za-z/0-9\[].*\.", text), f"{path} has no sentence above it in values.yaml"
+
+
+def table() -> str:
+    rows = ["| value | default | |", "|---|---|---|"]
+    for path, text in explanations().items():
+        default = json.dumps(value_at(VALUES, path), ensure_ascii=False)
+        rows.append(f"| `{path}` | `{default}` | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_readme_has_the_table_of_values(request: pytest.FixtureRequest) -> None:
+    """`--update-golden` writes it anew from values.yaml."""
+    before, begin, rest = README.read_text().partition("<!-- values -->\n")
+    found, end, after = rest.partition("<!-- end of values -->")
+    assert end
+    if request.config.getoption("--update-golden"):
+        README.write_text(before + begin + table() + end + after)
+        found = table()
+    assert found == table()
