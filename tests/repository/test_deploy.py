@@ -327,6 +327,11 @@ def test_compose() -> None:
         assert (service["restart"], service["cap_drop"]) == ("unless-stopped", ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
     assert dcgm["cap_add"] == ["SYS_ADMIN"]
+    # the list of fields that the DaemonSet has
+    (mount,) = dcgm["volumes"]
+    counters, mounted, _ = mount.split(":")
+    assert mounted == dcgm["environment"]["DCGM_EXPORTER_COLLECTORS"]
+    assert (DEPLOY / counters).read_text() == of_kind(MANIFESTS[0], "ConfigMap")["data"]["counters.csv"]
 
 
 def test_the_unit_starts_the_program() -> None:

@@ -1,0 +1,119 @@
+"""docs/install.md and the chart's README as somebody would follow them, and the wheel as pipx installs it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.support.chart import CHART, rendered
+from tests.support.manifests import KUBERNETES, Object, kustomized, of_kind, pod_of, valid
+from tests.support.places import ROOT
+
+PAGES = [ROOT / "docs" / "install.md", CHART / "README.md"]
+SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
+
+
+def blocks(page: Path) -> list[Object]:
+    """The YAML of a page, block by block."""
+    found = re.findall(r"^( *)```yaml\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [yaml.safe_load(re.sub(f"^{indent}", "", text, flags=re.MULTILINE)) for indent, text in found]
+
+
+ALL_BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    for path in re.findall(r"(?<![\w/.])deploy/[\w./-]*\w", page.read_text()):
+        assert (ROOT / path).exists(), path
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.real
+def test_the_values_of_the_pages_are_taken() -> None:
+    values = [block for block in ALL_BLOCKS if "apiVersion" not in block]
+    assert len(values) == 4
+    for given in values:
+        rendered(json.loads(json.dumps(given).replace("$2y$10$...", "$2y$10$" + "a" * 53)))
+
+
+@pytest.mark.real
+def test_gkes_own_dcgm_exporter_is_found_by_the_values_for_it() -> None:
+    (values,) = [block for block in ALL_BLOCKS if "gpuOperator" in block]
+    objects = rendered(values)
+    assert pod_of(objects)["nodeSelector"] == {"cloud.google.com/gke-gpu": "true"}
+    (service,) = [found for found in objects if found["metadata"]["namespace"] == "gke-managed-system"]
+    assert service["spec"]["selector"] == {"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}
+
+
+def test_the_objects_of_the_pages_are_valid() -> None:
+    (quota,) = [block for block in ALL_BLOCKS if block.get("kind") == "ResourceQuota"]
+    for version in KUBERNETES:
+        kubernetes_validate.validate(quota, version, strict=True)
+
+
+@pytest.mark.real
+def test_a_kustomization_of_ones_own_renders(tmp_path: Path) -> None:
+    (content,) = [block for block in ALL_BLOCKS if block.get("kind") == "Kustomization"]
+    # kustomize takes no absolute path
+    (tmp_path / "pod-gpu-metrics-exporter").symlink_to(ROOT)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    objects = kustomized(tmp_path / "mine")
+    valid(objects, KUBERNETES[-1])
+    (container,) = pod_of(objects)["containers"]
+    assert container["image"].startswith("YOUR_REGISTRY/pod-gpu-metrics-exporter:")
+    assert pod_of(objects)["nodeSelector"] == {"cloud.google.com/gke-gpu": "true"}
+    assert of_kind(objects, "ClusterRole")
+
+
+def test_values_that_are_named_in_passing_are_there() -> None:
+    roots = "|".join(key for key, inner in SCHEMA["properties"].items() if "properties" in inner)
+    for page in PAGES:
+        for path in re.findall(rf"(?<![\w/.-])((?:{roots})\.\w+)(?=[=:`,])", page.read_text()):
+            if path.startswith("dcgmExporter."):
+                continue  # the GPU operator has values of that name
+            schema: Any = SCHEMA
+            for key in path.split("."):
+                assert key in schema["properties"], path
+                schema = schema["properties"][key]
+
+
+def test_the_wheel_has_all_that_the_program_needs(tmp_path: Path) -> None:
+    """As `pipx install` does, but with the libraries that are here: nothing is fetched."""
+    installed, clean = tmp_path / "installed", tmp_path / "clean"
+    clean.mkdir()
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=50)
+    (wheel,) = tmp_path.glob("*.whl")
+    flags = ["-q", "--no-index", "--no-deps", "--target", str(installed)]
+    pip = [sys.executable, "-m", "pip", "install", *flags, str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True, timeout=50)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed), "PYTHONUNBUFFERED": "1"}
+    where = [sys.executable, "-c", "import exporter; print(exporter.__file__)"]
+    found = subprocess.run(where, cwd=clean, env=environment, check=True, capture_output=True, text=True, timeout=20)
+    assert Path(found.stdout.strip()).is_relative_to(installed)
+    program = [str(installed / "bin" / "pod-gpu-metrics-exporter"), "demo", "--web.listen-address=127.0.0.1:0"]
+    process = subprocess.Popen(program, cwd=clean, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        while not (said := re.search(r"curl -s (\S+)/gpu/metrics", process.stderr.readline())):
+            assert process.poll() is None
+        with urllib.request.urlopen(f"http://{said[1]}/gpu/metrics", timeout=20) as response:
+            page = response.read().decode()
+        assert re.search(r'^DCGM_FI_DEV_POWER_USAGE\{.*pod="[a-z]', page, re.MULTILINE)
+        # what is beside the code, too
+        with urllib.request.urlopen(f"http://{said[1]}/openapi.json", timeout=20) as response:
+            assert json.load(response)["openapi"]
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
