@@ -18,6 +18,7 @@ from tests.support.manifests import (
     by_key,
     fits_the_program,
     kustomized,
+    kustomized_with,
     objects_of,
     of_kind,
     valid,
@@ -27,13 +28,16 @@ from tests.support.places import ROOT
 DEPLOY = ROOT / "deploy"
 # each with the kustomization that has the same objects
 VARIANTS = {"sidecar": "sidecar", "gpu-operator": "gpu-operator", "nvml": "nvml", "hardened": "hardened"}
-COMPONENTS = ["measured-use", "kubernetes-api"]
 pytestmark = pytest.mark.real
 
 
 def values_of(name: str) -> Object:
     """The values of a variant; the chart's own are those of the variant sidecar."""
     return {} if name == "sidecar" else dict(yaml.safe_load((CHART / "variants" / f"{name}.yaml").read_text()))
+
+
+def name_of(group: Object) -> str:
+    return str(group["name"])
 
 
 def same_as(objects: list[Object], expected: list[Object]) -> None:
@@ -49,14 +53,21 @@ def test_a_variant_has_the_same_objects_as_with_kustomize(name: str) -> None:
 
 
 # issue 12, "Must show" 4
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("component", ["measured-use", "kubernetes-api"])
 def test_a_component_has_the_same_objects_as_with_kustomize(component: str, tmp_path: Path) -> None:
-    # kustomize takes no absolute path
-    (tmp_path / "kustomize").symlink_to(KUSTOMIZE)
-    (tmp_path / "mine").mkdir()
-    content = {"resources": ["../kustomize/nvml"], "components": [f"../kustomize/components/{component}"]}
-    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    same_as(rendered(merged(values_of("nvml"), values_of(component))), kustomized(tmp_path / "mine"))
+    objects = rendered(merged(values_of("nvml"), values_of(component)))
+    same_as(objects, kustomized_with(component, "nvml", tmp_path))
+
+
+# issue 12, "Must show" 4
+def test_the_cluster_role_has_the_same_objects_as_with_kustomize(tmp_path: Path) -> None:
+    """It comes beside the objects on the nodes, which it does not change."""
+    with_keda = merged(values_of("cluster"), values_of("keda"))
+    for values, expected in (
+        (values_of("cluster"), kustomized(KUSTOMIZE / "cluster")),
+        (with_keda, kustomized_with("keda", "cluster", tmp_path)),
+    ):
+        same_as(rendered(values), [*kustomized(KUSTOMIZE / "sidecar"), *expected])
 
 
 # issue 12, "Must show" 4
@@ -66,6 +77,37 @@ def test_monitors_are_those_of_the_plain_manifests(kind: str) -> None:
     objects = rendered({name: {"enabled": True, "additionalLabels": {"release": "kube-prometheus-stack"}}})
     (plain,) = objects_of(DEPLOY / "prometheus" / f"{kind.lower()}.yaml")
     assert without_helms_labels(of_kind(objects, kind)) == plain
+
+
+# issue 12, "Must show" 4
+def test_the_rules_are_those_of_the_plain_manifest() -> None:
+    on = {"enabled": True, "additionalLabels": {"release": "kube-prometheus-stack"}}
+    (plain,) = objects_of(DEPLOY / "prometheus" / "prometheusrule.yaml")
+    rules = without_helms_labels(of_kind(rendered({"prometheusRule": on}), "PrometheusRule"))
+    assert sorted(rules["spec"]["groups"], key=name_of) == sorted(plain["spec"].pop("groups"), key=name_of)
+    del rules["spec"]["groups"]
+    assert rules == plain
+
+
+def test_an_alert_can_be_left_out() -> None:
+    def alerts(values: Object) -> set[str]:
+        rules = of_kind(rendered({"prometheusRule": {"enabled": True, **values}}), "PrometheusRule")
+        return {rule["alert"] for group in rules["spec"]["groups"] for rule in group["rules"] if "alert" in rule}
+
+    assert alerts({}) - alerts({"disabledAlerts": ["PodGpuExporterDown"]}) == {"PodGpuExporterDown"}
+
+
+@pytest.mark.skipif(not (DEPLOY / "grafana" / "kustomization.yaml").exists(), reason="there are no dashboards yet")
+def test_the_dashboards_are_those_of_the_kustomization() -> None:
+    expected = kustomized(DEPLOY / "grafana")
+    found = [
+        item for item in rendered({"grafanaDashboards": {"enabled": True}}) if "dashboard" in item["metadata"]["name"]
+    ]
+    for item in found:
+        # Helm names the namespace itself
+        assert item["metadata"].pop("namespace") == "pod-gpu-metrics"
+        assert item["metadata"]["labels"].pop("app.kubernetes.io/name") == "pod-gpu-metrics-exporter"
+    same_as(found, expected)
 
 
 @pytest.mark.parametrize("version", KUBERNETES)

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from exporter.config.node import SETTINGS
 from tests.support.exporter import config_from
@@ -16,6 +15,7 @@ from tests.support.manifests import (
     exporter_in,
     fits_the_program,
     kustomized,
+    kustomized_with,
     objects_in,
     objects_of,
     of_kind,
@@ -26,7 +26,13 @@ from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
 ON_NODES = ["sidecar", "gpu-operator", "nvml", "hardened"]
-COMPONENTS = ["hardened", "measured-use", "kubernetes-api"]
+# each with a variant to try it on
+COMPONENTS = {
+    "hardened": "gpu-operator",
+    "measured-use": "gpu-operator",
+    "kubernetes-api": "gpu-operator",
+    "keda": "cluster",
+}
 pytestmark = pytest.mark.real
 
 
@@ -36,35 +42,27 @@ def variant(name: str) -> list[Object]:
 
 @pytest.fixture
 def with_component(tmp_path: Path, request: pytest.FixtureRequest) -> list[Object]:
-    """The variant beside the GPU operator with a component, as somebody would write it in a folder of their own."""
-    content = {
-        "resources": ["../kustomize/gpu-operator"],
-        "components": [f"../kustomize/components/{request.param}"],
-    }
-    # kustomize takes no absolute path
-    (tmp_path / "kustomize").symlink_to(KUSTOMIZE)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    return kustomized(tmp_path / "mine")
+    return kustomized_with(request.param, COMPONENTS[request.param], tmp_path)
 
 
 # issue 12, "Must show" 4
 @pytest.mark.parametrize("version", KUBERNETES)
-@pytest.mark.parametrize("name", ["base", *ON_NODES])
+@pytest.mark.parametrize("name", ["base", "cluster", *ON_NODES])
 def test_every_variant_renders_and_is_valid(name: str, version: str) -> None:
     valid(variant(name), version)
 
 
 # issue 12, "Must show" 4
 @pytest.mark.parametrize("with_component", COMPONENTS, indirect=True)
-def test_every_component_renders_and_is_valid(with_component: list[Object]) -> None:
+def test_every_component_renders_and_is_valid(with_component: list[Object], request: pytest.FixtureRequest) -> None:
     for version in KUBERNETES:
         valid(with_component, version)
-    assert by_key(with_component) != by_key(variant("gpu-operator"))
+    name = request.node.callspec.params["with_component"]
+    assert by_key(with_component) != by_key(variant(COMPONENTS[name]))
 
 
 def test_no_folder_is_left_out() -> None:
-    assert {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} == {"base", *ON_NODES}
+    assert {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} == {"base", "cluster", *ON_NODES}
     assert {path.parent.name for path in KUSTOMIZE.glob("components/*/kustomization.yaml")} == {*COMPONENTS}
 
 
@@ -73,6 +71,7 @@ def test_no_folder_is_left_out() -> None:
     [
         ("sidecar", ROOT / "daemonset.yaml"),
         ("gpu-operator", DEPLOY / "daemonset-beside-gpu-operator.yaml"),
+        ("cluster", DEPLOY / "cluster.yaml"),
     ],
 )
 def test_a_variant_is_the_same_as_its_plain_manifest(name: str, path: Path) -> None:
@@ -94,6 +93,16 @@ def test_measured_use_is_what_the_plain_manifest_has_as_comments(with_component:
     text, changes = re.subn(r"# (hostPID: true|- \{name: (?:NVIDIA_|log-).*\})$", r"\1", text, flags=re.MULTILINE)
     assert changes == 7
     assert by_key(with_component) == by_key(objects_in(text))
+
+
+@pytest.mark.parametrize("with_component", ["keda"], indirect=True)
+def test_kedas_scaler_is_what_the_plain_manifest_has_as_comments(with_component: list[Object]) -> None:
+    text = (DEPLOY / "cluster.yaml").read_text()
+    of_keda = r"# (- --keda\..*|- name: keda|  containerPort: 9401|  port: 9401|  targetPort: keda)$"
+    text, changes = re.subn(of_keda, r"\1", text, flags=re.MULTILINE)
+    assert changes == 6
+    rights = objects_of(DEPLOY / "keda" / "rbac.yaml")
+    assert by_key(with_component) == by_key([*objects_in(text), *rights])
 
 
 def test_nvml_alone_needs_no_dcgm_exporter() -> None:

@@ -57,6 +57,16 @@ def kustomized(folder: Path) -> list[Object]:
     return objects_in(_kustomized(folder))
 
 
+def kustomized_with(component: str, variant: str, folder: Path) -> list[Object]:
+    """A variant with a component, as somebody would write it in an empty `folder`."""
+    # kustomize takes no absolute path
+    (folder / "kustomize").symlink_to(KUSTOMIZE)
+    (folder / "mine").mkdir()
+    content = {"resources": [f"../kustomize/{variant}"], "components": [f"../kustomize/components/{component}"]}
+    (folder / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    return kustomized(folder / "mine")
+
+
 def valid(objects: Iterable[Object], version: str) -> None:
     for found in objects:
         if found["kind"] not in CUSTOM:

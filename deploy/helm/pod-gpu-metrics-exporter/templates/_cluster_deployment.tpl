@@ -62,6 +62,9 @@ spec:
           args:
             - cluster
             - --cluster.service={{ include "exporter.namespace" . }}/{{ include "exporter.fullname" . }}
+            {{- if .Values.cluster.keda.enabled }}
+            - --keda.listen-address=:9401
+            {{- end }}
             {{- with .Values.cluster.extraArgs }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
@@ -81,6 +84,10 @@ spec:
           ports:
             - name: metrics
               containerPort: 9400
+            {{- if .Values.cluster.keda.enabled }}
+            - name: keda
+              containerPort: 9401
+            {{- end }}
           startupProbe:
             httpGet: {path: /-/healthy, port: metrics}
             periodSeconds: 1

@@ -109,6 +109,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s-cluster" (include "exporter.fullname" . | trimSuffix "-exporter" | trunc 55) -}}
 {{- end -}}
 
+{{- define "cluster.keda" -}}
+{{- printf "%s-keda" (include "cluster.fullname" . | trimSuffix "-cluster") -}}
+{{- end -}}
+
 {{- define "cluster.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "exporter.name" . | trimSuffix "-exporter" | trunc 55 }}-cluster
 app.kubernetes.io/instance: {{ .Release.Name }}
