@@ -86,7 +86,7 @@ lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, wi
 	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
 
-release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, image, SBOM, notes, checksums (as root)
+release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, chart, image, SBOM, notes, checksums (as root)
 	@tests/get-real-components $(CACHE)/real
 	@release/build $(ARGS)
 

@@ -13,7 +13,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.chart import CHART, rendered
+from exporter import __version__
+from exporter.config.files import read_structured
+from exporter.config.web_file import read_web_config
+from tests.support.chart import CHART, helm, rendered
+from tests.support.chart_values import HASH
 from tests.support.manifests import KUBERNETES, Object, kustomized, of_kind, pod_of, valid
 from tests.support.places import ROOT
 
@@ -43,7 +47,7 @@ def test_the_values_of_the_pages_are_taken() -> None:
     values = [block for block in ALL_BLOCKS if "apiVersion" not in block]
     assert len(values) == 4
     for given in values:
-        rendered(json.loads(json.dumps(given).replace("$2y$10$...", "$2y$10$" + "a" * 53)))
+        rendered(json.loads(json.dumps(given).replace("$2y$10$...", HASH)))
 
 
 @pytest.mark.real
@@ -53,6 +57,32 @@ def test_gkes_own_dcgm_exporter_is_found_by_the_values_for_it() -> None:
     assert pod_of(objects)["nodeSelector"] == {"cloud.google.com/gke-gpu": "true"}
     (service,) = [found for found in objects if found["metadata"]["namespace"] == "gke-managed-system"]
     assert service["spec"]["selector"] == {"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}
+
+
+def test_the_web_file_of_the_page_is_one(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^cat >web.yaml <<'END'\n(.*?)^END$", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+    path = tmp_path / "web.yaml"
+    path.write_text(text.replace("HASH", HASH))
+    read = read_web_config(read_structured(str(path), "--web.config.file"), str(path))
+    assert read.tls is not None
+    assert set(read.users) == {"prometheus"}
+
+
+@pytest.mark.real
+def test_a_packed_chart_is_the_chart(tmp_path: Path) -> None:
+    archives = []
+    for name in ("once", "twice"):
+        (tmp_path / name).mkdir()
+        environment = {"PATH": os.environ["PATH"], "SOURCE_DATE_EPOCH": "1760000000"}
+        subprocess.run([ROOT / "release" / "chart", tmp_path / name], env=environment, check=True, timeout=50)
+        (archive,) = (tmp_path / name).iterdir()
+        assert archive.name == f"pod-gpu-metrics-exporter-{__version__}.tgz"
+        archives.append(archive)
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+    packed, checkout = (helm().Chart.load(path) for path in (archives[0], CHART))
+    values = {"prometheusRule": {"enabled": True}, "grafanaDashboards": {"enabled": True}}
+    assert packed.render(values) == checkout.render(values)
+    assert packed.files == checkout.files
 
 
 def test_the_objects_of_the_pages_are_valid() -> None:
