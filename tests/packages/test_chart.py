@@ -26,6 +26,7 @@ from tests.support.manifests import (
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
+MOST_IN_A_NAME = 63
 # each with the kustomization that has the same objects
 VARIANTS = {"sidecar": "sidecar", "gpu-operator": "gpu-operator", "nvml": "nvml", "hardened": "hardened"}
 pytestmark = pytest.mark.real
@@ -148,6 +149,27 @@ def test_every_object_is_where_the_release_is_and_belongs_to_it() -> None:
     for found in rendered(merged(EVERYTHING, {"namespaceOverride": "elsewhere"})):
         assert found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
         assert found["metadata"].get("namespace", "elsewhere") == "elsewhere" or found["kind"] == "ConfigMap"
+
+
+# Helm takes names of releases up to this length
+@pytest.mark.parametrize("name", ["gpus", "a" * 53, "-".join("ab" for _ in range(18))])
+def test_a_release_of_another_name_holds_together(name: str) -> None:
+    objects = rendered(EVERYTHING, name)
+    valid(objects, KUBERNETES[-1])
+    named = by_key(objects)
+    assert all(len(key[2]) <= MOST_IN_A_NAME for key in named if key[0] in ("Service", "DaemonSet", "Deployment"))
+    workloads = [item["spec"]["template"] for item in objects if item["kind"] in ("DaemonSet", "Deployment")]
+    for item in objects:
+        spec = item.get("spec", {})
+        selector = spec["selector"] if item["kind"] == "Service" else spec.get("podSelector", {}).get("matchLabels")
+        if selector:
+            met = [found for found in workloads if selector.items() <= found["metadata"]["labels"].items()]
+            assert len(met) == 1, item["metadata"]["name"]
+    (cluster,) = [item for item in objects if item["kind"] == "Deployment"]
+    (container,) = cluster["spec"]["template"]["spec"]["containers"]
+    service = next(argument for argument in container["args"] if argument.startswith("--cluster.service="))
+    namespace, exporters = service.partition("=")[2].split("/")
+    assert ("Service", namespace, exporters) in named
 
 
 def test_lint_finds_nothing() -> None:

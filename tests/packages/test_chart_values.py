@@ -71,6 +71,7 @@ def test_every_value_does_something(path: str) -> None:
         ({"serviceMonitor": {"enabled": True, "interval": "30"}}, "interval"),
         ({"rollingUpdate": {"maxUnavailble": 1}}, "maxUnavailble"),
         ({"tlsServerConfig": {"enabled": True}}, "existingSecret"),
+        ({"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}, "service.enabled"),
         ({"cluster": {"enabled": True}, "service": {"enabled": False}}, "service.enabled"),
     ],
 )

@@ -37,21 +37,21 @@ def _chart() -> Any:
     return helm().Chart.load(CHART)
 
 
-def rendered_texts(values: Object) -> dict[str, str]:
-    """Templates and what they make of these values, for the release and namespace that the plain manifests name.
+def rendered_texts(values: Object, name: str = "pod-gpu-metrics-exporter") -> dict[str, str]:
+    """Templates and what they make of these values, for a release in the namespace that the plain manifests name.
 
     Raises:
         helm_python.HelmError: the schema refuses the values, or a template does.
     """
     _chart().validate_schema(values)
-    texts = _chart().render(values, name="pod-gpu-metrics-exporter", namespace="pod-gpu-metrics")
-    return {name.partition("templates/")[2]: text for name, text in texts.items()}
+    texts = _chart().render(values, name=name, namespace="pod-gpu-metrics")
+    return {path.partition("templates/")[2]: text for path, text in texts.items()}
 
 
-def rendered(values: Object) -> list[Object]:
+def rendered(values: Object, name: str = "pod-gpu-metrics-exporter") -> list[Object]:
     """What `helm install` would apply."""
-    texts = rendered_texts(values)
-    return [found for name, text in sorted(texts.items()) if name.endswith(".yaml") for found in objects_in(text)]
+    texts = rendered_texts(values, name)
+    return [found for path, text in sorted(texts.items()) if path.endswith(".yaml") for found in objects_in(text)]
 
 
 def without_helms_labels(value: Any) -> Any:
