@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -34,6 +35,10 @@ def value_at(values: Object, path: str) -> Any:
     for key in path.split("."):
         value = value[key]
     return value
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
 
 
 def test_values_and_schema_have_the_same_keys() -> None:

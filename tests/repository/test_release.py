@@ -120,7 +120,8 @@ def test_the_notes_are_the_versions_section_of_the_changelog(tmp_path: Path) -> 
 def test_the_version_is_the_same_wherever_it_stands() -> None:
     """It is written in exporter/__init__.py; pyproject.toml reads it there, all others are held to it here."""
     image = re.compile(r"pod-gpu-metrics-exporter:(\d[\w.-]*)")
-    for path in (ROOT / "README.md", ROOT / "daemonset.yaml", *(ROOT / "deploy").rglob("*.yaml")):
+    pages = (ROOT / "README.md", ROOT / "docs" / "install.md", ROOT / "daemonset.yaml")
+    for path in (*pages, *(ROOT / "deploy").rglob("*.yaml")):
         for version in image.findall(path.read_text()):
             assert version == __version__, path
     assert re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
