@@ -98,7 +98,6 @@ def test_an_alert_can_be_left_out() -> None:
     assert alerts({}) - alerts({"disabledAlerts": ["PodGpuExporterDown"]}) == {"PodGpuExporterDown"}
 
 
-@pytest.mark.skipif(not (DEPLOY / "grafana" / "kustomization.yaml").exists(), reason="there are no dashboards yet")
 def test_the_dashboards_are_those_of_the_kustomization() -> None:
     expected = kustomized(DEPLOY / "grafana")
     found = [
