@@ -85,7 +85,7 @@ def top(
     if once or not is_terminal:
         shown = asking.read(state.view)
         picture = draw(shown, state, max(1, shutil.get_terminal_size().columns), glyphs)
-        _print(painter.lines([*picture.above, *picture.heads, *picture.rows]))
+        _print(painter.lines(picture.lines))
         _end(shown)
     # Python's reading of input and its handling of threads are not needed for one table
     from exporter.cli.top.live import run  # noqa: PLC0415

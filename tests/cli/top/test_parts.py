@@ -115,7 +115,7 @@ def test_whatever_an_exporter_says_the_picture_fits(
     about: Any, rows: Any, width: int, height: int, glyphs: Glyphs
 ) -> None:
     for made in (shown_of_node("u", about, rows, ""), shown_of_cluster("u", about, rows, "no\nGPU")):
-        for state in (State(), State(sort="idle"), State(view="processes")):
+        for state in (State(), State(sort="idle"), State(view="processes"), State(helps=True), State(typing=True)):
             lines, _ = frame(made, "", state, (width, height), 2.0, glyphs)
             assert len(lines) == height
             for line in lines:
