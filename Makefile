@@ -37,14 +37,14 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 	@tests/build-image $(CACHE)/image localhost/pod-gpu-metrics-exporter >/dev/null
 
 # The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
-# tools stays outside: curl, ip, a second program, and the image within the image. So does what is arithmetic, and long.
+# tools stays outside: curl, ip, tmux, a second program, the image within the image. So does what is arithmetic, and long.
 IN_IMAGE := web sources cli config end_to_end test_reload.py
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
 		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
 		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/end_to_end/test_rules_in_prometheus.py \
 		--ignore tests/end_to_end/test_dashboards_in_prometheus.py \
-		--ignore tests/sources/nvml \
+		--ignore tests/sources/nvml --ignore tests/cli/top/test_live.py \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code

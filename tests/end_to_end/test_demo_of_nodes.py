@@ -121,6 +121,21 @@ def test_nothing_that_the_exporters_say_is_lost(demo: Demo) -> None:
     assert rows(demo.cluster) == of_nodes
 
 
+# issue 12, "Must show" 2
+def test_top_shows_every_node_and_every_gpu(demo: Demo) -> None:
+    for url, nodes in ((demo.cluster, NODES), (demo.nodes["gpu-node-1"], 1)):
+        command = [sys.executable, "-m", "exporter", "top", "--once", "--url", url]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=30, stdin=subprocess.DEVNULL
+        )
+        about, up, heads, *rows = ended.stdout.splitlines()
+        assert f"{nodes * 8} GPUs" in about
+        assert (up.partition(" ")[0], "NODE" in heads, "UTIL" in heads) == ("up", nodes > 1, True)
+        named = {name for name in demo.nodes if any(line.startswith(name) for line in rows)}
+        assert named == ({*demo.nodes} if nodes > 1 else set())
+        assert len(rows) == nodes * 8
+
+
 def test_it_ends_cleanly(demo: Demo) -> None:
     demo.process.send_signal(signal.SIGINT)
     _, rest = demo.process.communicate(timeout=20)

@@ -56,7 +56,7 @@ def test_every_family_of_the_cluster_role_is_in_its_page() -> None:
     assert {family.name for family in CLUSTER_FAMILIES} - {family.name for family in OF_NODES} <= every_roles
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md", "docs/top.md"])
 def test_no_flag_in_the_docs_that_there_is_not(page: str) -> None:
     known = {option for name in COMMANDS for parameter in command_named(name).params for option in parameter.opts}
     of_docker_and_systemctl = {"--build-arg", "--rm", "--network", "--read-only", "--cap-drop", "--build", "--now"}

@@ -6,11 +6,13 @@ that lack least of theirs, so that one very long name costs only itself, and the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from exporter.cli.top.words import Glyphs, bar, cut, pad, width_of
 
 GAP = 1
+MOST_MEASURED = 2000  # rows whose texts decide on widths: of more, one may be cut
 Row = TypeVar("Row")
 
 
@@ -85,7 +87,7 @@ def fit(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Mapp
 def _natural(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> dict[str, int]:
     """The widths that the columns would like to have."""
     natural: dict[str, int] = {}
-    for row in rows:
+    for row in islice(rows, MOST_MEASURED):
         for column in columns:
             cell = column.cell(row)
             if column.is_bar and cell.ratio is not None:

@@ -81,11 +81,11 @@ def top(
         _end(shown)
     glyphs = ASCII if in_ascii or not _is_utf8() else UNICODE
     painter = Painter(sys.stdout, no_color=no_color)
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if once or not is_terminal:
         shown = asking.read(state.view)
         picture = draw(shown, state, max(1, shutil.get_terminal_size().columns), glyphs)
-        _print(painter.lines([*picture.above, *picture.heads, *picture.rows]))
+        _print(painter.lines(picture.lines))
         _end(shown)
     # Python's reading of input and its handling of threads are not needed for one table
     from exporter.cli.top.live import run  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """The whole picture: what is shown, as lines of a width. Pure: no clock, no terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -32,27 +32,37 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Lines above the table, its heads, and its rows."""
+    """Lines above the table, its heads, and its rows.
 
-    above: Sequence[Line]
-    heads: Sequence[Line]
-    rows: Sequence[Line]
+    A row becomes a line when it is asked for: of 40,000 GPUs a screen shows fifty.
+    """
+
+    above: Sequence[Line] = ()
+    heads: Sequence[Line] = ()
+    count: int = 0
+    row: Callable[[int], Line] = lambda _: ()
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """All of it."""
+        return [*self.above, *self.heads, *map(self.row, range(self.count))]
 
 
 def draw(shown: Shown, state: State, width: int, glyphs: Glyphs) -> Picture:
     """All rows that the filter leaves."""
-    if state.view == "processes":
-        heads, rows = _processes(shown, state, width, glyphs)
-    else:
+    above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
+    if state.view == "devices":
         of_devices = [*entries(chosen_devices(shown.devices, state))]
         columns = device_columns(shown, glyphs, width)
         if "bar" not in table.fit(columns, of_devices, width):
             columns = device_columns(shown, glyphs, width, number_says_idle=True)
-        heads, rows = _table(columns, of_devices, width, glyphs)
-    nothing = _nothing(shown, state)
-    if not rows and nothing:
-        heads, rows = (), [[Span(cut(nothing, width, glyphs), "dim")]]
-    return Picture(above=[*_summary(shown, width, glyphs), *_health(shown, width, glyphs)], heads=heads, rows=rows)
+        return _table(above, columns, of_devices, width, glyphs) or _alone(above, _nothing(shown, state), width, glyphs)
+    if shown.processes is None:
+        asked = shown.processes_trouble or "the exporter is being asked for processes"
+        return _alone(above, asked, width, glyphs)
+    processes = chosen_processes(shown.processes, state)
+    of_processes = process_columns(shown, glyphs, width)
+    return _table(above, of_processes, processes, width, glyphs) or _alone(above, _nothing(shown, state), width, glyphs)
 
 
 def frame(
@@ -64,32 +74,32 @@ def frame(
     """
     width, height = size
     if shown is None:
-        said = [
-            Span(
-                cut(harmless(trouble or "the exporter is being asked", glyphs), width, glyphs), "bad" if trouble else ""
-            )
-        ]
-        picture = Picture(above=[said], heads=(), rows=())
+        picture = Picture(
+            above=[_words(trouble or "the exporter is being asked", "bad" if trouble else "", width, glyphs)]
+        )
     elif state.helps:
-        picture = Picture(above=(), heads=(), rows=help_lines(width, glyphs))
+        helps = help_lines(width, glyphs)
+        picture = Picture(count=len(helps), row=helps.__getitem__)
     else:
         picture = draw(replace(shown, trouble=trouble) if trouble else shown, state, width, glyphs)
     # the table is worth more than the third trouble
     above = [*picture.above[: max(1, height - 4)], *picture.heads][: height - 1]
     space = height - 1 - len(above)
-    most = max(0, len(picture.rows) - max(space, 1))
-    offset = min(state.offset, most)
-    rows = picture.rows[offset : offset + space]
+    most = max(0, picture.count - max(space, 1))
+    first = min(state.offset, most)
+    rows = [picture.row(number) for number in range(first, min(first + space, picture.count))]
     empty: Sequence[Line] = [()] * (space - len(rows))
-    seen = f"{offset + 1}-{offset + len(rows)} of {len(picture.rows)}" if most and rows else ""
+    seen = f"{first + 1}-{first + len(rows)} of {picture.count}" if most and rows else ""
     return [*above, *rows, *empty, status(state, width, interval_seconds, glyphs, seen)], most
 
 
 def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
     """What the keys do."""
-    return [
-        [Span(f"  {keys:<12}", "label"), Span(cut(says, width - 14, glyphs))] if keys else [] for keys, says in _HELP
-    ]
+    lines = []
+    for keys, says in _HELP:
+        head = cut(f"  {keys:<12}" if keys else "", width, glyphs)
+        lines.append([Span(head, "label"), Span(cut(says, width - len(head), glyphs))])
+    return lines
 
 
 def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, seen: str = "") -> Line:
@@ -142,7 +152,7 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
 def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """A line if all is well, else one for each trouble, with the reason."""
     if shown.trouble:
-        yield _trouble(shown.trouble, width, glyphs)
+        yield _words(shown.trouble, "bad", width, glyphs)
     down = [source for source in shown.sources if not source.up]
     # what nobody asked for is down too, without a word
     told = [source for source in down if source.message or source.reason]
@@ -168,26 +178,27 @@ def _more(count: int, what: str, width: int, glyphs: Glyphs) -> Iterator[Line]:
         yield [Span(cut(f"and {count - MOST_TROUBLES} more {what}", width, glyphs), "bad")]
 
 
-def _trouble(text: str, width: int, glyphs: Glyphs) -> Line:
-    return [Span(cut(harmless(" ".join(text.split()), glyphs), width, glyphs), "bad")]
-
-
-def _processes(shown: Shown, state: State, width: int, glyphs: Glyphs) -> tuple[Sequence[Line], Sequence[Line]]:
-    if shown.processes is None:
-        said = shown.processes_trouble or "the exporter is being asked for processes"
-        return (), [_trouble(said, width, glyphs)]
-    chosen = chosen_processes(shown.processes, state)
-    return _table(process_columns(shown, glyphs, width), chosen, width, glyphs)
+def _words(text: str, style: str, width: int, glyphs: Glyphs) -> Line:
+    return [Span(cut(harmless(" ".join(text.split()), glyphs), width, glyphs), style)]
 
 
 def _table(
-    columns: Sequence[Column[Row]], rows: Sequence[Row], width: int, glyphs: Glyphs
-) -> tuple[Sequence[Line], Sequence[Line]]:
+    above: Sequence[Line], columns: Sequence[Column[Row]], rows: Sequence[Row], width: int, glyphs: Glyphs
+) -> Picture | None:
     if not rows:
-        return (), ()
+        return None
     widths = table.fit(columns, rows, width)
-    heads = [[Span(table.head(columns, widths), "head")]]
-    return heads, [table.line(columns, widths, row, glyphs) for row in rows]
+    return Picture(
+        above=above,
+        heads=[[Span(table.head(columns, widths), "head")]],
+        count=len(rows),
+        row=lambda number: table.line(columns, widths, rows[number], glyphs),
+    )
+
+
+def _alone(above: Sequence[Line], text: str, width: int, glyphs: Glyphs) -> Picture:
+    """Words in the table's place."""
+    return Picture(above=[*above, _words(text, "dim", width, glyphs)] if text else above)
 
 
 def _nothing(shown: Shown, state: State) -> str:

@@ -102,4 +102,4 @@ def _trouble(answer: tuple[Shown | None, str], reader: _Reader) -> str:
     shown, trouble = answer
     if not trouble or shown is None:
         return trouble
-    return f"{trouble}; shown is what it said {time.monotonic() - reader.answered_at:.0f} s ago"
+    return f"not updated for {time.monotonic() - reader.answered_at:.0f} s: {trouble}"

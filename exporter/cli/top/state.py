@@ -95,7 +95,7 @@ _ACTIONS: Mapping[str, Callable[[State], State]] = {
 def chosen_devices(devices: Sequence[Device], state: State) -> Sequence[Device]:
     """The devices that the filter leaves, sorted. By GPU, one that is cut stays above its instances, if any is left."""
     words = state.filter.lower().split()
-    left = [device for device in devices if _matches(_words_of(device), words)]
+    left = [device for device in devices if not words or _matches(_words_of(device), words)]
     if state.sort in _OF_WHOLE_GPUS:
         return _sorted(left, _DEVICE_KEYS[state.sort], state)
     ordered = _sorted([device for device in left if not device.instances], _DEVICE_KEYS[state.sort], state)

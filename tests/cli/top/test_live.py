@@ -144,10 +144,10 @@ def test_the_terminal_is_as_it_was_however_it_ends(pane: Tmux, exporter: FixedEx
     pid = tmp_path / "pid"
     (tmp_path / "fault.py").write_text(WITH_FAULT)
     pane.enter(f"cd {tmp_path}; export PYTHONPATH={ROOT}; stty -a > before")
-    for way, code in WAYS.items():
+    for number, (way, code) in enumerate(WAYS.items()):
         program = shlex.join([sys.executable, *(["fault.py", FAULTS[way]] if way in FAULTS else ["-m", "exporter"])])
         pane.enter("clear")
-        pane.enter(f"sh -c 'echo $$ > pid; exec {program} top --url {exporter.url}'; echo ended with $?")
+        pane.enter(f"sh -c 'echo $$ > pid; exec {program} top --url {exporter.url}'; echo way {number} ended with $?")
         if way not in FAULTS:
             pane.until_it_says("serving/eval-nightly-gsgkz")
             assert (pane.told("alternate_on"), pane.told("cursor_flag")) == ("1", "0")
@@ -155,12 +155,12 @@ def test_the_terminal_is_as_it_was_however_it_ends(pane: Tmux, exporter: FixedEx
             os.kill(int(pid.read_text()), signal.Signals[way])
         elif way not in FAULTS:
             pane.type(way)
-        screen = pane.until_it_says(f"ended with {code}")
+        screen = pane.until_it_says(f"way {number} ended with {code}")
         assert "serving" not in "".join(screen), way
-        assert any("RuntimeError: a fault" in line for line in screen) is (way in FAULTS), way
+        assert any("RuntimeError: a fault" in line for line in screen) is (way in FAULTS), (way, screen)
         assert (pane.told("alternate_on"), pane.told("cursor_flag"), pane.told("wrap_flag")) == ("0", "1", "1"), way
-        pane.enter("clear; stty -a | diff before - && echo terminal as before")
-        pane.until(lambda screen: "terminal as before" in screen)
+        pane.enter("clear; stty -a | diff before - && echo 'terminal as' before")
+        pane.until_it_says("terminal as before")
 
 
 @pytest.mark.real

@@ -1,0 +1,235 @@
+"""The pure parts of `top`: words, columns, keys, and what is made of an exporter's answers, whatever they are."""
+
+import json
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
+from exporter.cli.top.columns import Line
+from exporter.cli.top.devices import Device, Shown
+from exporter.cli.top.document import document
+from exporter.cli.top.keys import Keys
+from exporter.cli.top.layout import frame
+from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
+from exporter.cli.top.words import ASCII, UNICODE, Glyphs, bar, cut, harmless, width_of
+from tests.support.fixed_exporter import fixed
+
+MAPPING, ROWS = fixed("node-mapping"), fixed("node-metrics")
+GLYPHS = st.sampled_from([UNICODE, ASCII])
+NASTY = st.text(st.characters() | st.sampled_from("\x1b\n\r\x9b\u202e\u2066\u200d\ufe0f\u0301\ud800東😀א"), max_size=40)
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | NASTY,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NASTY, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def text_of(line: Line) -> str:
+    return "".join(span.text for span in line)
+
+
+@given(NASTY, GLYPHS, st.integers(0, 30), st.integers(0, 6))
+def test_a_name_is_one_line_of_what_it_says_it_takes(name: str, glyphs: Glyphs, width: int, keeps_end: int) -> None:
+    shown = harmless(name, glyphs)
+    assert all(
+        unicodedata.category(char)[0] not in "CZM" or char == " " or unicodedata.category(char) == "Mc"
+        for char in shown
+    )
+    assert not any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in shown)
+    assert shown.isascii() or glyphs is UNICODE
+    short = cut(shown, width, glyphs, keeps_end=keeps_end)
+    assert cell_len(short) == width_of(short) <= width
+    assert (short == shown) is (width_of(shown) <= width)
+
+
+@pytest.mark.parametrize(("ratio", "says"), [(0, ""), (0.001, "▏"), (0.5, "██▌"), (1, "█████"), (7, "█████"), (-1, "")])
+def test_a_bar_is_as_long_as_the_ratio(ratio: float, says: str) -> None:
+    assert bar(ratio, 5, UNICODE) == says
+
+
+@pytest.mark.parametrize(
+    ("pieces", "keys"),
+    [
+        ([b"u"], ["u"]),
+        ([b"\x1b[A", b"\x1bOB"], ["up", "down"]),
+        ([b"\x1b", b"[", b"5~q"], ["page up", "q"]),
+        ([b"\x1b[1;5C\x1b[Hq"], ["home", "q"]),  # what nobody knows is nothing
+        ([b"\x1b"], ["escape"]),
+        ([b"\x1bq"], ["escape", "q"]),
+        (["é".encode()[:1], "é".encode()[1:]], ["é"]),
+        ([b"\xff\x00\x7f\r"], ["backspace", "enter"]),
+        ([b"\x1b[" + b"1;" * 40 + b"q"], []),
+    ],
+)
+def test_keys(pieces: list[bytes], keys: list[str]) -> None:
+    reader = Keys()
+    found = [key for piece in pieces for key in reader.feed(piece)]
+    if not keys:
+        assert len(found) < 80, "an endless sequence ends"
+    else:
+        assert [*found, *reader.flush()] == keys
+
+
+@given(st.lists(st.sampled_from([*"umwtnigrph? /q", "up", "page down", "end", "escape", "enter", "backspace", "x"])))
+def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
+    state = State()
+    shown = shown_of_node("http://x", MAPPING, ROWS, "")
+    for key in typed:
+        state = press(state, key)
+    lines, most = frame(shown, "", state, (80, 10), 2.0, UNICODE)
+    assert (len(lines), most >= 0) == (10, True)
+    assert {width_of(text_of(line)) <= 80 for line in lines} == {True}
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("settings", "sources", "seen", "nodes", "version"), JUNK)),
+    st.lists(
+        JUNK
+        | st.fixed_dictionaries(
+            {"device_uuid": JUNK | st.just("GPU-1"), "pod": JUNK | st.just("a")},
+            optional={
+                name: JUNK | st.floats() | st.integers()
+                for name in (
+                    "gpu_utilization",
+                    "framebuffer_used",
+                    "framebuffer_free",
+                    "power_usage",
+                    "mig_instance_id",
+                    "measured",
+                )
+            },
+        ),
+        max_size=4,
+    )
+    | JUNK,
+    st.integers(1, 130),
+    st.integers(2, 12),
+    GLYPHS,
+)
+def test_whatever_an_exporter_says_the_picture_fits(
+    about: Any, rows: Any, width: int, height: int, glyphs: Glyphs
+) -> None:
+    for made in (shown_of_node("u", about, rows, ""), shown_of_cluster("u", about, rows, "no\nGPU")):
+        for state in (State(), State(sort="idle"), State(view="processes"), State(helps=True), State(typing=True)):
+            lines, _ = frame(made, "", state, (width, height), 2.0, glyphs)
+            assert len(lines) == height
+            for line in lines:
+                assert width_of(text_of(line)) <= width
+                assert "\x1b" not in text_of(line)
+        json.dumps(document(made, State(view="processes")), allow_nan=False)
+    processes_of(rows)
+
+
+def row(
+    pod: str, *, used: float, free: float, util: float, measured: dict[str, float] | None = None, **more: Any
+) -> dict[str, Any]:
+    return {
+        "node_name": "n", "device_uuid": "GPU-1", "device_id": "0", "entity": "gpu", "pod": pod, "namespace": "ns",
+        "container": "c", "gpu_shared": True, "framebuffer_used": used, "framebuffer_free": free,
+        "gpu_utilization": util, "power_usage": 300.0, **({"measured": measured} if measured else {}), **more,
+    }  # fmt: skip
+
+
+def mapping(sharing: str) -> dict[str, Any]:
+    return {"settings": {"sharing": {"value": sharing}}, "assignments_age_seconds": 1.0}
+
+
+MIB = 1024 * 1024
+HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("sharing", "rows", "device", "holders"),
+    [
+        # nothing is measured: the rows repeat the device's values, and nobody knows an owner's part
+        (
+            "copy",
+            [row("a", used=30_000, free=50_000, util=60), row("b", used=30_000, free=50_000, util=60)],
+            (60, 30_000, 80_000, 300),
+            [(None, None), (None, None)],
+        ),
+        # one owner is measured: the other's row has the device's values
+        (
+            "copy",
+            [row("a", used=20_000, free=50_000, util=50, measured=HALF), row("b", used=30_000, free=50_000, util=60)],
+            (60, 30_000, 80_000, 300),
+            [(50, 20_000), (None, None)],
+        ),
+        # divided: the parts add up
+        (
+            "split",
+            [
+                row("a", used=20_000, free=25_000, util=50, measured=HALF, power_usage=100.0),
+                row("b", used=10_000, free=25_000, util=60, power_usage=200.0),
+            ],
+            (60, 30_000, 80_000, 300),
+            [(50, 20_000), (None, 10_000)],
+        ),
+    ],
+)
+def test_a_shared_gpu_is_whole_in_each_mode(
+    sharing: str, rows: list[dict[str, Any]], device: tuple[float, ...], holders: list[tuple[float | None, ...]]
+) -> None:
+    (found,) = shown_of_node("u", mapping(sharing), rows, "").devices
+    whole = (found.utilization_percent, found.memory_used_mib, found.memory_total_mib, found.power_watts)
+    assert whole == device
+    assert [(each.utilization_percent, each.memory_used_mib) for each in found.holders] == holders
+
+
+@pytest.mark.parametrize(
+    ("seen", "age", "held", "why"),
+    [
+        ({"reason": "the kubelet names no container that holds this device"}, 1.0, "free", ""),
+        ({"reason": "not known: units"}, 1.0, "unknown", "units"),
+        ({"reason": "the kubelet has not answered yet"}, None, "unknown", "the kubelet has not answered yet"),
+        ({"owners": [{"namespace": "a", "pod": "b", "container": "c"}]}, 1.0, "held", ""),  # --sharing device
+    ],
+)
+def test_who_has_a_device_is_not_guessed(seen: dict[str, Any], age: float | None, held: str, why: str) -> None:
+    about = {**mapping("device"), "assignments_age_seconds": age, "seen": [{"uuid": "GPU-1", "gpu_i_id": "", **seen}]}
+    rows = [row("", used=1, free=1, util=1, gpu_shared=False)]
+    (device,) = shown_of_node("u", about, rows, "").devices
+    assert (device.held, device.why) == (held, why)
+
+
+DEVICES = [
+    Device(node="n", index="0", uuid="GPU-0", utilization_percent=None, power_watts=70),
+    Device(node="n", index="10", uuid="GPU-10", utilization_percent=5, power_watts=None, idle=True),
+    Device(node="n", index="2", uuid="GPU-2", utilization_percent=99, power_watts=700),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "order"),
+    [
+        (State(), ["0", "2", "10"]),
+        (State(reverse=True), ["10", "2", "0"]),
+        (State(sort="utilization"), ["2", "10", "0"]),
+        (State(sort="utilization", reverse=True), ["10", "2", "0"]),  # the unknown stays last
+        (State(sort="watts"), ["2", "0", "10"]),
+        (State(sort="idle"), ["10", "0", "2"]),
+        (State(filter="idle gpu-1"), ["10"]),
+    ],
+)
+def test_order(state: State, order: list[str]) -> None:
+    assert [device.index for device in chosen_devices(DEVICES, state)] == order
+
+
+def test_the_filter_is_typed_and_given_up() -> None:
+    state = press(State(filter="old"), "/")
+    for key in "q" * 2 * MOST_FILTER_CHARS:
+        state = press(state, key)
+    assert (len(state.filter), state.quits) == (MOST_FILTER_CHARS, False)
+    assert press(state, "escape") == State(filter="old", before_typing="old")
+    assert press(state, "quit").quits
+
+
+def test_what_is_not_known_counts_for_nothing() -> None:
+    shown = Shown(role="cluster", url="u", devices=DEVICES)
+    assert shown.counts == {"gpus": 3, "held": 0, "idle": 1, "free": 3}
+    assert shown.power_watts == 770
