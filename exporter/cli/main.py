@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "exporter.cli.demo",
     "textfile": "exporter.cli.textfile",
     "cluster": "exporter.cli.cluster",
+    "report": "exporter.cli.report.command",
     "doctor": "exporter.cli.doctor.command",
     "healthcheck": "exporter.cli.healthcheck",
 }

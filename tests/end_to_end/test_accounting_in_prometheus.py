@@ -4,9 +4,11 @@ One run of the simulated node for all tests; each `--sharing` mode has an export
 """
 
 import asyncio
+import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +17,18 @@ import pytest
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.parts import Pod
 from exporter.simulator.world import World
-from tests.end_to_end.accounted import ALLOCATED, ENERGY, KINDS, MODES, Truth, books, held_in, lab, prometheus_for_each
+from tests.end_to_end.accounted import (
+    ALLOCATED,
+    ENERGY,
+    KINDS,
+    MODES,
+    Held,
+    Truth,
+    books,
+    held_in,
+    lab,
+    prometheus_for_each,
+)
 from tests.end_to_end.answers import ANSWERS, LOOK, NODE, OF_ALL_TIME, XID, by
 from tests.support.places import ROOT
 from tests.support.prometheus import OWN_LABELS, Prometheus
@@ -92,6 +105,65 @@ def test_the_books_agree_with_what_happened_within_one_look(watched: Watched, mo
 
 
 # issue 9, "Must show" 4
+def reported(watched: Watched, by: str) -> dict[str | None, dict[str, float]]:
+    """What `report` says of the span: GPU-hours and kWh by group, and of all of them as "total"."""
+    server, truth = watched.servers["copy"], watched.truth
+    span = (f"--from={truth.began_at_seconds:.3f}", f"--to={truth.ended_at_seconds:.3f}")
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "exporter",
+            "report",
+            f"--prometheus={server.base}",
+            *span,
+            f"--by={by}",
+            "--format=json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert ended.returncode == 0, ended.stderr
+    content = json.loads(ended.stdout)
+    assert content["notes"] == []
+    return {group["name"]: group for group in content["groups"]} | {"total": content["total"]}
+
+
+# issue 12, "Must show" 5
+def test_a_report_agrees_with_what_happened_within_one_scrape(watched: Watched) -> None:
+    """A look, and the scrape that tells of it, both `LOOK` apart, as above."""
+    truth = watched.truth
+    within = LOOK + LOOK
+    total = reported(watched, "namespace")["total"]
+    held = sum(truth.gpu_seconds(lambda held: held.uuid).values())
+    drawn = truth.drawn_joules()
+    assert total["gpu_hours_held"] * 3600 == pytest.approx(held, abs=within * len(truth.world.gpus))
+    assert total["energy_kwh"] * 3.6e6 == pytest.approx(drawn, abs=within * drawn / truth.seconds)
+
+
+# issue 12, "Must show" 5
+@pytest.mark.parametrize(
+    ("by", "group_of"),
+    [
+        ("namespace", lambda held: held.namespace),
+        ("pod", lambda held: f"{held.namespace}/{held.pod}"),
+        ("workload", lambda held: f"{held.namespace}/Deployment/{held.workload}"),
+        ("node", lambda _: NODE),
+    ],
+)
+def test_groups_of_a_report_held_what_they_held(watched: Watched, by: str, group_of: Callable[[Held], str]) -> None:
+    truth = watched.truth
+    groups = reported(watched, by)
+    real, changed = truth.gpu_seconds(group_of), truth.changed(group_of)
+    for name, seconds in real.items():
+        # at each change of what it holds, and at both ends of the span, what it holds is known a look later
+        gpus = changed[name] + 2 * seconds / truth.seconds
+        hours = groups.get(name, {"gpu_hours_held": 0.0})["gpu_hours_held"]
+        assert hours * 3600 == pytest.approx(seconds, abs=(LOOK + LOOK) * gpus), name
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_xid_is_counted_once_for_the_pod_of_that_moment(watched: Watched, mode: str) -> None:
     """Pods came and went on that GPU before and after; its page shows the XID to this day."""

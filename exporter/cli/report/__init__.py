@@ -1,0 +1,1 @@
+"""`report`: who held and used what over a span."""

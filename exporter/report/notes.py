@@ -1,0 +1,161 @@
+"""What a report could not know, in words, each with what to do about it where there is something to do."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from exporter.report.by import By
+from exporter.report.facts import Facts
+from exporter.report.span import Span, long_written, written
+
+_NAMED = 5
+_SLACK_MS = 10 * 60_000
+_SLACK_OF_SPAN = 0.02
+_LEAST_GAP_SECONDS = 30.0
+_LATE_MS = 120_000  # a scrape of whatever interval is less late
+_GAPS = {
+    "kubelet": "the kubelet did not say who held what",
+    "page": "dcgm-exporter's page was missing: no use and no energy was counted",
+    "exporter": "the exporter was away, or stood still",
+}
+
+
+class Note(NamedTuple):
+    """Something that is missing or doubtful, and what to do; "" where nothing can be done."""
+
+    says: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.says} -> {self.remedy}" if self.remedy else self.says
+
+
+def nothing_there(facts: Facts, matched: bool) -> Note:
+    """Why there are no accounts at all."""
+    if facts.has_exporter:
+        return Note(
+            "the exporter is scraped, and keeps no accounts",
+            "update it to a version that has pod_gpu_allocated_seconds_total on /metrics, with --accounting.mode on",
+        )
+    also = ", or nothing fits --match" if matched else ""
+    return Note(
+        f"this server has no accounts of that span (pod_gpu_allocated_seconds_total){also}",
+        "let Prometheus scrape the exporter's /metrics beside /gpu/metrics: deploy/prometheus/scrape-config.yaml does",
+    )
+
+
+def notes_of(
+    facts: Facts,
+    *,
+    span: Span,
+    by: By,
+    unpriced: Sequence[str],
+    ungrouped: bool,
+    has_workloads: bool,
+    unmeasured: bool,
+) -> Sequence[Note]:
+    """What could not be known. `unpriced` are models that hours were held of; "" is one that nobody knows."""
+    return (
+        *_of_time(facts, span),
+        *_of_nodes(facts, span),
+        *_of_gaps(facts),
+        *_of_groups(by, ungrouped=ungrouped, has_workloads=has_workloads),
+        *_of_prices(unpriced),
+        *_of_measuring(facts, unmeasured=unmeasured),
+    )
+
+
+def _of_time(facts: Facts, span: Span) -> Iterable[Note]:
+    if facts.began_ms is not None and facts.began_ms - span.from_ms > _LATE_MS:
+        kept = f"; the server keeps {facts.retention}" if facts.retention else ""
+        unknown = long_written(facts.began_ms - span.from_ms)
+        yield Note(
+            f"nothing is known before {written(facts.began_ms)}: the first {unknown} of the span count nothing{kept}",
+            "ask for a shorter span, or let Prometheus keep more (--storage.tsdb.retention.time)",
+        )
+
+
+def _of_nodes(facts: Facts, span: Span) -> Iterable[Note]:
+    began_ms = span.from_ms if facts.began_ms is None else facts.began_ms
+    there_ms = span.to_ms - began_ms
+    slack_ms = max(_SLACK_MS, there_ms * _SLACK_OF_SPAN)
+    away = {node: there_ms - seen for node, seen in facts.seen_ms.items() if there_ms - seen > slack_ms}
+    if away:
+        named = (f"{node} ({long_written(int(away[node]))})" for node in sorted(away, key=lambda node: -away[node]))
+        yield Note(
+            f"for a part of the span there is nothing of {_count(len(away), 'node')}: {_list(named)}. Pods that were"
+            " there before and after are counted; those that came and went meanwhile are not",
+            "where a node is not new, and was not switched off: look at its exporter, and at its target in Prometheus",
+        )
+    missing = sorted(facts.nodes_elsewhere - facts.seen_ms.keys())
+    if missing:
+        yield Note(
+            f"{_count(len(missing), 'node')} with GPUs, by kube-state-metrics, but without accounts: {_list(missing)}",
+            "does the exporter run there, and does Prometheus scrape it?",
+        )
+    if facts.restarts:
+        nodes = (f"{node} ({count})" for node, count in sorted(facts.restarts.items()))
+        yield Note(
+            f"{_count(len(facts.restarts), 'exporter')} began to count anew: {_list(nodes)}. What came after the last"
+            " scrape before that is missing",
+            "with --accounting.state counters go on where they were",
+        )
+
+
+def _of_gaps(facts: Facts) -> Iterable[Note]:
+    for reason, seconds in sorted(facts.gaps.items()):
+        if seconds >= _LEAST_GAP_SECONDS:
+            why = _GAPS.get(reason, reason)
+            yield Note(
+                f"for about {long_written(int(seconds * 1000))}, all exporters together, {why}",
+                "question 20 of docs/promql.md says where; doctor on that node says why",
+            )
+
+
+def _of_groups(by: By, *, ungrouped: bool, has_workloads: bool) -> Iterable[Note]:
+    if by.kind == "workload" and not has_workloads:
+        yield Note(
+            "no row has a workload: pods stand in its place",
+            "give the exporter --workload.labels and the right to read controllers (deploy/rbac.yaml)",
+        )
+    if by.kind == "label" and ungrouped:
+        yield Note(
+            f"no row has the label {by.label}",
+            f"give the exporter --labels.pod-labels {by.label}; pods that ran before stay without it",
+        )
+    if by.kind == "model" and ungrouped:
+        yield Note("no GPU has a model: pod_gpu_info is missing", "let Prometheus scrape the exporter's /metrics")
+
+
+def _of_prices(unpriced: Sequence[str]) -> Iterable[Note]:
+    if unpriced:
+        named = _list(model or "a model that nobody knows" for model in unpriced)
+        yield Note(
+            f"there is no price for {named}: costs with its hours in them are left out",
+            "add --price-per-gpu-hour MODEL=PRICE, or a price without a model for all others",
+        )
+
+
+def _of_measuring(facts: Facts, *, unmeasured: bool) -> Iterable[Note]:
+    if unmeasured:
+        yield Note(
+            "no energy was counted",
+            "let dcgm-exporter measure DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION or DCGM_FI_DEV_POWER_USAGE",
+        )
+    if facts.odd:
+        yield Note(
+            f"no number of 0 or more, and left out: {_count(facts.odd, 'value')}", "what else writes our families?"
+        )
+    for warning in facts.warnings:
+        yield Note(f"the server warns: {warning}", "some of its data may be missing from this report")
+    for error in facts.unanswered.values():
+        yield Note(f"the server left a question unanswered: {error}", "what it was about is missing here")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _list(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more

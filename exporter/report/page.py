@@ -1,0 +1,109 @@
+"""The report as one HTML page that can be sent by mail and kept: no script, and nothing that is fetched from anywhere.
+
+Its own Content-Security-Policy allows the page's one style, by its hash, and nothing else. Colours follow the reader's
+light or dark, and paper.
+"""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from html import escape
+
+from exporter.report.charts import bars_of_groups, columns_of_time
+from exporter.report.columns import Column, columns_of_groups, columns_of_wasteful
+from exporter.report.report import Line, Report
+from exporter.report.span import long_written, written
+from exporter.report.words import clean, name_of, number, percent
+
+_MOST_CHARS_OF_NOTE = 2000
+MOST_ROWS = 500  # more than anybody reads; the other forms have all
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1c2733;--dim:#5b6b7b;--paper:#fff;--line:#d8dfe6;--held:#a9c7e8;--used:#1f5fa8;
+--warn:#fff6e0}
+@media (prefers-color-scheme:dark){:root{--ink:#e3e9ef;--dim:#9aa8b6;--paper:#14191f;--line:#333d48;--held:#35587f;
+--used:#7db8f5;--warn:#33290f}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:60rem;padding:1.5rem;font:15px/1.5 system-ui,sans-serif;color:var(--ink);
+background:var(--paper)}
+h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
+p{margin:.3rem 0}.dim,caption,th{color:var(--dim)}
+dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:1.2rem 0}
+dl div{flex:1 1 7rem;border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}
+dt{color:var(--dim);font-size:.85rem}dd{margin:0;font-size:1.35rem;font-variant-numeric:tabular-nums}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%}
+th,td{padding:.35rem .6rem;text-align:right;border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums;
+white-space:nowrap}
+th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
+th{font-weight:600}tbody th{color:var(--ink);font-weight:400}
+tfoot td,tfoot th{font-weight:700;color:var(--ink);border-bottom:0}
+svg{display:block;width:100%;min-width:34rem;height:auto;margin:.4rem 0}
+svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .name{text-anchor:end}
+svg line{stroke:var(--line)}.held{fill:var(--held)}.used{fill:var(--used)}
+.key{display:inline-block;width:.8rem;height:.8rem;border-radius:.15rem;margin:0 .35rem 0 .9rem;vertical-align:-.05rem}
+.key.held{background:var(--held);margin-left:0}.key.used{background:var(--used)}
+.notes{background:var(--warn);border-radius:.5rem;padding:.8rem 1rem .8rem 2rem}.notes li{margin:.3rem 0}
+@media print{body{max-width:none;padding:0}h2{break-after:avoid}tr,svg{break-inside:avoid}}
+"""
+_KEY = '<p class="dim"><span class="key held"></span>held<span class="key used"></span>used</p>'
+
+
+def render_page(report: Report) -> str:
+    """The whole document."""
+    style_hash = b64encode(sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'"
+    by = escape(clean(str(report.by)))
+    begin, end = written(report.span.from_ms), written(report.span.to_ms)
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="referrer" content="no-referrer">',
+        '<meta name="viewport" content="width=device-width,initial-scale=1">',
+        f"<title>GPU report, {begin} to {end}</title><style>{_STYLE}</style></head><body><main>",
+        f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}</p>',
+        _tiles(report),
+        *_section(f"GPU-hours by {by}", bars_of_groups(report), _KEY),
+        '<div class="wide">',
+        _table(str(report.by), report.groups, columns_of_groups(report), report.total),
+        "</div>",
+        *_section("GPUs at a time", columns_of_time(report.moments), _KEY),
+    ]
+    if report.wasteful:
+        table = _table("workload", report.wasteful, columns_of_wasteful(report))
+        parts += ["<h2>Workloads that hold most and use least</h2>", f'<div class="wide">{table}</div>']
+    if report.notes:
+        notes = "".join(f"<li>{escape(clean(str(note), _MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
+        parts.append(f'<h2>What could not be known</h2><ul class="notes">{notes}</ul>')
+    parts.append("</main></body></html>\n")
+    return "\n".join(parts)
+
+
+def _section(heading: str, chart: str, key: str) -> Sequence[str]:
+    return (f"<h2>{heading}</h2>", key, f'<div class="wide">{chart}</div>') if chart else (f"<h2>{heading}</h2>",)
+
+
+def _tiles(report: Report) -> str:
+    total, capacity = report.total, report.capacity_hours
+    tiles = [("GPU-hours held", number(total.held_hours)), ("of them used", percent(total.used_ratio))]
+    if capacity:
+        tiles.insert(1, ("of all there were", percent(total.held_hours / capacity)))
+    tiles += [("GPU-hours idle", number(total.idle_hours)), ("kWh", number(total.kwh))]
+    if report.prices.are_given:
+        tiles.append(("cost", number(total.cost)))
+    return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{escape(value)}</dd></div>' for name, value in tiles)}</dl>"
+
+
+def _table(by: str, lines: Sequence[Line], columns: Sequence[Column], total: Line | None = None) -> str:
+    heads = "".join(f'<th scope="col" title="{escape(column.means)}">{column.heading}</th>' for column in columns)
+    heading = escape(clean(by.removeprefix("label:")))
+    body = "".join(_row(name_of(line.name, by), line, columns) for line in lines[:MOST_ROWS])
+    if len(lines) > MOST_ROWS:
+        more = f"and {len(lines) - MOST_ROWS} more, which the total has too (--format csv names them)"
+        body += f'<tr><td colspan="{len(columns) + 1}">{more}</td></tr>'
+    foot = f"<tfoot>{_row('total', total, columns)}</tfoot>" if total else ""
+    return f'<table><thead><tr><th scope="col">{heading}</th>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table>'
+
+
+def _row(name: str, line: Line, columns: Sequence[Column]) -> str:
+    cells = "".join(f"<td>{escape(column.cell(line))}</td>" for column in columns)
+    return f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'

@@ -1,0 +1,65 @@
+"""What a server knows of the accounts, row by row, and what of it is added up."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+# In the order of the fields of Amounts. Each is a counter with a row for every container and device.
+FAMILIES: Final = (
+    "pod_gpu_allocated_seconds_total",
+    "pod_gpu_active_seconds_total",
+    "pod_gpu_idle_seconds_total",
+    "pod_gpu_energy_joules_total",
+)
+# What a row is about, and what stays as long as it is counted. Labels of pods may come later than the row.
+KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
+
+
+class Key(NamedTuple):
+    """Who held which device. The first three are "" where nobody did."""
+
+    namespace: str
+    pod: str
+    container: str
+    uuid: str
+    instance: str
+    node: str
+
+
+class Amounts(NamedTuple):
+    """Seconds of physical GPUs, and joules."""
+
+    held: float = 0.0
+    used: float = 0.0
+    idle: float = 0.0
+    joules: float = 0.0
+
+    def plus(self, other: Self) -> "Amounts":
+        """The sum of each."""
+        return Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Series(NamedTuple):
+    """A series as it was scraped. `target` says by whom and from where: its labels job and instance.
+
+    `labels` are those that a report may group by. A point is seconds of Unix time, and the value then.
+    """
+
+    key: Key
+    target: tuple[str, str]
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def value(self) -> float:
+        """The newest."""
+        return self.points[-1][1]
+
+
+def series_of(labels: Mapping[str, str], points: tuple[tuple[float, float], ...], wanted: frozenset[str]) -> Series:
+    """A series by its labels; of those that are no part of its key, the `wanted` ones are kept."""
+    return Series(
+        key=Key(*(labels.get(name, "") for name in KEY_LABELS)),
+        target=(labels.get("job", ""), labels.get("instance", "")),
+        labels={name: labels[name] for name in wanted if labels.get(name)},
+        points=points,
+    )

@@ -1,0 +1,213 @@
+"""The forms that a report is written in, with names that mean harm."""
+
+import csv
+import io
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.report.by import By
+from exporter.report.charts import bars_of_groups, columns_of_time
+from exporter.report.data import render_csv, render_json
+from exporter.report.page import MOST_ROWS, render_page
+from exporter.report.prices import Prices
+from exporter.report.rows import Amounts
+from exporter.report.table import render_table
+from exporter.report.words import fit, number, width
+from tests.report.made import HOUR, ROWS, made, row
+
+PRICED = Prices(of_any=2.5)
+HOSTILE = (
+    "\x1b[2J\x1b]0;owned\x07",
+    "a\r\nb,c",
+    '"><script>alert(1)</script>',
+    "</style><img src=x onerror=alert(1)>",
+    "=cmd|' /C calc'!A0",
+    "\u202eevil",
+    "x" * 5000,
+)
+TABLE = """\
+GPUs from 2026-10-26T07:33:20Z to 2026-10-27T07:33:20Z (1d), by namespace
+
+namespace  GPU-hours   used  used %   idle   kWh   cost
+---------  ---------  -----  ------  -----  ----  -----
+vision         24.00  16.00     67%   2.00  7.00  60.00
+books          10.00   0.50      5%   9.00  0.50  25.00
+(nobody)        0.00   0.00       -   0.00  0.25   0.00
+---------  ---------  -----  ------  -----  ----  -----
+total          34.00  16.50     49%  11.00  7.75  85.00
+
+47% of the 72.00 GPU-hours that there were was held.
+
+Workloads that hold most and use least:
+
+workload          not used  GPU-hours   used  used %   cost
+----------------  --------  ---------  -----  ------  -----
+books/jupyter-0       9.50      10.00   0.50      5%  25.00
+vision/Job/train      8.00      24.00  16.00     67%  60.00
+"""
+
+
+def test_the_table() -> None:
+    assert render_table(made(prices=PRICED), None) == TABLE
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_the_table_fits_a_terminal(columns: int) -> None:
+    rows = [
+        *ROWS,
+        row("a-namespace-of-a-very-long-name-" * 2, "p", Amounts(HOUR)),
+        row("名前空間" * 12, "p", Amounts(HOUR)),
+    ]
+    text = render_table(made(prices=PRICED, rows=rows), columns)
+    for line in text.splitlines()[2:10]:
+        assert width(line) <= columns, line
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("columns", [None, 80])
+def test_no_name_moves_a_cursor(name: str, columns: int | None) -> None:
+    by = By("label", "team")
+    text = render_table(made(by, rows=[row("a", name, Amounts(HOUR), label_team=name)]), columns)
+    plain = render_table(made(by, rows=[row("a", "b", Amounts(HOUR), label_team="c")]), columns)
+    assert all(char.isprintable() for char in text.replace("\n", ""))
+    assert text.count("\n") == plain.count("\n")
+
+
+def test_csv_has_a_line_for_each_group() -> None:
+    rows = list(csv.DictReader(io.StringIO(render_csv(made(prices=PRICED)), newline="")))
+    assert rows[0] == {
+        "from": "2026-10-26T07:33:20Z",
+        "to": "2026-10-27T07:33:20Z",
+        "namespace": "vision",
+        "gpu_hours_held": "24",
+        "gpu_hours_used": "16",
+        "gpu_hours_idle": "2",
+        "energy_kwh": "7",
+        "cost": "60",
+    }
+    assert [found["namespace"] for found in rows] == ["vision", "books", ""]
+    assert next(csv.DictReader(io.StringIO(render_csv(made()))))["cost"] == ""
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "+1", "-1", "@SUM(A1)", "＝1", "\t=1", "plain", "a,b", ' "q" ', "a;b"])  # noqa: RUF001 - full-width
+def test_no_name_is_a_formula_or_breaks_a_line(name: str) -> None:
+    text = render_csv(made(rows=[row(name, "p", Amounts(HOUR))]))
+    _, cells = csv.reader(io.StringIO(text, newline=""))
+    assert not cells[2].startswith(("=", "+", "-", "@", "\t", "\r", "＝"))  # noqa: RUF001 - full-width
+    assert len(cells) == 8
+    assert text.count("\r\n") == 2
+    if name in {"plain", "a,b", ' "q" ', "a;b"}:
+        assert cells[2] == name
+
+
+def test_json_tells_all_of_it() -> None:
+    content = json.loads(render_json(made(prices=PRICED)))
+    assert content["by"] == "namespace"
+    assert content["total"] == {
+        "gpu_hours_held": 34,
+        "gpu_hours_used": 16.5,
+        "gpu_hours_idle": 11,
+        "energy_kwh": 7.75,
+        "cost": 85,
+    }
+    assert [group["name"] for group in content["groups"]] == ["vision", "books", None]
+    assert sum(moment["gpu_hours_held"] for moment in content["over_time"]) == pytest.approx(34, abs=1e-4)
+    assert content["hold_most_use_least"][0]["name"] == "books/jupyter-0"
+    assert content["capacity_gpu_hours"] == 72
+    assert content["notes"] == []
+
+
+class Page(HTMLParser):
+    """What elements and what attributes a browser would see."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: dict[str, set[str]] = {}
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            self.attributes.setdefault(name, set()).add(value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_and_allows_nothing_but_its_style() -> None:
+    text = render_page(made(prices=PRICED))
+    page = Page(text)
+    assert not page.tags & {"script", "link", "img", "iframe", "object", "form", "base", "a", "foreignobject"}
+    assert not page.attributes.keys() & {"href", "src", "style", "action", "srcset", "onclick", "onload"}
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    (policy,) = (value for value in page.attributes["content"] if "default-src" in value)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+# issue 12, "Must show" 5
+@given(st.lists(st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=20), max_size=30))
+def test_names_on_the_page_are_text(names: list[str]) -> None:
+    plain = Page(render_page(made(rows=[*ROWS, *(row("a", f"p{i}", Amounts(HOUR)) for i in range(40))])))
+    rows = [*ROWS, *(row(name, name, Amounts(HOUR), label_team=name) for name in names)]
+    for by in (By("namespace"), By("label", "team"), By("label", names[0] if names else "x")):
+        page = Page(render_page(made(by, rows=rows)))
+        assert page.tags - {"ul", "li"} <= plain.tags
+        assert page.attributes.keys() <= plain.attributes.keys()
+        assert all(char.isprintable() or char == "\n" for char in page.text)
+
+
+def test_a_page_of_very_many_groups_says_how_many_it_leaves_out() -> None:
+    text = render_page(made(rows=[row(f"n{i}", "p", Amounts(HOUR)) for i in range(MOST_ROWS + 7)]))
+    assert text.count("<tr>") == 1 + MOST_ROWS + 1 + 1 + 1 + 10
+    assert "and 7 more, which the total has too" in text
+
+
+def test_charts_are_well_formed_and_within_their_frame() -> None:
+    rows = [row(f"{HOSTILE[2]}{i}", "p", Amounts(i * HOUR, i * HOUR * 2)) for i in range(30)]
+    report = made(rows=rows)
+    for chart in (bars_of_groups(report), columns_of_time(report.moments)):
+        svg = ET.fromstring(chart)  # noqa: S314 - our own
+        wide, high = map(float, svg.attrib["viewBox"].split()[2:])
+        for rect in svg.iter("rect"):
+            x, y, w, h = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert 0 <= x <= x + w <= wide
+            assert 0 <= y <= y + h <= high + 0.1
+    assert "9 others" in bars_of_groups(report)
+    assert bars_of_groups(made(rows=[])) == columns_of_time([]) == ""
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12))
+def test_the_bars_of_any_amount_fit(held: float, used: float) -> None:
+    report = made(rows=[row("a", "p", Amounts(held, used))])
+    for chart in (bars_of_groups(report), columns_of_time(report.moments)):
+        svg = ET.fromstring(chart or "<svg/>")  # noqa: S314 - our own
+        for rect in svg.iter("rect"):
+            assert 0 <= float(rect.attrib["height"]) <= 220
+            assert 0 <= float(rect.attrib["width"]) <= 720
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), (0, "0.00"), (0.001, "<0.01"), (1.005, "1.00"), (123.456, "123.5"), (12345.6, "12,346")],
+)
+def test_numbers(value: float | None, shown: str) -> None:
+    assert number(value) == shown
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_text_is_fitted_to_its_columns(text: str, columns: int) -> None:
+    assert width(fit(text, columns)) <= columns
+    assert width(fit(text, columns)) >= columns - 1 or "…" in fit(text, columns)

@@ -1,0 +1,186 @@
+"""Grouping, prices, and what could not be known."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.report.by import By, read_by
+from exporter.report.facts import Facts
+from exporter.report.notes import nothing_there
+from exporter.report.prices import Prices, read_prices
+from exporter.report.report import make_report
+from exporter.report.rows import Amounts
+from tests.report.made import A100, H100, HOUR, KWH, SPAN, collected, made, row
+
+
+@pytest.mark.parametrize(
+    ("by", "held"),
+    [
+        ("namespace", {"vision": 24, "books": 10, None: 0}),
+        ("workload", {"vision/Job/train": 24, "books/jupyter-0": 10, None: 0}),
+        ("pod", {"vision/train-1": 20, "books/jupyter-0": 10, "vision/train-2": 4, None: 0}),
+        ("model", {H100: 20, A100: 14, None: 0}),
+        ("node", {"n": 34}),
+        ("label:team", {"words": 10, "eyes": 4, None: 20}),
+    ],
+)
+def test_groups_by(by: str, held: Mapping[str | None, float]) -> None:
+    """Most first, and at the end what belongs to none."""
+    report = made(read_by(by))
+    assert {line.name: line.held_hours for line in report.groups} == held
+    assert [line.name for line in report.groups] == list(held)
+    assert report.total.held_hours == 34
+    assert report.total.kwh == pytest.approx(7.75)
+
+
+@pytest.mark.parametrize("text", ["", "team", "label:", "namespaces", "label"])
+def test_what_cannot_be_grouped_by_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        read_by(text)
+
+
+def test_a_label_is_found_under_the_name_that_the_exporter_gives_it() -> None:
+    by = read_by("label:app.kubernetes.io/name")
+    assert by.label_names[0] == "label_app_kubernetes_io_name"
+    assert set(by.label_names) <= by.wanted
+
+
+def test_those_that_hold_most_and_use_least_stand_by_what_they_did_not_use() -> None:
+    report = made()
+    assert [(line.name, line.unused_hours) for line in report.wasteful] == [
+        ("books/jupyter-0", 9.5),
+        ("vision/Job/train", 8),
+    ]
+    rows = [row("a", f"p{i:02}", Amounts((i + 1) * HOUR)) for i in range(15)]
+    assert [line.name for line in made(rows=rows).wasteful] == [f"a/p{i:02}" for i in range(14, 4, -1)]
+    # who has a share and keeps the GPU busy alone wastes nothing
+    assert made(rows=[row("a", "p", Amounts(HOUR, 4 * HOUR))]).wasteful == []
+
+
+@pytest.mark.parametrize(
+    ("prices", "of_kwh", "costs"),
+    [
+        (["2.5"], None, {"vision": 60, "books": 25, None: 0}),
+        (["2.5"], "0.4", {"vision": 62.8, "books": 25.2, None: 0.1}),
+        ([f"{H100}=4", f"{A100}=2"], None, {"vision": 88, "books": 20, None: 0}),
+        (["*a100*=2", "3"], None, {"vision": 68, "books": 20, None: 0}),
+        (["NVIDIA*=1", "nvidia h100*=4", f"{A100.upper()}=2"], None, {"vision": 88, "books": 20, None: 0}),
+        ([f"{A100}=2"], None, {"vision": None, "books": 20, None: 0}),
+        ([], "0.4", {"vision": 2.8, "books": 0.2, None: 0.1}),
+        ([], None, {"vision": None, "books": None, None: None}),
+    ],
+)
+def test_costs(prices: list[str], of_kwh: str | None, costs: Mapping[str | None, float | None]) -> None:
+    report = made(prices=read_prices(prices, of_kwh))
+    assert {line.name: line.cost for line in report.groups} == pytest.approx(costs)
+    unpriced = any("there is no price" in note.says for note in report.notes)
+    assert unpriced is (len(prices) == 1 and A100 in prices[0])
+    if None not in costs.values():
+        assert report.total.cost == pytest.approx(sum(cost or 0 for cost in costs.values()))
+
+
+@pytest.mark.parametrize(
+    ("prices", "of_kwh", "says"),
+    [
+        (["cheap"], None, "--price-per-gpu-hour: 'cheap'"),
+        (["A100=nan"], None, "'A100=nan' is not allowed"),
+        (["-1"], None, "'-1' is not allowed"),
+        (["1", "2"], None, "second price"),
+        (["A=1", "A=2"], None, "second price"),
+        (["=2"], None, "has no model"),
+        ([], "inf", "--price-per-kwh: 'inf'"),
+    ],
+)
+def test_what_is_no_price_is_refused(prices: list[str], of_kwh: str | None, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_prices(prices, of_kwh)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", ""]),
+            st.sampled_from(["x", "y"]),
+            st.sampled_from(["GPU-1", "GPU-2", "GPU-3"]),
+            st.builds(Amounts, *[st.floats(0, 1e7)] * 4),
+        ),
+        unique_by=lambda given: given[:3],
+    ),
+    st.sampled_from(["namespace", "workload", "pod", "node", "model", "label:team"]),
+)
+def test_groups_add_up_to_the_total(given_rows: list[tuple[str, str, str, Amounts]], by: str) -> None:
+    rows = [row(namespace, pod, amounts, uuid=uuid) for namespace, pod, uuid, amounts in given_rows]
+    report = made(read_by(by), Prices(of_any=2.0, of_kwh=0.5), rows)
+    for field in range(4):
+        total = report.total.amounts[field]
+        assert sum(line.amounts[field] for line in report.groups) == pytest.approx(total)
+        assert sum(given[3][field] for given in given_rows) == pytest.approx(total)
+    if rows:
+        assert sum(line.cost or 0 for line in report.groups) == pytest.approx(report.total.cost)
+
+
+def facts(**known: object) -> Facts:
+    return Facts(**{"models": {"GPU-1": H100, "GPU-2": A100}, "seen_ms": {"n": SPAN.ms}, **known})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ({}, None),
+        (
+            {"began_ms": SPAN.from_ms + 7_200_000, "retention": "15d"},
+            "the first 2h of the span count nothing; the server keeps 15d",
+        ),
+        ({"began_ms": SPAN.from_ms + 15_000}, None),
+        ({"seen_ms": {"n": SPAN.ms - 7_200_000}}, "there is nothing of 1 node: n (2h)"),
+        ({"seen_ms": {"n": SPAN.ms - 300_000}}, None),
+        ({"seen_ms": {f"n{i}": 0.0 for i in range(8)}}, "of 8 nodes: n0 (1d), n1 (1d), n2 (1d), n3 (1d), n4 (1d)"),
+        ({"nodes_elsewhere": {"n", "dark"}}, "1 node with GPUs, by kube-state-metrics, but without accounts: dark"),
+        ({"restarts": {"n": 2}}, "1 exporter began to count anew: n (2)"),
+        ({"gaps": {"kubelet": 3700.0, "page": 2.0}}, "about 1h 1m, all exporters together, the kubelet did not say"),
+        ({"odd": 3}, "left out: 3 values"),
+        ({"warnings": ("store 3 is away",)}, "the server warns: store 3 is away"),
+        ({"unanswered": {"TooMuch": "busy"}}, "unanswered: busy"),
+    ],
+)  # fmt: skip
+def test_what_could_not_be_known_is_said(known: Mapping[str, object], says: str | None) -> None:
+    notes = [str(note) for note in made(facts=facts(**known)).notes]
+    if says is None:
+        assert notes == []
+    else:
+        assert len(notes) == 1, notes
+        assert says in notes[0]
+        assert " -> " in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("by", "rows", "says"),
+    [
+        ("workload", [row("a", "p", Amounts(HOUR, joules=KWH))], "pods stand in its place"),
+        ("label:cost-centre", None, "--labels.pod-labels cost-centre"),
+        ("model", None, "no GPU has a model"),
+        ("namespace", [row("a", "p", Amounts(HOUR))], "no energy was counted"),
+    ],
+)
+def test_what_the_exporter_was_not_asked_for_is_said(by: str, rows: list[tuple[object, ...]] | None, says: str) -> None:
+    known: dict[str, object] = {"models": {}} if by == "model" else {}
+    report = make_report(collected(rows or collected_rows(), facts(**known)), read_by(by), Prices())  # type: ignore[arg-type]
+    assert [says in str(note) for note in report.notes] == [True]
+
+
+def collected_rows() -> list[tuple[object, ...]]:
+    return [row("a", "p", Amounts(HOUR, joules=KWH))]
+
+
+def test_why_there_are_no_accounts_at_all() -> None:
+    assert "update it" in nothing_there(Facts(has_exporter=True), matched=False).remedy
+    assert "scrape-config.yaml" in nothing_there(Facts(), matched=False).remedy
+    assert "--match" in nothing_there(Facts(), matched=True).says
+    assert "--match" not in nothing_there(Facts(), matched=False).says
+
+
+def test_a_model_that_nobody_held_is_its_nodes_if_it_has_one_alone() -> None:
+    known = Facts(capacity={("n", H100): HOUR}, seen_ms={"n": SPAN.ms})
+    assert [line.name for line in made(By("model"), facts=known).groups] == [H100]

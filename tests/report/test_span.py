@@ -1,0 +1,99 @@
+"""Spans: how they are written, and the pieces that they are asked for in."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.report.span import MOST_DAYS, Span, long_written, make_span, read_duration, read_moment, written
+
+HOUR, DAY = 3_600_000, 86_400_000
+NOW = 1_793_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("7d", 7 * DAY),
+        ("1w", 7 * DAY),
+        ("1h30m", HOUR * 3 // 2),
+        ("90s", 90_000),
+        ("500ms", 500),
+        ("1d12h", DAY * 3 // 2),
+    ],
+)
+def test_durations_are_read_as_promql_writes_them(text: str, ms: int) -> None:
+    assert read_duration(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-7d", "0d", "1.5h", "7y", "1d ", "9" * 13 + "d", "٣d"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        read_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-11-01", "2026-11-01T00:00:00Z"),
+        ("2026-11-01T08:00", "2026-11-01T08:00:00Z"),
+        ("2026-11-01T08:00:00Z", "2026-11-01T08:00:00Z"),
+        ("2026-11-01T08:00+02:00", "2026-11-01T06:00:00Z"),
+        ("1793000000.5", "2026-10-26T07:33:20Z"),
+    ],
+)
+def test_moments_are_read_with_a_zone_or_in_utc(text: str, shown: str) -> None:
+    assert written(read_moment(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"), [(7 * DAY, "7d"), (DAY + 6 * HOUR + 1000, "1d 6h"), (45_000, "45s"), (10, "less than 1s")]
+)
+def test_durations_are_written_in_two_units(ms: int, shown: str) -> None:
+    assert long_written(ms) == shown
+
+
+@pytest.mark.parametrize(
+    ("since", "start", "end", "span"),
+    [
+        (None, None, None, Span(NOW - 7 * DAY, NOW)),
+        ("1h", None, None, Span(NOW - HOUR, NOW)),
+        ("1h", None, "2026-10-01", Span(read_moment("2026-10-01") - HOUR, read_moment("2026-10-01"))),
+        (None, "2026-10-01", None, Span(read_moment("2026-10-01"), NOW)),
+        # what has not come yet is not asked for
+        (None, "2026-10-01", "2099-01-01", Span(read_moment("2026-10-01"), NOW)),
+    ],
+)
+def test_the_flags_say_a_span_together(since: str | None, start: str | None, end: str | None, span: Span) -> None:
+    assert make_span(since=since, start=start, end=end, now_ms=NOW) == span
+
+
+@pytest.mark.parametrize(
+    ("since", "start", "end", "says"),
+    [
+        ("1h", "2026-10-01", None, "give one of them"),
+        ("soon", None, None, "--since: 'soon' is not allowed"),
+        (None, "yesterday", None, "--from: 'yesterday' is not allowed"),
+        (None, None, "1969-12-31", "--to: '1969-12-31' is not allowed"),
+        (None, "2026-10-02", "2026-10-01", "before it begins"),
+        ("400d", None, None, f"at most {MOST_DAYS}"),
+        ("7d", None, "1970-01-02", "at most"),
+    ],
+)
+def test_a_span_that_is_none_is_refused_in_one_line(
+    since: str | None, start: str | None, end: str | None, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says) as refused:
+        make_span(since=since, start=start, end=end, now_ms=NOW)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.integers(0, 10**13), st.integers(1, MOST_DAYS * DAY))
+def test_pieces_make_the_span_and_are_neither_many_nor_long(start: int, long: int) -> None:
+    span = Span(start, start + long)
+    pieces = span.pieces()
+    assert (pieces[0].from_ms, pieces[-1].to_ms) == (span.from_ms, span.to_ms)
+    assert all(one.to_ms == after.from_ms for one, after in pairwise(pieces))
+    assert all(0 < piece.ms <= DAY for piece in pieces)
+    assert len(pieces) <= max(32, -(-long // DAY))
