@@ -141,6 +141,12 @@ def _of_measuring(facts: Facts, *, unmeasured: bool) -> Iterable[Note]:
             "no energy was counted",
             "let dcgm-exporter measure DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION or DCGM_FI_DEV_POWER_USAGE",
         )
+    if facts.has_renamed:
+        yield Note(
+            "Prometheus puts its own labels in the place of the pods', which it calls exported_pod and so on: what"
+            " nobody held stands under the exporter's own pod",
+            "set honor_labels: true, as deploy/prometheus/scrape-config.yaml does",
+        )
     if facts.odd:
         yield Note(
             f"no number of 0 or more, and left out: {_count(facts.odd, 'value')}", "what else writes our families?"
