@@ -12,6 +12,7 @@ _SLACK_MS = 10 * 60_000
 _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
 _LATE_MS = 120_000  # a scrape of whatever interval is less late
+_LATE_OF_SPAN = 0.05
 _GAPS = {
     "kubelet": "the kubelet did not say who held what",
     "page": "dcgm-exporter's page was missing: no use and no energy was counted",
@@ -65,7 +66,7 @@ def notes_of(
 
 
 def _of_time(facts: Facts, span: Span) -> Iterable[Note]:
-    if facts.began_ms is not None and facts.began_ms - span.from_ms > _LATE_MS:
+    if facts.began_ms is not None and facts.began_ms - span.from_ms > min(_LATE_MS, span.ms * _LATE_OF_SPAN):
         kept = f"; the server keeps {facts.retention}" if facts.retention else ""
         unknown = long_written(facts.began_ms - span.from_ms)
         yield Note(
