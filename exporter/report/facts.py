@@ -12,6 +12,7 @@ class Facts:
     `seen_ms` is for how long each node was scraped; `gaps` what an exporter itself did not see, in seconds by reason.
     `nodes_elsewhere` have GPUs as kube-state-metrics says; `retention` is what the server says of itself, "" where it
     does not. `unanswered` are questions that it refused, by kind of error; `odd` counts values that were no numbers.
+    `has_renamed`: Prometheus put its own labels in the place of the rows'.
     """
 
     models: dict[str, str] = field(default_factory=dict)
@@ -25,4 +26,5 @@ class Facts:
     unanswered: dict[str, str] = field(default_factory=dict)
     odd: int = 0
     began_ms: int | None = None
+    has_renamed: bool = False
     restarts: Mapping[str, int] = field(default_factory=dict)

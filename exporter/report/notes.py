@@ -12,6 +12,7 @@ _SLACK_MS = 10 * 60_000
 _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
 _LATE_MS = 120_000  # a scrape of whatever interval is less late
+_LATE_OF_SPAN = 0.05
 _GAPS = {
     "kubelet": "the kubelet did not say who held what",
     "page": "dcgm-exporter's page was missing: no use and no energy was counted",
@@ -65,7 +66,7 @@ def notes_of(
 
 
 def _of_time(facts: Facts, span: Span) -> Iterable[Note]:
-    if facts.began_ms is not None and facts.began_ms - span.from_ms > _LATE_MS:
+    if facts.began_ms is not None and facts.began_ms - span.from_ms > min(_LATE_MS, span.ms * _LATE_OF_SPAN):
         kept = f"; the server keeps {facts.retention}" if facts.retention else ""
         unknown = long_written(facts.began_ms - span.from_ms)
         yield Note(
@@ -140,6 +141,12 @@ def _of_measuring(facts: Facts, *, unmeasured: bool) -> Iterable[Note]:
         yield Note(
             "no energy was counted",
             "let dcgm-exporter measure DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION or DCGM_FI_DEV_POWER_USAGE",
+        )
+    if facts.has_renamed:
+        yield Note(
+            "Prometheus puts its own labels in the place of the pods', which it calls exported_pod and so on: what"
+            " nobody held stands under the exporter's own pod",
+            "set honor_labels: true, as deploy/prometheus/scrape-config.yaml does",
         )
     if facts.odd:
         yield Note(

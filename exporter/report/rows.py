@@ -55,10 +55,20 @@ class Series(NamedTuple):
         return self.points[-1][1]
 
 
+def is_renamed(labels: Mapping[str, str]) -> bool:
+    """Whether Prometheus has put labels of its own in the place of the row's."""
+    return "exported_pod" in labels
+
+
 def series_of(labels: Mapping[str, str], points: tuple[tuple[float, float], ...], wanted: frozenset[str]) -> Series:
-    """A series by its labels; of those that are no part of its key, the `wanted` ones are kept."""
+    """A series by its labels; of those that are no part of its key, the `wanted` ones are kept.
+
+    Where Prometheus scrapes without honor_labels, the exporter's own pod stands in the place of the one that a row is
+    about, whose labels become `exported_…`: these win.
+    """
+    prefix = "exported_" if is_renamed(labels) else ""
     return Series(
-        key=Key(*(labels.get(name, "") for name in KEY_LABELS)),
+        key=Key(*(labels.get(prefix + name) or labels.get(name, "") for name in KEY_LABELS)),
         target=(labels.get("job", ""), labels.get("instance", "")),
         labels={name: labels[name] for name in wanted if labels.get(name)},
         points=points,

@@ -101,6 +101,9 @@ CASES = {
         [row("held", line(START - 60, END), target="a"), row("held", line(START - 45, END, first=15), target="b")],
         {"held": float(END - 45 - START)},
     ),
+    "a server that renames labels": Case(
+        [row("exporter-x", line(START + 600, START + 900), exported_pod="p", exported_namespace="a")], {"p": 240}
+    ),
     "labels of pods that come later": Case(
         [
             row("late", line(START + 600, START + 900)),

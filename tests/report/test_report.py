@@ -141,6 +141,7 @@ def facts(**known: object) -> Facts:
         ({"restarts": {"n": 2}}, "1 exporter began to count anew: n (2)"),
         ({"gaps": {"kubelet": 3700.0, "page": 2.0}}, "about 1h 1m, all exporters together, the kubelet did not say"),
         ({"odd": 3}, "left out: 3 values"),
+        ({"has_renamed": True}, "set honor_labels: true"),
         ({"warnings": ("store 3 is away",)}, "the server warns: store 3 is away"),
         ({"unanswered": {"TooMuch": "busy"}}, "unanswered: busy"),
     ],

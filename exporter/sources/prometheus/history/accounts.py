@@ -13,7 +13,7 @@ from typing import Protocol
 
 from exporter.errors import Malformed, Unavailable
 from exporter.report.growth import Growth, Piece
-from exporter.report.rows import FAMILIES, Series, series_of
+from exporter.report.rows import FAMILIES, Series, is_renamed, series_of
 from exporter.report.span import Span
 from exporter.sources.prometheus.history.answers import Answer
 from exporter.sources.prometheus.history.api import TooMuch
@@ -47,6 +47,7 @@ class AccountsReader:
         """`matchers` go with every query; `wanted` are the labels that a report may group by."""
         self.growth = Growth()
         self.odd = 0
+        self.has_renamed = False
         self.warnings: dict[str, None] = {}
         self._api = api
         self._matchers = tuple(matchers)
@@ -120,6 +121,7 @@ class AccountsReader:
             expression += " > 0"
         answer = await self._api.query(expression, piece.to_ms)
         self.odd += answer.odd
+        self.has_renamed |= any(is_renamed(found.labels) for found in answer.series)
         self.warnings.update(dict.fromkeys(answer.warnings))
         return [series_of(found.labels, found.points, self._wanted) for found in answer.series]
 

@@ -48,6 +48,7 @@ def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moment
     facts = replace(
         others.facts,
         odd=accounts.odd,
+        has_renamed=accounts.has_renamed,
         warnings=tuple(accounts.warnings),
         restarts=growth.restarts,
         began_ms=None if growth.began_seconds is None else int(growth.began_seconds * 1000),
