@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards lock release clean
+.PHONY: help run test image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -88,6 +88,9 @@ protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
 
 dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its generator
 	@$(BIN)/python -m deploy.grafana.generator
+
+reference: $(VENV)/installed-dev  ## write docs/flags.md, endpoints.md and metrics.md anew, from the program
+	@$(BIN)/python -m docs.generator
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml

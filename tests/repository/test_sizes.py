@@ -12,7 +12,7 @@ MOST_LINES_OF_A_FUNCTION = 60
 
 def sources() -> Iterator[Path]:
     """What is written by hand and shipped, released with or measured with."""
-    for folder in ("exporter", "release", "benchmarks", "deploy/grafana/generator"):
+    for folder in ("exporter", "release", "benchmarks", "deploy/grafana/generator", "docs/generator"):
         yield from (path for path in (ROOT / folder).rglob("*.py") if "_gen" not in path.parts)
     yield ROOT / "deploy" / "make-inventory"
 

@@ -1,0 +1,13 @@
+"""All reference pages, and the text of each file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from docs.generator import endpoints, flags, metrics
+
+FOLDER = Path(__file__).parents[1]
+
+
+def texts() -> Mapping[str, str]:
+    """Each file's text, by its name."""
+    return {"flags.md": flags.page(), "endpoints.md": endpoints.page(), "metrics.md": metrics.page()}

@@ -1,0 +1,94 @@
+"""docs/flags.md: every command, and every flag with its environment names, what it takes and its default."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from docs.generator.markdown import code, document, prose, sentence, table
+from exporter.cli.main import COMMANDS, command_named
+from exporter.config import cluster, node
+from exporter.config.environment import CONFIG_FILE
+from exporter.config.settings import Setting, settings_of
+
+_INTRO = """\
+A setting comes from its flag, else from the environment, else from the YAML file that `--config.file` names, else it
+has its default. The environment name stands below each flag; a second one is a name that other programs use, too, and
+the first wins over it. Of a flag that is repeatable, the environment and the default are comma-separated. The keys of
+the file are the flags without leading dashes, flat (`kubelet.socket: /path`) or nested. [The
+README](../README.md#configuration) says what a reload does, and how a wrong setting ends."""
+_OF_NODE = """\
+`serve` and `healthcheck` take all of them; `textfile` takes all but those that begin with `--web.` and `--accounting.`;
+`doctor` takes all, and needs none where an exporter runs. `demo` takes all but `--kubelet.socket` and `--dcgm.url`,
+which lead to the simulated node."""
+_OF_CLUSTER = """\
+`cluster` takes these. Those that begin with `--web.`, `--kubernetes.` and `--log.` are the same as a node's. What they
+are for: [cluster.md](cluster.md)."""
+_HEADS = ("flag, environment", "takes", "default", "")
+_OWN_HEADS = ("flag", "takes", "")
+_SETTINGS = {setting.name for setting in (*node.SETTINGS, *cluster.SETTINGS)}
+
+
+def page() -> str:
+    """The page."""
+    commands = [(code(name), prose(_first_sentence(name))) for name in COMMANDS]
+    return document(
+        "Flags",
+        _INTRO,
+        f"Every command but `top` and `report` takes `--config.file` ({code(CONFIG_FILE)}).",
+        "## Commands",
+        table(("command", ""), commands),
+        "Without a command, `serve` runs. `--help` after a command shows its flags, and `--version` the version.",
+        "## Settings of a node's exporter",
+        _OF_NODE,
+        *_groups(node.GROUPS),
+        "## Settings of the cluster role",
+        _OF_CLUSTER,
+        *_groups({name: group for name, group in cluster.GROUPS.items() if name in ("cluster", "keda")}),
+        "## Flags of single commands",
+        "They have no environment name, and no key in the file.",
+        *_own_flags(),
+    )
+
+
+def _first_sentence(name: str) -> str:
+    return sentence(" ".join((command_named(name).help or "").partition("\n\n")[0].split()))
+
+
+def _groups(groups: Mapping[str, type]) -> Iterator[str]:
+    for name, group in groups.items():
+        yield f"### {name}"
+        yield sentence(group.__doc__)
+        yield table(_HEADS, [_row(setting) for _, setting in settings_of(group)])
+
+
+def _row(setting: Setting) -> Sequence[str]:
+    names = (setting.flag, setting.env, setting.also_env)
+    says = f"{setting.help} Repeatable." if setting.repeatable else setting.help
+    return (
+        "<br>".join(code(name) for name in names if name),
+        prose(setting.kind.allowed),
+        code(setting.default or ""),
+        prose(says),
+    )
+
+
+def _own_flags() -> Iterator[str]:
+    for name in COMMANDS:
+        rows = [_own_row(command_named(name), found) for found in _own_options(command_named(name))]
+        if rows:
+            yield f"### {name}, its own"
+            yield table(_OWN_HEADS, rows)
+
+
+def _own_options(command: click.Command) -> Iterator[click.Option]:
+    """Those that are no settings."""
+    settings = {f"--{name}" for name in _SETTINGS} | {"--config.file"}
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not settings & set(parameter.opts):
+            yield parameter
+
+
+def _own_row(command: click.Command, option: click.Option) -> Sequence[str]:
+    names, says = option.get_help_record(click.Context(command)) or ("", "")
+    flag, _, takes = names.partition(" ")
+    return (code(flag), code(takes.removesuffix(" RANGE")), prose(says))

@@ -1,0 +1,116 @@
+"""docs/metrics.md: every family that the program makes up itself, as its catalogues have them."""
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from docs.generator.markdown import code, document, prose, table
+from exporter.attribution.owners import Unmatched
+from exporter.attribution.pod_labels import COLLISION, LIMIT
+from exporter.cluster.outputs.families import FAMILIES as OF_CLUSTER
+from exporter.cluster.outputs.families import OF_NODES
+from exporter.exposition.families import Family
+from exporter.exposition.lines import Reason
+from exporter.model.accounts import GAPS
+from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, mapping, measured
+from exporter.outputs.families.slim import SLIM
+from exporter.telemetry import REFUSALS, Telemetry
+
+_INTRO = """\
+The samples of `/gpu/metrics` are dcgm-exporter's (or another exporter's, or NVML's with `--dcgm.mode off`): their
+names, types and values are not changed, and this page does not list them. What the exporter makes up itself is on
+`/metrics`. A family without samples is not there: what is not known is no 0."""
+_LABELS = (
+    (
+        "`pod`, `namespace`, `container`",
+        "always; empty on a device without an owner, or not there with `--labels.idle omit`",
+    ),
+    ("other names for these", "with `--labels.names`"),
+    ("`gpu_shared`", '`"true"` where several containers share the device'),
+    ("`pod_uid`", "with `--labels.pod-uid on`"),
+    ("`label_<name>`", "with `--labels.pod-labels`, each label of the pod that matches"),
+    (
+        "`dra_claim_name`, `dra_claim_namespace`, `dra_driver_name`, `dra_pool_name`, `dra_device_name`",
+        "where the owner has the device by a DRA claim",
+    ),
+)
+_LABELS_OF_ACCOUNTS = """\
+The rows of containers in the [accounts](#accounts) have the labels that `--labels.pod-labels`, `--labels.pod-uid` and
+`--workload.labels` ask for, too."""
+_SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
+    ("Program and sources", "How the program and what it reads are.", health.FAMILIES),
+    ("Assignments", "What the kubelet handed out, and what became of it.", assignments.FAMILIES),
+    ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
+    ("Which pod holds which GPU", "`/metrics/nodes` has the second one as `<node>_info`.", mapping.FAMILIES),
+    (
+        "Accounts",
+        "Unless `--accounting.mode` is off. [What to ask them](promql.md).",
+        accounts.FAMILIES,
+    ),
+    ("Measured use", "Where use is [measured](../README.md#measured-use).", measured.FAMILIES),
+    (
+        "gpu-manager's",
+        "Also alone on `/metric`. [What they say here](../README.md#gpu-managers-families).",
+        gpu_manager.FAMILIES,
+    ),
+)
+# the values of a label that can have only these
+_VALUES: dict[str, Iterable[str]] = {
+    "pod_gpu_exporter_unmatched_devices": Unmatched,
+    "pod_gpu_exporter_rejected_lines_total": Reason,
+    "pod_gpu_exporter_refused_requests_total": REFUSALS,
+    "pod_gpu_exporter_pod_label_problems": (COLLISION, LIMIT),
+    "pod_gpu_throttled_seconds_total": (
+        "power",
+        "thermal",
+        "hw_slowdown",
+        "sync_boost",
+        "board_limit",
+        "low_util",
+        "reliability",
+    ),
+    "pod_gpu_accounting_gap_seconds_total": GAPS,
+}
+_HEADS = ("family", "type", "labels", "HELP")
+
+
+def page() -> str:
+    """The page."""
+    parts: list[str] = []
+    for title, says, families in _SECTIONS:
+        parts += [f"## {title}", says, _table(families)]
+    others = [family.name for family in OF_CLUSTER if family not in OF_NODES]
+    return document(
+        "Metrics",
+        _INTRO,
+        "## Labels that samples gain",
+        table(("label", "when"), _LABELS),
+        _LABELS_OF_ACCOUNTS,
+        *parts,
+        "## The process",
+        "As every Prometheus client for Python shows it.",
+        _table(_of_process()),
+        "## Of the cluster role",
+        f"Its `/metrics` has these, and of the above {', '.join(map(code, others))} and those of the process.",
+        _table(OF_NODES),
+    )
+
+
+def _table(families: Iterable[Family]) -> str:
+    return table(_HEADS, [_row(family) for family in families])
+
+
+def _row(family: Family) -> Sequence[str]:
+    says = prose(family.help)
+    if family.name in _VALUES:
+        says += " Reasons: " + ", ".join(code(str(value)) for value in _VALUES[family.name]) + "."
+    if family.name in {slim.name for slim in SLIM}:
+        says += " Also on `/gpu/metrics`."
+    return (code(family.name), family.kind, ", ".join(map(code, family.labels)), says)
+
+
+def _of_process() -> Iterable[Family]:
+    for found in text_string_to_metric_families(Telemetry().render_process().decode()):
+        name = f"{found.name}_total" if found.type == "counter" else found.name
+        labels = sorted({label for sample in found.samples for label in sample.labels})
+        yield Family(name, found.type, found.documentation, tuple(labels))

@@ -1,0 +1,57 @@
+"""docs/flags.md, endpoints.md and metrics.md: they are what the generator makes, and nothing is missing in them."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from docs.generator.everything import FOLDER, texts
+from exporter.cli.main import COMMANDS, command_named
+from exporter.cluster.outputs.families import FAMILIES as CLUSTER_FAMILIES
+from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
+from exporter.config import cluster, node
+from exporter.exposition.families import Family
+from exporter.outputs.families.catalogue import FAMILIES
+from exporter.outputs.node import OUTPUTS
+
+TEXTS = texts()
+FLAGS, ENDPOINTS, METRICS = TEXTS["flags.md"], TEXTS["endpoints.md"], TEXTS["metrics.md"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_file_is_what_the_generator_makes(name: str) -> None:
+    """`make reference` writes it anew."""
+    assert (FOLDER / name).read_text() == TEXTS[name]
+
+
+def test_every_flag_is_there_with_its_names_and_its_default() -> None:
+    rows = {cells[0]: cells for line in FLAGS.splitlines() if (cells := re.findall(r"`([^`]*)`", line))}
+    for command in COMMANDS:
+        for parameter in command_named(command).params:
+            assert set(parameter.opts) & rows.keys() or "--config.file" in parameter.opts, parameter.opts
+    for setting in (*node.SETTINGS, *cluster.SETTINGS):
+        assert setting.env in rows[setting.flag]
+        assert not setting.also_env or setting.also_env in rows[setting.flag]
+        assert not setting.default or setting.default in rows[setting.flag]
+
+
+def test_every_path_is_there() -> None:
+    of_node, _, of_cluster = ENDPOINTS.partition("## Of the cluster role")
+    for text, outputs in ((of_node, OUTPUTS), (of_cluster, CLUSTER_OUTPUTS)):
+        for output in outputs:
+            assert f"\n| `{output.path}" in text, output.path
+
+
+def test_every_family_is_there_with_its_labels() -> None:
+    families: Sequence[Family] = (*FAMILIES, *CLUSTER_FAMILIES)
+    for family in {family.name: family for family in families}.values():
+        (row,) = re.findall(rf"^\| `{family.name}` \|.*", METRICS, re.MULTILINE)
+        assert f"| {family.kind} |" in row
+        assert all(f"`{label}`" in row for label in family.labels), family.name
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_row_has_as_many_cells_as_its_head(name: str) -> None:
+    """A | that is not escaped makes one more."""
+    for block in re.findall(r"(?:^\|.*\n)+", TEXTS[name], re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1, block
