@@ -1,0 +1,77 @@
+"""docs/troubleshooting.md quotes what the program says; and the links of all pages lead somewhere."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "troubleshooting.md"
+# a quotation: lines that begin with >, in one paragraph
+QUOTATIONS = [
+    " ".join(line.removeprefix("> ") for line in block.splitlines())
+    for block in re.findall(r"(?:^> .*\n)+", PAGE.read_text(), re.MULTILINE)
+]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+# a reader of Markdown sees no link in code
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+# issue 12, Docs
+@pytest.mark.parametrize("quotation", QUOTATIONS)
+def test_the_program_says_what_is_quoted(quotation: str) -> None:
+    """Word for word in one text of the program; … stands for what is filled in."""
+    assert any(quotation in text for text in texts_of_the_program()), quotation
+
+
+def test_enough_is_quoted() -> None:
+    assert len(QUOTATIONS) == len(set(QUOTATIONS)) > 30
+
+
+@cache
+def texts_of_the_program() -> frozenset[str]:
+    """Every text in its code but docstrings, with … for what is filled in."""
+    return frozenset(
+        text
+        for path in (ROOT / "exporter").rglob("*.py")
+        if not {"_gen", "simulator"} & set(path.parts)
+        for text in texts_in(ast.parse(path.read_text()))
+    )
+
+
+def texts_in(tree: ast.AST) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # a docstring
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        yield from texts_in(node)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", CODE.sub("``", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        assert place.exists(), link
+        if anchor and place.suffix == ".md":
+            assert anchor in anchors(place), link
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """As GitHub makes them of headings: lower case, without marks, with hyphens for spaces."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        shown = re.sub(r"\]\([^)]*\)", "]", heading)
+        found.add(re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-"))
+    return frozenset(found)
