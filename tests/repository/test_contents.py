@@ -1,0 +1,16 @@
+"""docs/README.md: the way to every page."""
+
+import re
+
+from tests.support.places import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    linked = {path.partition("#")[0] for path in re.findall(r"\]\(([^)]+)\)", (DOCS / "README.md").read_text())}
+    assert {path.name for path in DOCS.glob("*.*") if path.name != "README.md"} <= linked
+
+
+def test_the_readme_leads_to_the_table_of_contents() -> None:
+    assert "](docs/README.md)" in (ROOT / "README.md").read_text()
