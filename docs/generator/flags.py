@@ -25,6 +25,23 @@ _OF_CLUSTER = """\
 are for: [cluster.md](cluster.md)."""
 _HEADS = ("flag, environment", "takes", "default", "")
 _OWN_HEADS = ("flag", "takes", "")
+# what there is to read about a group
+_MORE = {
+    "web": "[Protecting the port](../README.md#protecting-it)",
+    "kubelet": "[Other kubelets](install.md#other-kubelets)",
+    "devices": "[Whose device is it?](../README.md#whose-device-is-it), [MIG](../README.md#mig),"
+    " [claims](../README.md#claims), [other vendors](../README.md#other-vendors)",
+    "dcgm": "[Finding dcgm-exporter](../README.md#finding-dcgm-exporter), [without"
+    " it](../README.md#without-dcgm-exporter), [a protected one](../README.md#protecting-it)",
+    "nvml": "[Measured use](../README.md#measured-use)",
+    "processes": "[What it shows](../README.md#processes)",
+    "labels": "[Labels from pods](../README.md#labels-from-pods)",
+    "pods": "[Labels from pods](../README.md#labels-from-pods)",
+    "sharing": "[Shared GPUs](../README.md#shared-gpus)",
+    "accounting": "[How much did each team use?](../README.md#how-much-did-each-team-use), [Counters that outlive a"
+    " restart](../README.md#counters-that-outlive-a-restart)",
+    "keda": "[KEDA](cluster.md#keda)",
+}
 _SETTINGS = {setting.name for setting in (*node.SETTINGS, *cluster.SETTINGS)}
 
 
@@ -57,7 +74,7 @@ def _first_sentence(name: str) -> str:
 def _groups(groups: Mapping[str, type]) -> Iterator[str]:
     for name, group in groups.items():
         yield f"### {name}"
-        yield sentence(group.__doc__)
+        yield sentence(group.__doc__) + (f" More: {_MORE[name]}." if name in _MORE else "")
         yield table(_HEADS, [_row(setting) for _, setting in settings_of(group)])
 
 

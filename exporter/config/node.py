@@ -200,7 +200,8 @@ class WorkloadSettings:
     labels: tuple[str, ...] = several(
         "workload.labels",
         Kind(not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
-        "A pod's label that names its workload in /container/metrics; of several, the first that it has.",
+        "A pod's label that names its workload in /container/metrics, in place of its owner's name; of several, the"
+        " first that it has.",
     )
 
 

@@ -28,7 +28,8 @@ class DcgmSettings:
     urls: tuple[str, ...] = several(
         "dcgm.url",
         Kind(url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
-        "dcgm-exporter's page. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT (/metrics). "
+        "dcgm-exporter's page; several become one. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT "
+        "(/metrics). "
         f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
     )
     selectors: tuple[Selector, ...] = setting(
@@ -57,7 +58,7 @@ class DcgmSettings:
     files: tuple[str, ...] = several(
         "dcgm.file",
         Kind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
-        "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it.",
+        "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it: a regular file, no FIFO.",
     )
     file_max_age_seconds: float = setting(
         "dcgm.file-max-age", POSITIVE_DURATION, "A file older than this is a failed source.", default="1m"
@@ -71,7 +72,8 @@ class DcgmSettings:
     max_bytes: int = setting(
         "dcgm.max-bytes",
         Kind(positive_integer, "a whole number of bytes above 0", "BYTES"),
-        "A page larger than this, counted after decompression, is a failure.",
+        "A page larger than this, counted after decompression, is a failure. A memory limit of 128Mi bears any page of"
+        " this size.",
         default="6291456",
     )
     http_config_file: str | None = optional(
