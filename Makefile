@@ -44,6 +44,7 @@ test-in-image: image  ## the tests on the image's Python, with its libraries; as
 		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
 		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/end_to_end/test_rules_in_prometheus.py \
 		--ignore tests/end_to_end/test_dashboards_in_prometheus.py --ignore tests/end_to_end/test_getting_started.py \
+		--ignore tests/end_to_end/test_walk.py \
 		--ignore tests/sources/nvml --ignore tests/cli/top/test_live.py \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 

@@ -2,20 +2,24 @@
 
 import asyncio
 import errno
+import json
 import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from exporter import service
 from exporter.cli.options import read_config, setting_options
+from exporter.cli.words import this_program
 from exporter.config.common import WebSettings
 from exporter.config.node import Config
 from exporter.config.parsers import Address
+from exporter.errors import ExporterError
 from exporter.log import start_logging
 from exporter.node.role import NODE
 
@@ -84,6 +88,12 @@ MOST_NODES = 50
     metavar="SECONDS",
     help="How often the simulated dcgm-exporter reads the GPUs, as its flag of this name says; 0: for every scrape.",
 )
+@click.option(
+    "--settings-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write this file: with --config.file FILE other commands see the simulated node, too.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
@@ -99,6 +109,7 @@ def demo(
     speed: float,
     seed: int,
     collect_interval: float,
+    settings_file: Path | None,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
@@ -117,8 +128,10 @@ def demo(
     world_of = partial(World, gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, speed=speed)
     node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
     if nodes == 1:
-        asyncio.run(_demo(node_of(world_of(seed=seed), socket.gethostname()), step_seconds, given))
+        asyncio.run(_demo(node_of(world_of(seed=seed), socket.gethostname()), step_seconds, given, settings_file))
         return
+    if settings_file:
+        raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
     if "off" in given["dcgm_mode"]:
         raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
     from exporter.cli.demo_cluster import TEAMS, demo_of_nodes  # noqa: PLC0415
@@ -127,7 +140,9 @@ def demo(
     asyncio.run(demo_of_nodes(several, partial(_of_one_of_many, given), partial(_web, given), step_seconds))
 
 
-async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any]) -> None:
+async def _demo(
+    simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any], settings_file: Path | None
+) -> None:
     try:
         await simulated.start(step_seconds=step_seconds)
         simulated.nvml.load()
@@ -138,6 +153,8 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
         if not given["web_listen_address"]:
             config = _on_a_free_port(config)
         addresses = config.web.listen_addresses
+        if settings_file:
+            _write_settings(settings_file, simulated)
 
         def reread() -> Config:
             return _listening_on(_config(simulated, given), addresses)
@@ -145,6 +162,21 @@ async def _demo(simulated: "SimulatedNode", step_seconds: float, given: dict[str
         await service.serve(config, NODE, on_listening=partial(_say_what_to_open, step_seconds), reread=reread)
     finally:
         await simulated.stop()
+
+
+def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
+    """Where the simulated kubelet and dcgm-exporter are, as a file for --config.file (JSON is YAML)."""
+    places = {
+        "kubelet.socket": str(simulated.socket),
+        "dcgm.url": simulated.url,
+        "kubelet.pods-socket": str(simulated.pods_socket),
+        "kubernetes.url": simulated.api_url,
+        "inventory.file": str(simulated.inventory_file),
+    }
+    try:
+        path.write_text(json.dumps(places, indent=2) + "\n")
+    except OSError as error:
+        raise ExporterError(f"--settings-file: {path} cannot be written: {error.strerror}") from error
 
 
 def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
@@ -197,14 +229,18 @@ def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
 
 def _say_what_to_open(step_seconds: float, addresses: Iterable[Address]) -> None:
     port = next(iter(addresses)).port
+    top = f"{this_program()} top --url http://localhost:{port}"
     print(
         f"""
-A simulated GPU node is running; pods come and go every {step_seconds:g} s.
+A simulated GPU node is running; pods come and go every {step_seconds:g} s. Open
 
-  curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    GPU metrics with their pods
-  curl -s localhost:{port}/container/metrics                 the same by container, as JSON
-  curl -s localhost:{port}/metrics/nodes                     which pod holds which GPU
-  http://localhost:{port}/                                   everything else
+  http://localhost:{port}/
+
+or, in another terminal,
+
+  {top}
+  curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    # GPU metrics with their pods, as Prometheus gets them
+  curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
 
 Ctrl-C ends it.
 """,

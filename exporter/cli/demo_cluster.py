@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from exporter import service
+from exporter.cli.words import this_program
 from exporter.cluster.role import CLUSTER
 from exporter.config.cluster import ClusterConfig
 from exporter.config.common import WebSettings
@@ -76,11 +77,15 @@ def _say_what_to_open(urls: dict[str, str], addresses: Iterable[Address]) -> Non
     print(
         f"""
 {len(urls)} simulated GPU nodes are running, each with an exporter of its own, and the cluster role in front of them.
+Open
 
-  curl -s localhost:{port}/metrics/nodes                                which pod holds which GPU, by node
-  curl -s 'localhost:{port}/container/metrics?workload=trainer'         containers of all nodes, as JSON
-  curl -s localhost:{port}/autoscale/ml/trainer/gpu_utilization         one number for an autoscaler
-  http://localhost:{port}/                                              everything else
+  http://localhost:{port}/
+
+or, in another terminal,
+
+  {this_program()} top --url http://localhost:{port}
+  curl -s 'localhost:{port}/container/metrics?workload=trainer'      # containers of all nodes, as JSON
+  curl -s localhost:{port}/autoscale/ml/trainer/gpu_utilization      # one number for an autoscaler
 
 The exporters of the nodes:
 

@@ -14,9 +14,12 @@ TIMEOUT_SECONDS = 3.0
 
 
 @click.command()
-@setting_options()
+@setting_options(shown="web.")
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
-    """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line."""
+    """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line.
+
+    It takes every flag of `serve`, so that it can be given the same ones. Those below decide where it asks.
+    """
     settings = web_of(given)
     address = settings.listen_addresses[0]
     host, port = address.host or "localhost", address.port

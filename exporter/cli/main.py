@@ -7,9 +7,9 @@ from importlib import import_module
 import click
 
 from exporter import __version__
+from exporter.cli.words import PROGRAM
 from exporter.errors import ConfigError, ExporterError
 
-PROGRAM = "pod-gpu-metrics-exporter"
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 # The module of each; in it, the command is the function of the same name.
@@ -34,6 +34,31 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         return command_named(cmd_name) if cmd_name in COMMANDS else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with.
+
+        Raises:
+            click.UsageError: there is no such command. The text says which one may be meant, and which there are.
+        """
+        if args[0] not in COMMANDS:
+            raise click.UsageError(_no_such_command(args[0]), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """A line for each, which is not cut short as click's own are."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, (command_named(name).help or "").split("\n\n")[0]) for name in COMMANDS])
+
+
+def _no_such_command(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    close = get_close_matches(name, COMMANDS, n=1)
+    meant = f"did you mean {close[0]}? There are" if close else "there are"
+    return f"{name}: no such command; {meant} {', '.join(COMMANDS)}"
+
 
 def command_named(name: str) -> click.Command:
     """One of COMMANDS, imported now."""
@@ -46,7 +71,7 @@ def command_named(name: str) -> click.Command:
 def commands() -> None:
     """dcgm-exporter's GPU metrics with the pod, namespace and container that own each GPU.
 
-    Without a command, `serve` runs.
+    Without a command, `serve` runs. To try the program without a GPU and without Kubernetes, run `demo`.
     """
 
 
@@ -67,11 +92,14 @@ def _with_command(arguments: Sequence[str]) -> list[str]:
 def run(arguments: Sequence[str]) -> int:
     """Run a command; the exit code."""
     arguments = _with_command(arguments)
+    see = f"(see {PROGRAM} {arguments[0]} --help)" if arguments[0] in COMMANDS else f"(see {PROGRAM} --help)"
     try:
         commands.main(arguments, prog_name=PROGRAM, standalone_mode=False)
     except click.exceptions.NoSuchOption as error:
         close = f"; did you mean {', '.join(sorted(error.possibilities))}?" if error.possibilities else ""
-        return _fail(f"{error.option_name}: no such flag{close} (see {arguments[0]} --help)", EXIT_CONFIG)
+        return _fail(f"{error.option_name}: no such flag{close} {see}", EXIT_CONFIG)
+    except click.UsageError as error:
+        return _fail(f"{error.format_message().removesuffix('.')} {see}", EXIT_CONFIG)
     except click.ClickException as error:
         return _fail(error.format_message(), EXIT_CONFIG)
     except ConfigError as error:

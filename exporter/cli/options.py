@@ -23,9 +23,11 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def setting_options(
-    without: Sequence[str] = (), *, settings: Sequence[Setting] = SETTINGS
+    without: Sequence[str] = (), *, settings: Sequence[Setting] = SETTINGS, shown: str = ""
 ) -> Callable[[Command], Command]:
     """Add a flag for every setting, the node's if no others are given, and --config.file.
+
+    --help shows those whose names begin with `shown`. It leaves out the environment names that follow from the flags.
 
     To click, every flag may be given several times: then a flag that was not given differs from one that was given
     its default. `read_config` refuses several values of a setting that takes one.
@@ -37,19 +39,22 @@ def setting_options(
                 continue
             default = f" Default: {setting.default}." if setting.default else ""
             repeat = " Repeatable." if setting.repeatable else ""
-            also = f", {setting.also_env}" if setting.also_env else ""
+            also = f" [also {setting.also_env}]" if setting.also_env else ""
             command = click.option(
                 setting.flag,
                 setting.parameter,
                 multiple=True,
                 metavar=setting.kind.metavar,
-                help=f"{setting.help}{default}{repeat} [{setting.env}{also}]",
+                help=f"{setting.help}{default}{repeat}{also}",
+                hidden=not setting.name.startswith(shown),
             )(command)
         return click.option(
             "--config.file",
             "config_file",
             metavar="FILE",
-            help=f"YAML; its keys are these flags without dashes. Flags and environment win. [{CONFIG_FILE}]",
+            help="YAML; its keys are the flags below without leading dashes. A flag wins over its environment name, "
+            f"and that over the file. The environment name of this one is {CONFIG_FILE}; the others' follow from "
+            "the flags in the same way.",
         )(command)
 
     return decorate

@@ -70,8 +70,8 @@ class Accounting:
         self._lasting.ledger.note_shown()
         return self._lasting.accounts
 
-    async def beat(self, look: LookFor) -> None:
-        """Look once, and note it."""
+    async def beat(self, look: LookFor) -> Snapshot:
+        """Look once, and note it; what was seen."""
         attempts = [attempt for source in self._asked_first if (attempt := source.begin())]
         if attempts:
             await asyncio.wait(attempts)
@@ -83,6 +83,7 @@ class Accounting:
         await self.save()
         # Not before: what was shown and not kept would fall if the process were killed here.
         lasting.accounts = accounts
+        return snapshot
 
     async def save(self) -> None:
         """Write the file, if there is one: off the event loop, and once at a time. Whoever is cancelled leaves it be.

@@ -26,6 +26,7 @@ from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.accounting import Accounting
 from exporter.node.facts import FactsOfNow
 from exporter.node.lasting import Lasting
+from exporter.node.nothing_here import say_if_nothing_is_here
 from exporter.node.pages import AttributionFor, JoinedPages
 from exporter.node.sources import Sources
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
@@ -139,7 +140,10 @@ class Node:
             return
         self._is_beating = True
         try:
-            await self._accounting.beat(self.look)
+            is_first = self.lasting.looked_at_ns is None
+            snapshot = await self._accounting.beat(self.look)
+            if is_first:
+                say_if_nothing_is_here(snapshot, self.sources)
         finally:
             self._is_beating = False
             self._nobody_looks.set()

@@ -1,0 +1,67 @@
+"""What somebody meets in the first minutes: the help, and a node exporter where there is no node."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from exporter.cli.main import COMMANDS, commands
+
+PROGRAM = [sys.executable, "-m", "exporter"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_terminal_and_a_line_says_what_each_command_is_for(command: str) -> None:
+    of_all, of_one = (
+        CliRunner().invoke(commands, arguments, terminal_width=80).stdout.splitlines()
+        for arguments in (["--help"], [command, "--help"])
+    )
+    # examples are not broken
+    assert all(len(line) <= 80 for line in of_one if not line.startswith("    pod-gpu-metrics-exporter"))
+    (line,) = [line for line in of_all if line.startswith(f"  {command} ")]
+    assert not line.endswith("...")
+
+
+def test_the_help_of_healthcheck_has_what_decides_where_it_asks() -> None:
+    shown = CliRunner().invoke(commands, ["healthcheck", "--help"]).stdout
+    assert "--web.listen-address" in shown
+    assert "--kubelet.socket" not in shown
+    arguments = ["healthcheck", "--kubelet.socket=/x", "--web.listen-address=127.0.0.1:1"]
+    asked = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert "does not answer" in asked.stderr
+
+
+# issue 12, "First minutes"
+def test_serve_where_there_is_no_gpu_says_once_what_it_looked_for_and_offers_the_demo(tmp_path: Path) -> None:
+    log = log_of_serve(f"--kubelet.socket={tmp_path}/no/kubelet.sock", beats=3)
+    (line,) = [line for line in log if "this does not look like a GPU node" in line]
+    for part in (f"{tmp_path}/no does not exist", "127.0.0.1:1: nobody listens", "libnvidia-ml.so.1", "exporter demo."):
+        assert part in line
+    # each failure once, and nothing more of it with the looks that follow
+    assert len([line for line in log if "level=warning" in line]) == 2
+
+
+# issue 12, "First minutes"
+def test_serve_offers_no_demo_where_a_source_answers(tmp_path: Path) -> None:
+    page = tmp_path / "page.prom"
+    page.write_text('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 1\n')
+    log = log_of_serve(f"--kubelet.socket={tmp_path}/no/kubelet.sock", f"--dcgm.file={page}", beats=1)
+    assert [line for line in log if "GPU node" in line] == []
+
+
+def log_of_serve(*arguments: str, beats: int) -> list[str]:
+    """What it logs until it has looked so often by itself."""
+    command = [*PROGRAM, "serve", "--dcgm.url=http://127.0.0.1:1/metrics", "--accounting.interval=100ms"]
+    command += ["--web.listen-address=127.0.0.1:0", "--log.level=debug", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if sum("msg=read source=kubelet" in line for line in lines) > beats:
+                break
+        process.terminate()
+        lines += process.stderr.readlines()
+    return lines
