@@ -14,12 +14,14 @@ from tests.support.places import ROOT
 LINT = 3
 
 
-def real(program: str) -> Path:
+def real(program: str, *other_names: str) -> Path:
     """A real component. In CI a missing one is a failure; elsewhere the test is skipped and says so."""
     unpacked = ROOT / ".cache" / "real" / "usr" / "bin" / program
-    found = unpacked if unpacked.exists() else shutil.which(program)
-    if found:
-        return Path(found)
+    if unpacked.exists():
+        return unpacked
+    for name in (program, *other_names):
+        if found := shutil.which(name):
+            return Path(found)
     missing = f"{program} is missing: run tests/get-real-components .cache/real, or `make test`"
     if os.environ.get("CI") == "true":
         pytest.fail(missing)
