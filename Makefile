@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
+.PHONY: help run test pictures image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,6 +31,10 @@ else
 	@$(BIN)/coverage json -q -o $(CACHE)/coverage.json
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
 endif
+
+pictures: $(VENV)/installed-dev  ## the pictures of the page in docs/img, taken by Chromium of the demo
+	@tests/get-real-components $(CACHE)/real
+	@$(BIN)/python -m tests.browser.pictures docs/img
 
 image: $(VENV)/installed-dev  ## the image, built without a container engine, in .cache/image; as root
 	@tests/get-real-components $(CACHE)/real

@@ -16,7 +16,7 @@ from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs import containers
+from exporter.outputs import containers, objects
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.machine import TICK_NS
 from exporter.simulator.world import World
@@ -37,7 +37,7 @@ def with_the_library(page: str, owners: Owners) -> str:
             if row is None:
                 held = owners.of(DeviceKey(uuid=key[0], instance=key[1]))
                 row = rows[key] = {
-                    **dict.fromkeys(containers.METRICS),
+                    **dict.fromkeys(objects.METRICS),
                     "device_uuid": key[0],
                     "device_id": sample.labels.get("gpu", ""),
                     "model_name": sample.labels.get("modelName", ""),

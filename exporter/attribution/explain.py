@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from exporter.attribution.owners import Unmatched, is_meant
 from exporter.model.devices import Assignment, Inventory, Match, Owners
@@ -12,6 +12,10 @@ from exporter.model.snapshot import Facts
 
 if TYPE_CHECKING:
     from exporter.model.measured import WithoutOwner
+
+
+# why a device has no owner where nothing is wrong
+NOBODY: Final = "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
 
 class Advice(NamedTuple):
@@ -106,7 +110,7 @@ class Explainer:
             return "not known: the kubelet handed out devices by ids that are not understood"
         if self._owners.units:
             return "not known: containers hold units of this node's GPUs, whose ids name no GPU"
-        return "the kubelet names no container that holds this device; it leaves out init containers, which may"
+        return NOBODY
 
     @cached_property
     def _reasons(self) -> set[str]:

@@ -11,7 +11,7 @@ from math import fsum
 from typing import NamedTuple
 
 from exporter.model.cluster import ClusterView, HeldDevice
-from exporter.outputs.containers import METRICS
+from exporter.outputs.objects import METRICS
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")

@@ -9,10 +9,10 @@ from exporter.outputs import (
     nodes,
     openapi,
     own_metrics,
-    page,
     processes,
     ready,
 )
+from exporter.outputs.page import files, node
 
 OUTPUTS = (
     gpu_metrics.OUTPUT,
@@ -23,7 +23,9 @@ OUTPUTS = (
     processes.OUTPUT,
     mapping.OUTPUT,
     openapi.OUTPUT,
-    page.OUTPUT,
+    node.OUTPUT,
+    files.STYLE,
+    files.SCRIPT,
     healthy.OUTPUT,
     healthy.HEALTHZ,
     ready.OUTPUT,

@@ -30,12 +30,13 @@ READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0
 
 
-# Texts on a page come from pods. Should any ever get through as HTML, these headers keep browsers from running it.
+_POLICY = "Content-Security-Policy"
+# Texts in an answer come from pods. Should a browser ever take one for HTML, these headers keep it from running that.
+# The page for people brings a policy of its own, which lets its script run, and nothing else.
 _HEADERS = {
     "Server": "pod-gpu-metrics-exporter",
     "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'",
+    _POLICY: "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
 
@@ -82,7 +83,10 @@ class Guard:
         self.busy.add(request.protocol)
         try:
             response = (await self._why_refused(request) if self._may_refuse else None) or await self._answer(request)
+            policy = response.headers.get(_POLICY)
             response.headers.update(self._headers)
+            if policy is not None and _POLICY not in self._config.headers:
+                response.headers[_POLICY] = policy
             await self._write(request, response)
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
             log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)

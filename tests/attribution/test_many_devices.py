@@ -11,7 +11,8 @@ from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inv
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Facts, Health, Snapshot
-from exporter.outputs import mapping, page
+from exporter.outputs import mapping
+from exporter.outputs.page import node as page
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 MANY = 300
@@ -90,7 +91,7 @@ def test_the_page_counts_held_gpus_once() -> None:
     subjects = {Subject(uuid=f"GPU-{number}"): 1 for number in range(MANY + 2)}
     snapshot = elsewhere(subjects)
     holders = CountedHolders(snapshot.owners.holders)
-    html = page.render(
+    made = page.render(
         Snapshot(
             node="ti",
             owners=Owners(holders=holders, matches=snapshot.owners.matches),
@@ -100,7 +101,7 @@ def test_the_page_counts_held_gpus_once() -> None:
         )
     )
     # two are seen and not held
-    assert f"{MANY + 2} GPUs seen, {MANY} held by pods." in html
+    assert f"{MANY + 2} GPUs seen, {MANY} held by pods." in b"".join(made.pieces).decode()
     assert holders.rounds < 5
 
 

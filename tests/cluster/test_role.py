@@ -344,7 +344,7 @@ async def test_a_reload_closes_the_source_that_is_not_wanted_any_more(start: Sta
 
 def test_every_output_that_is_no_probe_can_be_reached_from_the_page() -> None:
     unsaid = [output.path for output in OUTPUTS if not output.says]
-    assert unsaid == ["/", "/healthz"]
+    assert unsaid == ["/", "/static/page.css", "/static/page.js", "/healthz"]
     for output in OUTPUTS:
         if output.is_probe:
             assert output.needs <= {"readiness"}, output.path

@@ -12,7 +12,7 @@ from exporter.cluster.questions import read_question
 from exporter.cluster.scaling import METRICS_TO_ASK, Question, Scaled, Unanswerable, scaled
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView
-from exporter.outputs.containers import METRICS
+from exporter.outputs.objects import METRICS
 from tests.support.clusters import GONE, held, node_of, view_of
 
 UTIL = "gpu_utilization"

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.outputs.containers import METRICS as FIELDS
+from exporter.outputs.objects import METRICS as FIELDS
 from exporter.simulator.maker import Teams
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World

@@ -77,9 +77,9 @@ def test_metrics_nodes_lists_every_node_as_its_own_exporter_does(demo: Demo) -> 
 # issue 11, "Must show" 1
 def test_the_page_shows_every_node_and_every_gpu(demo: Demo) -> None:
     page = get(f"{demo.cluster}/")
-    assert f"for {NODES} nodes. {NODES} have answered, 0 are missing" in page
+    assert f"{NODES} nodes: {NODES} have answered, 0 are missing." in page
     for name, url in demo.nodes.items():
-        assert f"<td>{name}</td>" in page
+        assert f'<a href="?node={name}"><bdi>{name}</bdi></a>' in page
         uuids = {row["device_uuid"] for row in json.loads(get(f"{url}/container/metrics"))}
         assert len(uuids) == 8
         assert all(uuid in page for uuid in uuids)

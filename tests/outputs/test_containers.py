@@ -23,8 +23,8 @@ from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs import containers
-from exporter.outputs.containers import METRICS
+from exporter.outputs import containers, objects
+from exporter.outputs.objects import METRICS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.support.exporter import Exporter, Start, config_of, running
@@ -440,7 +440,7 @@ def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, 
 
 
 def rows_without_measuring(snapshot: Snapshot) -> list[dict[str, Any]]:
-    return containers.rows(replace(snapshot, measured=None))
+    return objects.rows(replace(snapshot, measured=None))
 
 
 def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
@@ -467,7 +467,7 @@ def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
         attribute=attribution,
         measured=Measured(uses={(gpu, one): Use(memory_bytes=2**30, sm_ratio=0.25, processes=2)}),
     )
-    first, second = containers.rows(snapshot)
+    first, second = objects.rows(snapshot)
     assert (first["pod"], first["measured"]) == (
         "a",
         {"memory_used_bytes": 2**30, "utilization_ratio": 0.25, "processes": 2},

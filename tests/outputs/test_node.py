@@ -2,7 +2,7 @@
 
 import re
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from exporter import outputs
 from exporter.outputs.node import OUTPUTS
@@ -12,9 +12,9 @@ from tests.support.places import ROOT
 
 
 def test_every_output_of_the_folder_is_in_the_table() -> None:
-    modules = [import_module(f"exporter.outputs.{found.name}") for found in iter_modules(outputs.__path__)]
-    made = [found for module in modules for found in vars(module).values() if isinstance(found, Output)]
-    assert sorted(output.path for output in made) == sorted(PATHS)
+    modules = [import_module(found.name) for found in walk_packages(outputs.__path__, "exporter.outputs.")]
+    made = {found.path for module in modules for found in vars(module).values() if isinstance(found, Output)}
+    assert made == set(PATHS)
     assert len(set(PATHS)) == len(PATHS)
 
 

@@ -107,11 +107,15 @@ async def check_pages(exporter: Exporter) -> None:
         html = await response.text()
     tags = Tags()
     tags.feed(html)
-    assert not tags.tags & {"script", "img", "iframe", "object", "svg", "base", "form"}
+    assert not tags.tags & {"img", "iframe", "object", "svg", "base", "form", "style"}
+    assert html.count("<script") == html.count('<script src="static/page.js?v=') == 1, "its own"
+    assert is_plain(html)
     assert not {name for name in tags.attributes if name.startswith("on")}
     assert "&lt;script&gt;" in html
     # the page would not run a script even if one got through
-    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    policy = response.headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';" in policy
+    assert "unsafe" not in policy
     assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 

@@ -24,7 +24,7 @@ from exporter.config.cluster import SETTINGS as CLUSTER_SETTINGS
 from exporter.config.load_cluster import load_cluster
 from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
-from exporter.outputs.containers import METRICS
+from exporter.outputs.objects import METRICS
 from exporter.sources.cdi import source as cdi
 from exporter.sources.kubernetes import scaled_objects
 from tests.support.exporter import OPEN_PATHS, config_from

@@ -16,12 +16,14 @@ LINT = 3
 NOT_OF_DEBIAN = {"kubectl": "put one of Kubernetes 1.26 or later into the PATH"}
 
 
-def real(program: str) -> Path:
+def real(program: str, *other_names: str) -> Path:
     """A real component. In CI a missing one is a failure; elsewhere the test is skipped and says so."""
     unpacked = ROOT / ".cache" / "real" / "usr" / "bin" / program
-    found = unpacked if unpacked.exists() else shutil.which(program)
-    if found:
-        return Path(found)
+    if unpacked.exists():
+        return unpacked
+    for name in (program, *other_names):
+        if found := shutil.which(name):
+            return Path(found)
     get = NOT_OF_DEBIAN.get(program, "run tests/get-real-components .cache/real, or `make test`")
     missing = f"{program} is missing: {get}"
     if os.environ.get("CI") == "true":

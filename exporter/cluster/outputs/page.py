@@ -1,68 +1,111 @@
-"""/: a page for people: the nodes, and who holds which GPU on each."""
+"""/: a page for people: the nodes, and who holds which GPU on each. `?node=` has the GPUs of one node alone."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from itertools import groupby, islice
+from itertools import islice
+from urllib.parse import quote
 
-from exporter.cluster.outputs.look import ClusterLook, answered
+from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing
 from exporter.model.cluster import HeldDevice, NodeView
-from exporter.outputs.output import Answer, Output, answer
-from exporter.outputs.page import document, sources, state, table
+from exporter.outputs.objects import METRICS
+from exporter.outputs.output import Answer, Need, Output
+from exporter.outputs.page.devices import Object, devices_table, nobody
+from exporter.outputs.page.document import Column, alert, document, sources, state, table, text
+from exporter.outputs.page.summary import Figures, summary
+from exporter.outputs.page.tools import MORE, TOOLS
 
-# A browser shows so many rows at once; /container/metrics has all.
-MOST_DEVICES = 2000
-_NODE_HEADS = ("node", "state", "last answer", "GPUs", "")
-_GPU_HEADS = ("node", "GPU", "model", "UUID", "instance", "held by (namespace / pod / container)")
+# Without its script the page shows so many objects; /container/metrics has all, and ?node= those of a node.
+MOST_ROWS = 200
+# So many nodes are shown at once; of more, only the heading.
+MOST_OPEN_NODES = 12
+_COLUMNS = (
+    Column(title="Node", is_header=True),
+    *(Column(title=title) for title in ("State", "Last answer", "GPUs", "Held", "Held but idle", "What is wrong")),
+)
+# An exporter of another version may leave a field out: then it is not known.
+_UNKNOWN: Object = {
+    **dict.fromkeys(METRICS),
+    **dict.fromkeys(("model_name", "device", "device_id", "device_uuid", "namespace", "pod", "container"), ""),
+    "entity": "gpu",
+    "gpu_shared": False,
+}
 
 
-def render(look: ClusterLook) -> str:
+def render(look: ClusterLook) -> Answer:
     """The page of this moment."""
-    view = look.view
+    view, one = look.view, dict(look.question.query).get("node", "")
     good = answered(view)
-    devices = [(node, list(of)) for node in good for _, of in groupby(node.devices, lambda held: held.device)]
-    more = len(devices) - MOST_DEVICES
-    return document(
-        f", for {len(view.nodes)} nodes. {len(good)} have answered, {len(view.missing)} are missing."
-        + (f" It is not known which nodes there are: {view.trouble}" if view.trouble else ""),
-        (
-            sources(look.health),
-            table("Nodes", _NODE_HEADS, map(_node_row, view.nodes.values())),
-            table(
-                "GPUs" + (f" (the first {MOST_DEVICES} of {len(devices)})" if more > 0 else ""),
-                _GPU_HEADS,
-                (_device_row(node, of) for node, of in islice(devices, MOST_DEVICES)),
-            ),
-        ),
-        look.outputs,
+    held = [(node, each) for node in good if one in ("", node.name) for each in node.devices]
+    figures = {node.name: Figures.of(_brief(node, each) for each in node.devices) for node in good}
+    shown = [{**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for node, each in islice(held, MOST_ROWS)]
+    note = f" (the first {MOST_ROWS} of {len(held)}; each node above has its own)" if len(shown) < len(held) else ""
+    sections = (
+        alert(_trouble(look, one)),
+        summary(figures.get(one, Figures()) if one else Figures.sum(figures.values())),
+        _nodes(view.nodes, figures),
+        sources(look.health),
+        TOOLS,
+        devices_table(shown, nobody, with_node=True, note=note),
+        MORE,
+    )
+    about = f"{len(view.nodes)} nodes: {len(good)} have answered, {len(view.missing)} are missing."
+    title = f"GPUs of {one}" if one else "GPUs of the cluster"
+    return document(title, about, sections, {"health": "debug/nodes", "node": one}, look.outputs)
+
+
+def _trouble(look: ClusterLook, one: str) -> str:
+    view = look.view
+    if view.trouble:
+        return f"It is not known which nodes there are: {view.trouble}"
+    if one and one not in view.nodes:
+        return f"No node {one} is known."
+    return f"Nodes are missing, and their GPUs with them: {which_are_missing(view)}" if view.missing else ""
+
+
+def _brief(node: NodeView, held: HeldDevice) -> Object:
+    """As much of an object as figures are made of, without reading its text."""
+    return {
+        "node_name": node.name,
+        "device_uuid": held.uuid,
+        "device": held.index,
+        "mig_instance_id": held.instance,
+        "entity": "mig" if held.instance or held.uuid.startswith("MIG-") else "gpu",
+        "pod": held.pod,
+        "gpu_shared": held.is_shared,
+        "gpu_utilization": held.values.get("gpu_utilization"),
+        "graphics_engine_active": held.values.get("graphics_engine_active"),
+    }
+
+
+def _nodes(nodes: Mapping[str, NodeView], figures: Mapping[str, Figures]) -> str:
+    """The nodes: open where they are few, or some are missing."""
+    missing = sum(node.is_missing for node in nodes.values())
+    opened = " open" if missing or len(nodes) <= MOST_OPEN_NODES else ""
+    rows = (_node(node, figures.get(node.name)) for node in nodes.values())
+    return (
+        f'<details id="nodes"{opened}><summary><h2>Nodes</h2>'
+        f' <span id="nodes-up">{len(nodes) - missing} of {len(nodes)} answer</span></summary>\n'
+        + table("nodes-table", "The nodes whose exporters are known, and what each said last", _COLUMNS, rows)
+        + "</details>"
     )
 
 
-def _node_row(node: NodeView) -> Sequence[str]:
+def _node(node: NodeView, figures: Figures | None) -> Sequence[str]:
     at = node.answered_at_seconds
-    gpus = {held.uuid for held in node.devices}
+    counts = (figures.gpus, figures.held, figures.wasted) if figures else ("", "", "")
     return (
-        escape(node.name),
+        f'<a href="?node={escape(quote(node.name, safe="", errors="replace"))}">{text(node.name)}</a>',
         state(up=not node.is_missing),
         f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC" if at is not None else "none",
-        "" if node.is_missing else str(len(gpus)),
-        escape(str(node.trouble or "")),
+        *map(str, counts),
+        text(node.trouble),
     )
-
-
-def _device_row(node: NodeView, of_device: Iterable[HeldDevice]) -> Sequence[str]:
-    first, *_ = held = list(of_device)
-    owners = [
-        f"{each.namespace} / {each.pod} / {each.container}" + (" (share)" if each.is_shared else "")
-        for each in held
-        if each.pod
-    ]
-    cells = (node.name, first.index, first.model, first.uuid, first.instance)
-    return (*map(escape, cells), "<br>".join(map(escape, owners)) or "(nobody)")
 
 
 def _make(look: ClusterLook) -> Answer:
-    return answer("text/html; charset=utf-8", render(look).encode("utf-8", "replace"))
+    return render(look)
 
 
-OUTPUT = Output(path="/", says="", make=_make)
+OUTPUT = Output(path="/", says="", make=_make, needs=frozenset({Need.NODE}))

@@ -7,6 +7,7 @@ from typing import Any
 from exporter.cluster.outputs import autoscale, containers, debug, nodes, own_metrics, page, ready
 from exporter.outputs import healthy, openapi
 from exporter.outputs.output import Output
+from exporter.outputs.page import files
 
 OUTPUTS: Sequence[Output[Any]] = (
     containers.OUTPUT,
@@ -16,6 +17,8 @@ OUTPUTS: Sequence[Output[Any]] = (
     debug.OUTPUT,
     openapi.OUTPUT,
     page.OUTPUT,
+    files.STYLE,
+    files.SCRIPT,
     healthy.OUTPUT,
     replace(healthy.OUTPUT, path="/healthz", says=""),
     ready.OUTPUT,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import Malformed
 from exporter.exposition.slices import at_once
-from exporter.outputs import containers
+from exporter.outputs import objects
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from exporter.sources.exporters.answer import (
@@ -41,7 +41,7 @@ def row(number: int = 0, **fields: Any) -> Row:
         "container": "main",
         "namespace": "ml",
         "gpu_shared": False,
-        **dict.fromkeys(containers.METRICS),
+        **dict.fromkeys(objects.METRICS),
         "gpu_utilization": 40 + number,
         "timestamp": "2026-11-22T07:37:11.721Z",
         **fields,
@@ -90,7 +90,7 @@ async def test_what_a_real_exporter_says_of_whole_shared_and_cut_gpus(sharing: s
 
 
 def test_the_metrics_are_those_of_the_output() -> None:
-    assert frozenset(containers.METRICS) == METRICS
+    assert frozenset(objects.METRICS) == METRICS
 
 
 def test_a_node_without_devices_has_none() -> None:
@@ -103,7 +103,7 @@ def test_the_name_of_a_node_that_is_not_known_comes_from_its_answer() -> None:
 
 
 def test_an_older_exporter_says_less_and_a_newer_one_more() -> None:
-    of = {"model_name", "device", "device_id", "entity", "timestamp", *containers.METRICS}
+    of = {"model_name", "device", "device_id", "entity", "timestamp", *objects.METRICS}
     (older,) = read([{name: value for name, value in row().items() if name not in of}]).devices
     assert (older.uuid, dict(older.values)) == ("GPU-0", {})
     (newer,) = read([row(pod_gpu_allocated_ratio=0.5, nested={"a": [1]}, flag=True, workload_name="t")]).devices

@@ -1,0 +1,204 @@
+"""The objects of /container/metrics, one for each device (a GPU or a MIG instance) and container that holds it.
+
+They are the node's devices and their owners, by the kubelet, the inventory and the samples, whatever the families;
+their fields are filled with the rows of the joined page. So both say the same: `--sharing` decides how many rows a
+shared device has, and with what values. The page for people shows the same objects.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+from exporter.accounting.fields import FIELDS
+from exporter.accounting.numbers import number
+from exporter.model.devices import DeviceKey
+from exporter.model.entities import cut_gpus, entity_of
+from exporter.model.pages import Cell, Row, Subject
+from exporter.model.pods import Owner
+from exporter.model.snapshot import KUBELET, Snapshot
+from exporter.outputs.devices import known_devices
+
+METRICS = (
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "dram_active",
+    "pcie_tx_bytes",
+    "pcie_rx_bytes",
+    "nvlink_tx_bytes",
+    "nvlink_rx_bytes",
+    "graphics_engine_active",
+    "framebuffer_total",
+    "framebuffer_used",
+    "framebuffer_free",
+    "pcie_link_gen",
+    "pcie_link_width",
+    "temperature",
+    "memory_temperature",
+    "power_usage",
+    "gpu_utilization",
+    "int_pipe_active",
+    "fp16_pipe_active",
+    "fp32_pipe_active",
+    "fp64_pipe_active",
+    "clocks_event_reasons",
+    "xid_errors",
+    "power_violation",
+    "thermal_violation",
+    "sm_clock",
+    "mem_clock",
+)
+_UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
+_FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.json}
+_FAMILIES = frozenset(_FIELD_OF)
+_OWNER = itemgetter(0)
+_NOBODY = Owner(namespace="", pod="", container="")
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A device in one container: its metrics, and what is known of the pod beside its names."""
+
+    shared: bool = False
+    of_pod: Object = field(default_factory=dict)
+    metrics: dict[str, int | float | None] = field(default_factory=dict)
+
+
+_Holders = dict[Owner, _Held]
+
+
+def rows(snapshot: Snapshot) -> list[Object]:
+    """The objects, in stable order: by GPU, MIG instance, namespace, pod and container."""
+    if snapshot.joined is None:
+        return []
+    devices = {device.key: device for device in known_devices(snapshot)}
+    cut = cut_gpus(devices.values())
+    held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
+    filled = _fill(held, snapshot.joined.cells(_FAMILIES))
+    _hold_the_rest(held, filled, devices, snapshot)
+    read_at = _rfc3339(snapshot.read_at_seconds)
+    found = []
+    for key, device in devices.items():
+        identity = _identity(snapshot, device, cut)
+        of_device = held[key]
+        if len(of_device) > 1:
+            # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
+            of_device.pop(_NOBODY, None)
+        # with --sharing device the one row of several holders names none of them
+        is_shared = len(snapshot.owners.of(key)) > 1 and of_device.keys() == {_NOBODY}
+        for owner, entry in sorted(of_device.items(), key=_OWNER):
+            found.append(
+                {
+                    **identity,
+                    **_of(owner, snapshot),
+                    **entry.of_pod,
+                    "gpu_shared": entry.shared or is_shared,
+                    **_UNKNOWN,
+                    **entry.metrics,
+                    **_own_use(snapshot, key, owner),
+                    "timestamp": read_at,
+                }
+            )
+    return found
+
+
+def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> set[int]:
+    """Put the values of the joined page into place, and return the subjects that they are of, by their own ids."""
+    # by the objects themselves: all samples of a device and owner share them
+    metrics_of: dict[tuple[int, int], dict[str, int | float | None]] = {}
+    for family, subject, row, value in cells:
+        metrics = metrics_of.get((id(subject), id(row)))
+        if metrics is None:
+            # what is not a device (a switch, a CPU) is filled as well, and thrown away
+            metrics = _hold(held.get(subject.key, {}), row, subject).metrics
+            metrics_of[id(subject), id(row)] = metrics
+        known = _FIELD_OF[family]
+        # of two names of one measurement, and of two rows that are alike, the first that has a value
+        if metrics.get(known.json) is None:
+            metrics[known.json] = number(value, known)
+    return {subject for subject, _ in metrics_of}
+
+
+def _hold_the_rest(
+    held: Mapping[DeviceKey, _Holders], filled: Container[int], devices: Mapping[DeviceKey, Subject], snapshot: Snapshot
+) -> None:
+    """The owners of devices without a sample of these families, or without any: those that their samples would gain."""
+    seen = snapshot.joined.subjects if snapshot.joined else {}
+    rest = [subject for subject in seen if id(subject) not in filled and subject.key in devices]
+    sampled = {subject.key for subject in seen}
+    rest += [device for key, device in devices.items() if key not in sampled]
+    attributed = snapshot.attribute([(b"", subject) for subject in rest]) if rest else ()
+    for subject, found in zip(rest, attributed, strict=True):
+        for row in found.each:
+            _hold(held[subject.key], row, subject)
+
+
+def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
+    """The entry of the row's owner among a device's holders; a new one where the owner has none yet."""
+    owner = row.owner or _NOBODY
+    if owner == _NOBODY and subject.exported:
+        owner = subject.exported
+    entry = holders.get(owner)
+    if entry is None:
+        entry = holders[owner] = _Held()
+    entry.shared = entry.shared or row.shared
+    entry.of_pod = entry.of_pod or _of_pod(row)
+    return entry
+
+
+def _of_pod(row: Row) -> Object:
+    uid = {"pod_uid": row.uid} if row.uid else {}
+    return {**uid, "pod_labels": dict(row.pod_labels)} if row.pod_labels else uid
+
+
+def are_owners_unknown(snapshot: Snapshot) -> bool:
+    """Whether the devices look as if nobody held them, only because the kubelet does not say who does."""
+    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
+    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods") or owners.holders or owners.units:
+        return False
+    # a page may name owners without the kubelet
+    return not any(row["pod"] for row in rows(snapshot))
+
+
+def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
+    named = snapshot.facts.node_is_named or not device.host
+    found = {
+        "node_name": snapshot.node if named else device.host,
+        "model_name": device.model,
+        "device": device.device,
+        "device_id": device.index,
+        "device_uuid": device.uuid,
+        "entity": entity_of(device, cut),
+    }
+    if found["entity"] == "mig":
+        if device.profile:
+            found["mig_profile"] = device.profile
+        # an instance whose id nothing resolves has no number
+        if device.instance:
+            found["mig_instance_id"] = device.instance
+    return found
+
+
+def _of(owner: Owner, snapshot: Snapshot) -> Object:
+    found = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
+    workload = snapshot.workloads.get((owner.namespace, owner.pod))
+    return {**found, "workload_name": workload[0], "workload_kind": workload[1]} if workload else found
+
+
+def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """What the container itself is measured to use of the device, by the families pod_gpu_* without their prefix."""
+    use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
+    if use is None:
+        return {}
+    known = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
+    return {"measured": {name: value for name, value in known.items() if value is not None}}
+
+
+def _rfc3339(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,214 @@
+"""The table of GPUs and MIG instances on the page, made of the objects of /container/metrics: a row for each.
+
+page.js makes the same rows of the same objects: what is changed here is changed there, and a test compares the two.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from math import floor
+from typing import Any, Final
+
+from exporter.outputs.page.document import text
+
+Object = Mapping[str, Any]
+DeviceId = tuple[str, str, str]
+
+# Below this much (percent) a GPU that somebody holds does nothing: as --accounting.idle-below has it by default.
+IDLE_BELOW = 5
+_MIB_PER_GIB = 1024
+# Watts, of a bar: the next one above all that is drawn by GPUs of a model.
+_POWER_SCALES = (50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000)
+_HOTTEST = 100  # °C, of a bar
+SHARED = (
+    " Of a shared GPU every owner has a row. What is not measured by owner is as --sharing has it: the whole GPU's,"
+    " unless it divides."
+)
+METRIC_TITLES = ("Utilisation", "Memory", "Power", "Temperature")
+_TITLES = ("Pod", "Namespace", "Workload", *METRIC_TITLES)
+UNKNOWN: Final = '<span class="none">unknown</span>'
+
+# the HTML that says why nobody holds a device
+WhyNobody = Callable[[Object], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What a full bar means: the watts by model, and the MiB of a whole GPU of a model where an unshared one tells."""
+
+    watts: dict[str, int] = field(default_factory=dict)
+    mib: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[Object]) -> "Scales":
+        """Those for these objects."""
+        scales = cls()
+        for row in rows:
+            model, watts = row["model_name"], row["power_usage"]
+            if watts is not None:
+                scale = next((scale for scale in _POWER_SCALES if scale >= watts), _POWER_SCALES[-1])
+                scales.watts[model] = max(scale, scales.watts.get(model, 0))
+            if row["entity"] == "gpu" and not row["gpu_shared"]:
+                mib = _total_mib(row)
+                if mib is not None:
+                    scales.mib[model] = max(mib, scales.mib.get(model, 0))
+        return scales
+
+    def full_mib(self, row: Object) -> float | None:
+        """How much memory the device has: of a shared one an object may hold a part only."""
+        if row["gpu_shared"]:
+            return self.mib.get(row["model_name"]) if row["entity"] == "gpu" else None
+        return _total_mib(row)
+
+
+def device_of(row: Object) -> DeviceId:
+    """Which device an object is of."""
+    return row["node_name"], row["device_uuid"] or row["device"], row.get("mig_instance_id", "")
+
+
+def utilisation(row: Object) -> float | None:
+    """Percent. A MIG instance has no utilisation of its own, but how long its engine was active says as much."""
+    if row["gpu_utilization"] is not None:
+        return float(row["gpu_utilization"])
+    active = row["graphics_engine_active"]
+    return None if active is None else float(active * 100)
+
+
+def is_held(row: Object) -> bool:
+    """Whether somebody holds the device. With `--sharing device` the object of a shared one names nobody."""
+    return bool(row["pod"]) or row["gpu_shared"]
+
+
+def is_wasted(row: Object) -> bool:
+    """Whether somebody holds the device, and does nothing with it."""
+    percent = utilisation(row)
+    return is_held(row) and percent is not None and percent < IDLE_BELOW
+
+
+def devices_table(rows: Sequence[Object], why_nobody: WhyNobody, *, with_node: bool, note: str = "") -> str:
+    """The table, with a body for each device. `rows` are the objects in their order."""
+    shared = SHARED if any(row["gpu_shared"] for row in rows) else ""
+    scales = Scales.of(rows)
+    titles = ("Node", "GPU", *_TITLES) if with_node else ("GPU", *_TITLES)
+    head = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in titles)
+    bodies = "\n".join(
+        f'<tbody role="rowgroup">{"".join(_device(list(of), scales, why_nobody, with_node=with_node))}</tbody>'
+        for _, of in groupby(rows, device_of)
+    )
+    caption = f'GPUs and MIG instances, and who holds them{escape(note)}.<span id="shared">{escape(shared)}</span>'
+    return (
+        '<div class="wide" role="region" aria-labelledby="devices-caption" tabindex="0">'
+        f'<table id="devices" role="table"><caption id="devices-caption">{caption}</caption>\n'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n{bodies}</table></div>'
+    )
+
+
+def _device(rows: Sequence[Object], scales: Scales, why_nobody: WhyNobody, *, with_node: bool) -> Iterator[str]:
+    """The rows of one device: the first has its name, which all of them share."""
+    first, several = rows[0], len(rows) > 1
+    span = f' rowspan="{len(rows)}"' if several else ""
+    node = f'<td role="cell" data-label="Node"{span}>{text(first["node_name"])}</td>' if with_node else ""
+    name = f'{node}<th scope="row" role="rowheader"{span}>{_name(first, len(rows))}</th>'
+    for number, row in enumerate(rows):
+        kind = " ".join(
+            word
+            for word, is_so in (("wasted", is_wasted(row)), ("free", not row["pod"]), ("more", number > 0))
+            if is_so
+        )
+        cells = (*_owner(row, why_nobody), *_metrics(row, scales))
+        yield (
+            f'<tr role="row"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{"" if number else name}'
+            + "".join(
+                f'<td role="cell" data-label="{title}">{cell}</td>' for title, cell in zip(_TITLES, cells, strict=True)
+            )
+            + "</tr>"
+        )
+
+
+def _name(row: Object, owners: int) -> str:
+    number = row["device_id"] or row["device"]
+    instance = row.get("mig_instance_id")
+    what = f"GPU {number}" if number else "GPU"
+    if row["entity"] == "mig":
+        what = f"{what} / MIG {instance}" if instance else "MIG"
+    badges = [row["mig_profile"]] if row.get("mig_profile") else []
+    if owners > 1:
+        badges.append(f"shared by {owners}")
+    elif row["gpu_shared"]:
+        badges.append("shared")
+    return (
+        f'<span class="name">{text(what)}</span>'
+        + "".join(f' <span class="badge">{text(badge)}</span>' for badge in badges)
+        + f' <small class="model">{text(row["model_name"])}</small>'
+        + f' <small class="uuid">{text(row["device_uuid"])}</small>'
+    )
+
+
+def _owner(row: Object, why_nobody: WhyNobody) -> tuple[str, str, str]:
+    """Pod and container, namespace, workload."""
+    if not row["pod"]:
+        return why_nobody(row), "", ""
+    wasted = ' <span class="badge idle">held but idle</span>' if is_wasted(row) else ""
+    pod = f'<span class="pod">{text(row["pod"])}</span> <small>{text(row["container"])}</small>{wasted}'
+    workload = (
+        f"{text(row['workload_name'])} <small>{text(row['workload_kind'])}</small>" if "workload_name" in row else ""
+    )
+    return pod, text(row["namespace"]), workload
+
+
+def nobody(row: Object) -> str:
+    """What is said of a device that nobody is known to hold, where nothing is wrong."""
+    if row["gpu_shared"]:
+        return '<span class="none">several owners, which --sharing device does not name</span>'
+    if row["entity"] == "mig-parent":
+        return '<span class="none">cut into instances</span>'
+    percent = utilisation(row)
+    if percent is not None and percent >= IDLE_BELOW:
+        return '<span class="badge idle">busy, held by no pod</span>'
+    return '<span class="none">idle</span>'
+
+
+def _metrics(row: Object, scales: Scales) -> Iterator[str]:
+    if row["entity"] == "mig-parent" and not _has_metrics(row):
+        yield from ("",) * len(METRIC_TITLES)
+        return
+    percent, watts, celsius = utilisation(row), row["power_usage"], row["temperature"]
+    used, total = row["framebuffer_used"], scales.full_mib(row)
+    yield _metric("" if percent is None else f"{_whole(percent)} %", percent, 100)
+    yield _metric("" if used is None else _memory(used, total), used, total)
+    yield _metric("" if watts is None else f"{_whole(watts)} W", watts, scales.watts.get(row["model_name"]))
+    yield _metric("" if celsius is None else f"{_whole(celsius)} °C", celsius, _HOTTEST)
+
+
+def _has_metrics(row: Object) -> bool:
+    return any(row[name] is not None for name in ("power_usage", "temperature", "framebuffer_used"))
+
+
+def _metric(said: str, value: float | None, full: float | None) -> str:
+    """A number and its bar. The bar repeats the number, so it is nothing to whoever hears the page."""
+    if value is None:
+        return UNKNOWN
+    bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
+    return f'<span class="value">{said}</span>{bar}'
+
+
+def _total_mib(row: Object) -> float | None:
+    if row["framebuffer_total"] is not None:
+        return float(row["framebuffer_total"])
+    used, free = row["framebuffer_used"], row["framebuffer_free"]
+    return None if used is None or free is None else float(used + free)
+
+
+def _memory(used: float, total: float | None) -> str:
+    of = f" <small>of {_gib(total)}</small>" if total else ""
+    return f"{_gib(used)}{of} GiB"
+
+
+def _gib(mib: float) -> str:
+    return f"{floor(mib / _MIB_PER_GIB * 10 + 0.5) / 10:.1f}"
+
+
+def _whole(value: float) -> int:
+    """As JavaScript's Math.round does."""
+    return floor(value + 0.5)

@@ -1,0 +1,91 @@
+"""What a reader of the page has before them: the rows of its table, and what they are to be by the objects."""
+
+import math
+from typing import Any
+
+from tests.support.chromium import Tab
+
+UPDATED = "document.getElementById('updated').textContent"
+# All rows as {title of the column: text}. Rows that share a name (rowspan) all have it; what is hidden is not text.
+_READ = """
+(() => {
+  const text = (cell) => cell.innerText.replace(/\\s+/g, " ").trim();
+  const titles = [...document.querySelectorAll("#devices thead th")].map((each) => each.textContent);
+  const rows = [];
+  for (const body of document.querySelectorAll("#devices tbody")) {
+    let shared = [];
+    for (const row of body.rows) {
+      let cells = [...row.cells].map(text);
+      if (cells.length < titles.length) cells = [...shared, ...cells];
+      shared = cells.slice(0, titles.length - 7);
+      rows.push(Object.fromEntries(cells.map((cell, number) => [titles[number], cell])));
+    }
+  }
+  return rows;
+})()
+"""
+
+
+async def opened(tab: Tab, url: str) -> None:
+    """Open a page, and wait until its script has made the table once."""
+    await tab.open(url)
+    await tab.until(f"{UPDATED} !== ''")
+
+
+async def read(tab: Tab) -> list[dict[str, str]]:
+    """The rows as a reader sees them."""
+    rows: list[dict[str, str]] = await tab.run(_READ)
+    return rows
+
+
+def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the rows must say, by the objects of /container/metrics: each column the texts that have to be in it."""
+    return [_of(row) for row in rows]
+
+
+def _of(row: dict[str, Any]) -> dict[str, Any]:
+    empty = row["entity"] == "mig-parent"
+    percent = row["gpu_utilization"]
+    if percent is None and row["graphics_engine_active"] is not None:
+        percent = row["graphics_engine_active"] * 100
+    used = row["framebuffer_used"]
+    name = f"GPU {row['device_id']}" + (f" / MIG {row['mig_instance_id']}" if "mig_instance_id" in row else "")
+    pod = [row["pod"], row["container"]] if row["pod"] else [nobody(row, percent)]
+    if row["pod"] and percent is not None and percent < 5:
+        pod.append("held but idle")
+    return {
+        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", "")],
+        "Pod": pod,
+        "Namespace": [row["namespace"]],
+        "Workload": [row.get("workload_name", ""), row.get("workload_kind", "")],
+        "Utilisation": [said(percent, "%", empty=empty)],
+        "Memory": ["" if empty else "unknown"] if used is None else [f"{rounded(used / 1024 * 10) / 10:.1f}", "GiB"],
+        "Power": [said(row["power_usage"], "W", empty=empty)],
+        "Temperature": [said(row["temperature"], "°C", empty=empty)],
+    }
+
+
+def nobody(row: dict[str, Any], percent: float | None) -> str:
+    if row["entity"] == "mig-parent":
+        return "cut into instances"
+    return "busy, held by no pod" if percent is not None and percent >= 5 else "idle"
+
+
+def said(value: float | None, unit: str, *, empty: bool) -> str:
+    return ("" if empty else "unknown") if value is None else f"{rounded(value)} {unit}"
+
+
+def rounded(value: float) -> int:
+    return math.floor(value + 0.5)
+
+
+def differences(seen: list[dict[str, str]], wanted: list[dict[str, Any]]) -> list[str]:
+    """Where the page says something else."""
+    if len(seen) != len(wanted):
+        return [f"{len(seen)} rows, {len(wanted)} objects"]
+    return [
+        f"row {number}, {title}: {row[title]!r} is to have {texts}"
+        for number, (row, want) in enumerate(zip(seen, wanted, strict=True))
+        for title, texts in want.items()
+        if not all(text in row[title] for text in texts) or bool(row[title]) is not any(texts)
+    ]

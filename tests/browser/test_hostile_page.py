@@ -1,0 +1,179 @@
+"""What pods call themselves, and what goes wrong, on the page in a real Chromium."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from exporter.outputs.page.document import visible
+from exporter.outputs.page.node import SILENT
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from tests.browser import axe
+from tests.browser.table import differences, expected, opened, read
+from tests.support.chromium import Tab
+from tests.support.exporter import Exporter, config_of, running
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</td></tr></table><script>alert(1)</script>",
+    "\u202egnp.exe\u2066a\u200f",
+    "${alert(1)}{{7*7}}",
+    "javascript:alert(1)//",
+    "a" * 300,
+    "&lt;b&gt;\u0007\x1b[31m",
+    "ab\u00a0 cd",
+)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def simulated() -> AsyncIterator[SimulatedNode]:
+    node = SimulatedNode(World(gpus=len(HOSTILE) + 1, seed=3))
+    await node.start()
+    # only now: no folder for logs can have such names
+    held = zip(node.world.gpus, HOSTILE, strict=False)
+    node.world.pods = tuple(
+        Pod(namespace=text, name=text, containers=(Container(name=text, devices=((GPU_RESOURCE, gpu.uuid),)),))
+        for gpu, text in held
+    )
+    yield node
+    await node.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def exporter(simulated: SimulatedNode) -> AsyncIterator[Exporter]:
+    async with running(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url)) as started:
+        yield started
+
+
+def as_seen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The objects as the page writes them: what cannot be seen by its number, and no white space but single spaces."""
+    return [
+        {
+            name: " ".join(visible(value).split()) if name in ("pod", "container", "namespace") else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+# issue 12, "Must show" 1
+@pytest.mark.parametrize("has_script", [True, False])
+async def test_hostile_names_are_text(tab: Tab, exporter: Exporter, *, has_script: bool) -> None:
+    url = f"{exporter.base}/"
+    if has_script:
+        await opened(tab, url)
+    else:
+        await tab.do("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.open(url)
+    _, text = await exporter.get("/container/metrics")
+    rows = json.loads(text)
+    assert {row["pod"] for row in rows} == {*HOSTILE, ""}
+    seen = await read(tab)
+    assert differences(seen, expected(as_seen(rows))) == []
+    assert r"\u{202e}gnp.exe\u{2066}a\u{200f} " in seen[2]["Pod"]
+    elements = await tab.run("[...document.querySelectorAll('main *')].map((each) => each.localName)")
+    assert not {"img", "script", "b", "iframe"} & {*elements}
+    attributes = await tab.run("[...document.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())")
+    assert not [name for name in attributes if name.startswith("on") or name == "style"]
+    for width in (1280, 320):
+        await tab.look(width=width)
+        assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+async def test_the_browser_itself_refuses_to_make_html_of_a_string(tab: Tab, exporter: Exporter) -> None:
+    await opened(tab, f"{exporter.base}/")
+    tried = (
+        "(() => { try { document.body.innerHTML = '<b>x</b>'; return ''; } catch (error) { return error.name; } })()"
+    )
+    assert await tab.run(tried) == "TypeError"
+    assert any("TrustedHTML" in line for line in tab.said)
+    tab.said.clear()
+
+
+async def test_the_filter_finds_hostile_names_too(tab: Tab, exporter: Exporter) -> None:
+    await opened(tab, f"{exporter.base}/")
+    await tab.run("document.getElementById('filter').focus()")
+    await tab.do("Input.insertText", text="<IMG onerror=alert(1)>")
+    (row,) = await read(tab)
+    assert HOSTILE[0] in row["Pod"]
+
+
+async def test_trouble_is_said_with_what_to_do_and_goes_away(
+    tab: Tab, exporter: Exporter, simulated: SimulatedNode
+) -> None:
+    await opened(tab, f"{exporter.base}/")
+    assert await tab.run("document.getElementById('trouble').hidden")
+    assert not await tab.run("document.getElementById('sources').open")
+    rows = await read(tab)
+    simulated.dcgm.failure = lambda _: web.Response(status=500)
+    await tab.until("!document.getElementById('trouble').hidden", seconds=6)
+    says = await tab.run("document.getElementById('trouble').textContent")
+    _, text = await exporter.get("/container/metrics")
+    assert says == json.loads(text)["error"]
+    assert " -> " in says, "the remedy"
+    said = "document.getElementById('status').textContent"
+    assert await tab.run(said) == "The table is out of date: the exporter has no GPU metrics"
+    assert [row["GPU"] for row in await read(tab)] == [row["GPU"] for row in rows], "what was known last"
+    assert await axe.violations(tab) == []
+    # a page that is loaded now says it without the script, too
+    _, html = await exporter.get("/")
+    assert '<details id="sources" open>' in html
+    assert '<p id="trouble" class="alert"><bdi>no GPU metrics:' in html
+    simulated.dcgm.failure = None
+    await tab.until("document.getElementById('trouble').hidden", seconds=10)
+    assert await tab.run(said) == "The table is kept up to date again"
+    # the browser itself notes every answer that is an error
+    assert all("503" in line and "/container/metrics" in line for line in tab.said)
+    tab.said.clear()
+
+
+async def test_where_it_is_not_known_who_holds_a_gpu_the_page_says_why(
+    tab: Tab, exporter: Exporter, simulated: SimulatedNode
+) -> None:
+    pods = simulated.world.pods
+    simulated.world.pods = (
+        *pods,
+        Pod(namespace="n", name="p", containers=(Container(name="c", devices=((GPU_RESOURCE, "riddle"),)),)),
+    )
+    async with asyncio.timeout(5):
+        while "not known</summary>" not in (html := (await exporter.get("/"))[1]):
+            await asyncio.sleep(0.1)
+    why = "the kubelet handed out devices by ids that are not understood"
+    assert html.count(f'<details class="why"><summary>not known</summary><bdi>{why}</bdi></details>') == 1
+    await opened(tab, f"{exporter.base}/")
+    await tab.until("document.querySelectorAll('.why').length === 1")
+    await tab.run("document.querySelector('.why').open = true")
+    (row,) = [row for row in await read(tab) if "not known" in row["Pod"]]
+    assert row["Pod"] == f"not known {why}"
+    simulated.world.pods = pods
+    async with asyncio.timeout(5):
+        while "not known</summary>" in (await exporter.get("/"))[1]:
+            await asyncio.sleep(0.1)
+    await opened(tab, f"{exporter.base}/")
+    assert [row["Pod"] for row in await read(tab)].count("idle") == 1
+
+
+async def test_without_the_kubelet_no_gpu_is_called_idle(tab: Tab, simulated: SimulatedNode) -> None:
+    async with running(config_of(kubelet_socket="/nonexistent/kubelet.sock", dcgm_url=simulated.url)) as alone:
+        _, html = await alone.get("/")
+        assert 'class="none">idle' not in html
+        assert f'<p id="trouble" class="alert"><bdi>{SILENT}</bdi></p>' in html
+        await opened(tab, f"{alone.base}/")
+        assert {row["Pod"] for row in await read(tab)} == {"not known"}
+        assert await tab.run("document.getElementById('trouble').textContent") == SILENT
+        assert await tab.run("document.getElementById('sources').open")
+        assert "kubelet" in await tab.run("document.getElementById('sources-table').innerText")
+        assert await axe.violations(tab) == []
+
+
+async def test_a_gpu_that_nobody_holds_is_idle_in_one_word(exporter: Exporter) -> None:
+    _, html = await exporter.get("/")
+    assert '<td role="cell" data-label="Pod"><span class="none">idle</span></td>' in html
+    assert "names no container" not in html.partition("<table")[2]

@@ -1,0 +1,110 @@
+"""The cluster role's page as HTML: which nodes it names, and the devices of how many; tests/browser/ opens it."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from exporter.cluster.outputs import page
+from exporter.cluster.outputs.look import ClusterLook
+from exporter.errors import Trouble
+from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.outputs.objects import METRICS
+from exporter.outputs.output import NO_QUESTION
+from tests.support.clusters import GONE, held, node_of, view_of
+
+
+def whole(device: HeldDevice, **fields: object) -> HeldDevice:
+    """The same with a text as an exporter writes it."""
+    text = {**dict.fromkeys(METRICS), **json.loads(device.text), "entity": "gpu", "gpu_shared": False, **fields}
+    return replace(device, text=json.dumps(text).encode())
+
+
+def html(view: ClusterView, node: str = "") -> str:
+    question = NO_QUESTION._replace(query=(("node", node),)) if node else NO_QUESTION
+    look = ClusterLook(view=view, health={}, at_seconds=1005.0, question=question)
+    return b"".join(page.render(look).pieces).decode()
+
+
+def figures(made: str) -> dict[str, int]:
+    return {name: int(number) for name, number in re.findall(r'id="figure-(\w+)">(\d+)<', made)}
+
+
+BUSY, WASTED, FREE = (
+    whole(held("a", "GPU-1"), gpu_utilization=50),
+    whole(held("b", "GPU-2", values={"gpu_utilization": 0.0}), gpu_utilization=0),
+    whole(held("", "GPU-3", values={}), gpu_utilization=None),
+)
+
+
+def test_every_node_has_its_figures() -> None:
+    view = view_of(node_of("n1", BUSY, WASTED, FREE), node_of("n2", whole(held("z", "GPU-9", node="n2"))))
+    made = html(view)
+    assert figures(made) == {"gpus": 4, "held": 3, "free": 1, "instances": 0, "wasted": 1}
+    row = re.search(r'<tr role="row"><th[^>]*><a href="\?node=n1">.*?</tr>', made)
+    assert row is not None
+    assert re.findall(r">([^<>]+)</", row[0]) == ["n1", "up", "00:16:40 UTC", "3", "2", "1"]
+    assert '<p id="trouble" class="alert" hidden></p>' in made
+
+
+def test_a_node_that_is_asked_for_is_alone() -> None:
+    view = view_of(node_of("n1", BUSY), node_of("n2", whole(held("z", "GPU-9", node="n2"))))
+    made = html(view, "n2")
+    assert "<title>GPUs of n2</title>" in made
+    assert figures(made)["gpus"] == 1
+    assert "GPU-9" in made
+    assert "GPU-1<" not in made
+    assert 'data-node="n2"' in made
+    assert "No node &lt;x&gt; is known." in html(view, "<x>")
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        (
+            view_of(node_of("n1", BUSY), node_of("n2", trouble=GONE)),
+            f"Nodes are missing, and their GPUs with them: n2: {GONE}",
+        ),
+        (
+            view_of(node_of("n1", BUSY), trouble=Trouble("permission", "no <list>", "give the role")),
+            "It is not known which nodes there are: no <list> -> give the role",
+        ),
+    ],
+)
+def test_what_is_missing_is_said_on_top(view: ClusterView, says: str) -> None:
+    escaped = says.replace(">", "&gt;").replace("<", "&lt;")
+    assert f'<p id="trouble" class="alert"><bdi>{escaped}</bdi></p>' in html(view)
+
+
+def test_a_node_that_never_answered_has_no_figures() -> None:
+    made = html(view_of(node_of("n1", BUSY), node_of("n2", trouble=GONE, at=None)))
+    row = re.search(r'<tr role="row"><th[^>]*><a href="\?node=n2">.*?</tr>', made)
+    assert row is not None
+    assert re.findall(r">([^<>]+)</", row[0])[:3] == ["n2", "down", "none"]
+    assert row[0].count('<td role="cell" data-label="GPUs"></td>') == 1
+    assert '<details id="nodes" open>' in made
+
+
+def test_many_nodes_are_folded_and_a_page_has_so_many_rows() -> None:
+    nodes = [
+        node_of(f"n{number}", *(whole(held(f"p{gpu}", f"GPU-{gpu}", node=f"n{number}")) for gpu in range(8)))
+        for number in range(40)
+    ]
+    made = html(view_of(*nodes))
+    assert '<details id="nodes"><summary>' in made
+    assert figures(made)["gpus"] == 320
+    assert made.count('<span class="pod">') == page.MOST_ROWS == 200
+    assert "(the first 200 of 320; each node above has its own)" in made
+
+
+def test_names_of_nodes_are_text_and_part_of_an_address() -> None:
+    name = "<b>&\"'/?\u202e"
+    made = html(view_of(node_of(name, BUSY)))
+    assert '<a href="?node=%3Cb%3E%26%22%27%2F%3F%E2%80%AE">' in made
+    assert r"<bdi>&lt;b&gt;&amp;&quot;&#x27;/?\u{202e}</bdi>" in made
+
+
+def test_an_exporter_of_another_version_may_leave_fields_out() -> None:
+    made = html(view_of(node_of("n1", held("a", "GPU-1"))))
+    assert made.count('<span class="none">unknown</span>') == 4

@@ -1,0 +1,233 @@
+"""The page for people as HTML: what it says of objects, sources and files. tests/browser/ opens it in a browser."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.errors import Trouble
+from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
+from exporter.model.snapshot import Health
+from exporter.outputs.objects import METRICS
+from exporter.outputs.output import NO_QUESTION, Look, Output
+from exporter.outputs.page import files
+from exporter.outputs.page.devices import Object, Scales, devices_table, nobody
+from exporter.outputs.page.document import sources, text, visible
+from exporter.outputs.page.node import render
+from exporter.outputs.page.summary import Figures
+from tests.support.exporter import Start
+from tests.support.looks import Looks, row, whole
+from tests.support.places import ROOT
+
+WHOLE: Object = {
+    **dict.fromkeys(METRICS),
+    "node_name": "n",
+    "model_name": "H100",
+    "device": "nvidia0",
+    "device_id": "0",
+    "device_uuid": "GPU-0",
+    "entity": "gpu",
+    "pod": "",
+    "container": "",
+    "namespace": "",
+    "gpu_shared": False,
+}
+HELD = {"pod": "p", "container": "c", "namespace": "ns"}
+
+
+def object_of(**fields: Any) -> Object:
+    return {**WHOLE, **fields}
+
+
+def cells(*rows: Mapping[str, Any]) -> list[list[str]]:
+    """The texts of the table's rows."""
+    html = devices_table(rows, nobody, with_node=False)
+    return [
+        [
+            " ".join(unescape(re.sub("<[^>]*>", " ", cell)).split())
+            for cell in re.findall(r"<t[dh][ >].*?</t[dh]>", line)
+        ]
+        for line in re.findall(r"<tr.*?</tr>", html)[1:]
+    ]
+
+
+def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return re.findall(
+        r'<meter aria-hidden="true" max="([^"]*)" value="([^"]*)">', devices_table(rows, nobody, with_node=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        pytest.param({}, ["idle", "", "", *["unknown"] * 4], id="nothing is known of it"),
+        pytest.param({"gpu_utilization": 0}, ["idle", "", "", "0 %"], id="free"),
+        pytest.param({"gpu_utilization": 5}, ["busy, held by no pod", "", "", "5 %"], id="busy without a pod"),
+        pytest.param({**HELD, "gpu_utilization": 5}, ["p c", "ns", "", "5 %"], id="held"),
+        pytest.param({**HELD, "gpu_utilization": 4.9}, ["p c held but idle", "ns", "", "5 %"], id="held but idle"),
+        pytest.param({**HELD, "graphics_engine_active": 0.498}, ["p c", "ns", "", "50 %"], id="by the engine"),
+        pytest.param({**HELD, "graphics_engine_active": 0}, ["p c held but idle", "ns", "", "0 %"], id="engine idle"),
+        pytest.param({**HELD}, ["p c", "ns", "", "unknown"], id="held, and it is not known what it does"),
+        pytest.param(
+            {**HELD, "workload_name": "w", "workload_kind": "Job"},
+            ["p c", "ns", "w Job", "unknown"],
+            id="of a workload",
+        ),
+        pytest.param(
+            {"gpu_shared": True, "gpu_utilization": 0},
+            ["several owners, which --sharing device does not name", "", "", "0 %"],
+            id="shared, owners not named",
+        ),
+        pytest.param({"entity": "mig-parent"}, ["cut into instances", "", "", "", "", "", ""], id="cut"),
+    ],
+)
+def test_who_holds_a_device(fields: dict[str, Any], said: list[str]) -> None:
+    ((_, *seen),) = cells(object_of(**fields))
+    assert seen[: len(said)] == said
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "bar"),
+    [
+        ({"framebuffer_used": 1280, "framebuffer_free": 1280}, "1.3 of 2.5 GiB", ("2560", "1280")),
+        ({"framebuffer_used": 1280}, "1.3 GiB", None),
+        ({"framebuffer_used": 0, "framebuffer_total": 1024}, "0.0 of 1.0 GiB", ("1024", "0")),
+        ({"framebuffer_free": 1024}, "unknown", None),
+        ({"power_usage": 70.5}, "71 W", ("75", "70.5")),
+        ({"power_usage": 9999}, "9999 W", ("3000", "3000")),
+        ({"temperature": 33}, "33 °C", ("100", "33")),
+        ({"temperature": 120}, "120 °C", ("100", "100")),
+        ({"gpu_utilization": 49.5}, "50 %", ("100", "49.5")),
+    ],
+)
+def test_numbers_and_bars(fields: dict[str, Any], said: str, bar: tuple[str, str] | None) -> None:
+    (seen,) = cells(object_of(**HELD, **fields))
+    assert said in seen[4:]
+    assert bars(object_of(**HELD, **fields)) == ([bar] if bar else [])
+
+
+def test_a_shared_gpu_has_a_row_for_each_owner_under_one_name() -> None:
+    shared = {"gpu_shared": True, "framebuffer_used": 1024, "framebuffer_free": 512}
+    first, second = (
+        object_of(**{**HELD, "pod": pod}, **shared, gpu_utilization=use) for pod, use in (("a", 90), ("b", 1))
+    )
+    html = devices_table((first, second), nobody, with_node=True)
+    assert html.count('rowspan="2"') == 2, "the node and the name"
+    assert '<tr role="row" class="wasted more">' in html
+    one, two = cells(first, second)
+    assert one[:2] == ["GPU 0 shared by 2 H100 GPU-0", "a c"]
+    assert two[0] == "b c held but idle"
+    # an owner's memory and the free memory do not add up to a GPU: nobody knows how large it is
+    assert "1.0 GiB" in one
+    # unless an unshared GPU of this model says so
+    other = object_of(device_uuid="GPU-1", framebuffer_used=0, framebuffer_free=4096)
+    assert Scales.of((first, second, other)).full_mib(first) == 4096
+    assert "1.0 of 4.0 GiB" in cells(first, second, other)[0]
+
+
+def test_figures_count_gpus_and_not_rows() -> None:
+    rows = (
+        object_of(**HELD, gpu_utilization=0, gpu_shared=True),
+        object_of(**{**HELD, "pod": "q"}, gpu_utilization=50, gpu_shared=True),
+        object_of(device_uuid="GPU-1", entity="mig-parent"),
+        object_of(device_uuid="GPU-1", entity="mig", mig_instance_id="7", **HELD, graphics_engine_active=0.01),
+        object_of(device_uuid="GPU-1", entity="mig", mig_instance_id="8"),
+        object_of(device_uuid="MIG-2", entity="mig", **HELD),
+        object_of(device_uuid="GPU-3"),
+        object_of(device_uuid="GPU-3", node_name="other"),
+        object_of(device_uuid="GPU-4", gpu_shared=True, gpu_utilization=0),
+    )
+    # of the shared GPU somebody makes use; of what has no number nobody knows
+    assert Figures.of(rows) == Figures(gpus=5, held=3, instances=3, wasted=2)
+    assert Figures.sum([Figures.of(rows), Figures.of(rows)]) == Figures(gpus=10, held=6, instances=6, wasted=4)
+
+
+# issue 12, "Must show" 1
+@given(st.text())
+def test_whatever_somebody_says_is_text_and_can_be_seen(said: str) -> None:
+    html = text(said)
+    inner = html.removeprefix("<bdi>").removesuffix("</bdi>")
+    assert not re.search("[<>\"']", inner)
+    assert unescape(inner) == visible(said)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]", inner)
+    inner.encode()
+
+
+def test_sources_are_open_where_one_is_in_trouble() -> None:
+    good = {"kubelet": Health(up=True), "nvml": Health(up=None)}
+    html = sources(good)
+    assert '<details id="sources">' in html
+    assert "1 of 2 up" in html
+    assert "not asked yet" in html
+    bad = {**good, "dcgm:<x>": Health(up=False, trouble=Trouble("refused", "nobody <listens>", "start & see"))}
+    html = sources(bad)
+    assert '<details id="sources" open>' in html
+    for said in ("dcgm:&lt;x&gt;", "nobody &lt;listens&gt;", "start &amp; see", '<span class="state down">down</span>'):
+        assert said in html
+
+
+def test_a_gpu_that_nobody_holds_is_idle_and_a_doubt_has_its_reason() -> None:
+    page = row("DCGM_FI_DEV_POWER_USAGE", "70") + row("DCGM_FI_DEV_POWER_USAGE", "70", gpu=1)
+    looks = Looks()
+    snapshot = looks.snapshot(page, {"a": whole(0)})
+    html = b"".join(render(snapshot).pieces).decode()
+    assert html.count('<span class="none">idle</span>') >= 1
+    assert "names no container" not in html.partition("<table")[2]
+    silent = replace(snapshot, assignments_age_seconds=None)
+    html = b"".join(render(silent).pieces).decode()
+    assert "<summary>not known</summary><bdi>the kubelet has not answered yet</bdi>" in html
+
+
+@pytest.mark.parametrize("output", [files.STYLE, files.SCRIPT], ids=lambda output: output.path)
+def test_a_file_is_kept_for_good_by_its_version_alone(output: Output[Any]) -> None:
+    address = files.address(output)
+    path, _, version = address.partition("?v=")
+    assert f"/{path}" == output.path
+    look = Look.of(None)
+    made = output.make(replace(look, question=NO_QUESTION._replace(query=(("v", version),))))
+    assert made.headers == (("Cache-Control", "max-age=31536000, immutable"),)
+    assert made.pieces == ((ROOT / "exporter" / "outputs" / "page" / Path(path).name).read_bytes(),)
+    for query in ((), (("v", "other"),)):
+        made = output.make(replace(look, question=NO_QUESTION._replace(query=query)))
+        assert made.headers == (("Cache-Control", "no-cache"),)
+
+
+def test_the_script_and_the_page_agree_on_what_is_idle_and_on_scales() -> None:
+    from exporter.outputs.page import devices  # noqa: PLC0415
+
+    script = (ROOT / "exporter" / "outputs" / "page" / "page.js").read_text()
+    assert f"const IDLE_BELOW = {devices.IDLE_BELOW};" in script
+    assert f"const POWER_SCALES = {json.dumps(devices._POWER_SCALES)};" in script
+    assert f"const HOTTEST = {devices._HOTTEST};" in script
+    assert f"const METRICS = {json.dumps(devices.METRIC_TITLES)};" in script
+    assert f'const OWNERS_UNKNOWN = "{OWNERS_UNKNOWN_HEADER}";' in script
+    # the only ways to make HTML of a string
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", script)
+    style = (ROOT / "exporter" / "outputs" / "page" / "page.css").read_text()
+    assert not re.search(r"url\(|@import|https?:", style), "nothing from elsewhere"
+    assert {*re.findall(r"https?://[^\"' )]*", script)} == {"http://www.w3.org/2000/svg"}
+
+
+async def test_the_policy_is_the_pages_own_unless_the_web_config_has_one(start: Start, tmp_path: Path) -> None:
+    exporter = await start()
+
+    async def policy(exporter: Any, path: str) -> str:
+        async with exporter.session.get(exporter.base + path) as response:
+            return str(response.headers["Content-Security-Policy"])
+
+    assert "script-src 'self';" in await policy(exporter, "/")
+    for path in ("/container/metrics", "/gpu/metrics", "/static/page.js", "/nothing"):
+        assert await policy(exporter, path) == (
+            "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+    config = tmp_path / "web.yaml"
+    config.write_text('http_server_config:\n  headers:\n    Content-Security-Policy: "default-src *"\n')
+    other = await start(web_config_file=str(config))
+    assert await policy(other, "/") == "default-src *"
