@@ -16,7 +16,7 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 
 # Branches are counted when every test runs: of some tests alone the figure says nothing, and they are waited for.
 # These wait for programs more than they compute: they run beside all others, and say what they have to say after them.
-LONG := tests/end_to_end tests/faults
+LONG := tests/browser tests/end_to_end tests/faults
 test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 ifdef ARGS
@@ -41,14 +41,11 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 	@tests/build-image $(CACHE)/image localhost/pod-gpu-metrics-exporter >/dev/null
 
 # The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
-# tools stays outside: curl, ip, tmux, a second program, the image within the image. So does what is arithmetic, and long.
-IN_IMAGE := web sources cli config end_to_end test_reload.py
+# tools stays outside: curl, ip, tmux, a second program, a compiler. So does what is arithmetic, and long.
+IN_IMAGE := web sources cli config test_reload.py $(addprefix end_to_end/,test_prometheus.py test_restart.py \
+	test_textfile.py test_promtool.py test_many_nodes.py)
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
-		--ignore tests/end_to_end/test_image.py --ignore tests/end_to_end/test_black_hole.py \
-		--ignore tests/end_to_end/test_accounting_in_prometheus.py --ignore tests/end_to_end/test_rules_in_prometheus.py \
-		--ignore tests/end_to_end/test_dashboards_in_prometheus.py --ignore tests/end_to_end/test_getting_started.py \
-		--ignore tests/end_to_end/test_walk.py \
 		--ignore tests/sources/nvml --ignore tests/cli/top/test_live.py \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
