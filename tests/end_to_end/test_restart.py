@@ -149,11 +149,11 @@ async def test_owners_past_their_time_are_dropped() -> None:
         kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, kubelet_max_age="0s", kubelet_max_stale="300ms"
     )
     async with running(config) as exporter:
+        began = time.monotonic()
         assert owners_in(await exporter.page())
         await simulated.kubelet.stop()
-        began = time.monotonic()
         while owners_in(await exporter.page()):
             assert time.monotonic() - began < 5.0
             await asyncio.sleep(0.05)
-        assert time.monotonic() - began > 0.25
+        assert time.monotonic() - began > 0.3
     await simulated.stop()
