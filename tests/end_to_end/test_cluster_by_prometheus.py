@@ -197,7 +197,7 @@ def test_what_the_nodes_hold_is_the_same(nodes: Nodes) -> None:
     for path in ("/metrics/nodes", "/-/ready"):
         assert nodes.get(role, path) == nodes.get(nodes.directly, path)
     _, page = nodes.get(role, "/")
-    assert f"for {len(NODES)} nodes. {len(NODES)} have answered, 0 are missing" in page
+    assert f"{len(NODES)} nodes: {len(NODES)} have answered, 0 are missing" in page
 
 
 # issue 11, "Must show" 3

@@ -103,4 +103,6 @@ def as_json(steps: list[Step]) -> str:
 
 if __name__ == "__main__":
     bring_loopback_up()
+    # what a shell runs in the background has it ignored, and so would all that is started here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     json.dump(walk([Step(**step) for step in json.load(sys.stdin)]), sys.stdout)
