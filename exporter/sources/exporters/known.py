@@ -5,7 +5,7 @@ An attempt that fails before that changes nothing.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -102,7 +102,7 @@ class Book:
             f" of the first: {why.message}"
         )
         if len(failed) < len(self.entries):
-            return None, Trouble(why.reason, message, why.remedy)
+            return None, replace(why, message=message)
         return SourceError(why.reason, message, remedy=why.remedy), None
 
     def follow(self, places: Mapping[str, Place], now: float) -> list[Known]:
@@ -192,7 +192,7 @@ class Book:
                 message += f"; {entry.place.caution}"
             if answered_at is not None:
                 message += f"; its last answer is of {datetime.fromtimestamp(answered_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
-            trouble = Trouble(why.reason, message, why.remedy)
+            trouble = replace(why, message=message)
         return NodeView(
             name=entry.node or entry.key,
             devices=entry.answer.devices if entry.answer else (),

@@ -6,6 +6,7 @@ came of them is kept. A failure changes nothing until what is kept is too old: t
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 from types import MappingProxyType
 
@@ -174,11 +175,8 @@ class Prometheus:
         named = ", ".join(node.name for node in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         why = missing[0].trouble
-        return Trouble(
-            why.reason,
-            f"{len(missing)} of {len(self._known)} nodes are missing: {named}{more}; of the first: {why.message}",
-            why.remedy,
-        )
+        message = f"{len(missing)} of {len(self._known)} nodes are missing: {named}{more}; of the first: {why.message}"
+        return replace(why, message=message)
 
 
 def _too_old(age_seconds: float, max_age_seconds: float) -> Trouble:
