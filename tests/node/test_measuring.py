@@ -102,7 +102,7 @@ async def test_processes_of_nobody_are_counted_and_named_with_their_reason(node:
 async def test_what_the_driver_says_no_more_is_shown_no_more(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "KEPT_SECONDS", 0.5)
+    monkeypatch.setattr(measuring, "KEPT_SECONDS", 2.0)
     async with running(config_of(**of_node(node))) as exporter:
         page = await measured(exporter, node)
         (uuid, *_) = sorted(held_by_several(node))
@@ -112,7 +112,7 @@ async def test_what_the_driver_says_no_more_is_shown_no_more(
             while ("", "") in rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid]:
                 page = await exporter.page()
                 await asyncio.sleep(0.05)
-        assert time.monotonic() - failed_at > 0.3, "a failure alone takes nothing away"
+        assert time.monotonic() - failed_at > 0.8, "a failure alone takes nothing away"
         assert len(set(rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid].values())) == 1, "copies again"
         assert own((await exporter.get("/metrics"))[1], "pod_gpu_processes") == []
 
