@@ -1,0 +1,152 @@
+"""What the CUDA probe counts in the kernel: per process and CUDA device, as the process itself numbers its devices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from exporter.model.devices import DeviceKey
+from exporter.model.measured import Place
+from exporter.model.pods import Owner
+
+# cudaMemcpyKind: 0 to 4; `default` is worked out by CUDA from the addresses, which the probe does not know.
+Direction = Literal["host_to_host", "host_to_device", "device_to_host", "device_to_device", "default"]
+DIRECTIONS: tuple[Direction, ...] = (
+    "host_to_host",
+    "host_to_device",
+    "device_to_host",
+    "device_to_device",
+    "default",
+)
+
+
+class ProcessId(NamedTuple):
+    """A process of the host: its pid in the first PID namespace, and when it was started (ns of the boot-time clock).
+
+    The start tells it from a later process with the same pid. /proc/<pid>/stat has it in ticks of 10 ms.
+    """
+
+    pid: int
+    started_ns: int
+
+
+class CudaDevice(NamedTuple):
+    """A device as one process numbers it: `ordinal` is that of cudaSetDevice, 0 where the process never called it."""
+
+    process: ProcessId
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaCounts:
+    """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
+
+    Bytes are those asked for, not those that the driver rounds up to. `memory_bytes` is allocated and not yet freed;
+    `peak_bytes` the most of it at a time. `sync_ns` is the time spent waiting in synchronisations. `active_ns` is the
+    time in which at least one stream had work that no synchronisation had ended. `errors` counts calls that did not
+    return success, by cudaError_t or CUresult.
+    """
+
+    launches: int = 0
+    threads: int = 0
+    graph_launches: int = 0
+    allocations: int = 0
+    failed_allocations: int = 0
+    frees: int = 0
+    memory_bytes: int = 0
+    peak_bytes: int = 0
+    freed_bytes: int = 0
+    copies: tuple[int, ...] = (0,) * len(DIRECTIONS)
+    copied_bytes: tuple[int, ...] = (0,) * len(DIRECTIONS)
+    syncs: int = 0
+    sync_ns: int = 0
+    active_ns: int = 0
+    errors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Span(NamedTuple):
+    """A time in which one process kept one device busy, in ns of the monotonic clock.
+
+    Short spans that follow each other come as one: `active_ns` is then less than `end_ns - begin_ns`.
+    """
+
+    device: CudaDevice
+    begin_ns: int
+    end_ns: int
+    active_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaProcess:
+    """A process that called CUDA.
+
+    `cgroup_id` is that of its cgroup of version 2 (1 is the root, where version 1 is in use). `visible` is what the
+    program itself has set CUDA_VISIBLE_DEVICES to before its first call; None where it was not seen to do so.
+    `ended_ns` is when its last thread ended, on the monotonic clock; None while it runs.
+    """
+
+    id: ProcessId
+    cgroup_id: int = 0
+    visible: str | None = None
+    ended_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaReading:
+    """All that the probe counted until `read_at_ns` (monotonic clock), and the spans since the reading before.
+
+    Each process and device of `counts` is in `processes`. `lost` is what did not fit, by what it did not fit into.
+    """
+
+    read_at_ns: int
+    processes: Mapping[ProcessId, CudaProcess] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[CudaDevice, CudaCounts] = field(default_factory=lambda: MappingProxyType({}))
+    spans: tuple[Span, ...] = ()
+    lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenProcess:
+    """What /proc says of a process that maps CUDA: its container, and what the environment lets it see.
+
+    `visible` is CUDA_VISIBLE_DEVICES as its memory, or else the environment that it was started with, has it; None
+    where it is not set.
+    """
+
+    id: ProcessId
+    place: Place | None
+    visible: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaUse:
+    """What the processes of one container asked of one device, those that have ended included: see `CudaCounts`.
+
+    `memory_bytes` is of those that run. `released_bytes` is what processes had not freed when they ended.
+    `active_seconds` unites the processes: a time in which several are active counts once.
+    """
+
+    counts: CudaCounts
+    released_bytes: int = 0
+    active_seconds: float = 0.0
+    processes: int = 0
+
+
+# Of nobody (None): processes in no pod. The key is unknown where it is not known which GPU a process means.
+CudaKey = tuple[Owner | None, DeviceKey]
+UNKNOWN_DEVICE = DeviceKey(uuid="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CudaUses:
+    """What every container asked of every device; and how the probe is.
+
+    `programs` are the files that are probed. `map_entries` says how full each map in the kernel is, and the most that
+    it holds. `failures` counts files that could not be probed, by reason.
+    """
+
+    uses: Mapping[CudaKey, CudaUse] = field(default_factory=lambda: MappingProxyType({}))
+    programs: int = 0
+    failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
