@@ -1,0 +1,251 @@
+"""libbpf.so.1 by ctypes: a BPF object is loaded, its programs are attached, its maps are read.
+
+Only what the probe needs is here. Nothing else in the program speaks to the kernel's BPF. Not for several threads at
+once. libbpf returns NULL, or a negative number, and puts the reason into errno; what it prints is kept for messages.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping
+from errno import ENOENT, ENOSPC
+from pathlib import Path
+from typing import Any
+
+NAME = "libbpf.so.1"
+# entries that one system call reads of a map; a hash table gives whole buckets, and asks for more room where it must
+_AT_ONCE = 256
+_MOST_MESSAGES = 20
+_MESSAGE_BYTES = 1024
+_WARNING = 0
+
+_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_POINTER, _INT, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "libbpf_set_print": (_POINTER, [_PRINT]),
+    "bpf_object__open_file": (_POINTER, [_TEXT, _POINTER]),
+    "bpf_object__load": (_INT, [_POINTER]),
+    "bpf_object__close": (None, [_POINTER]),
+    "bpf_object__find_program_by_name": (_POINTER, [_POINTER, _TEXT]),
+    "bpf_object__find_map_by_name": (_POINTER, [_POINTER, _TEXT]),
+    "bpf_program__attach_uprobe": (_POINTER, [_POINTER, ctypes.c_bool, _INT, _TEXT, ctypes.c_size_t]),
+    "bpf_program__attach": (_POINTER, [_POINTER]),
+    "bpf_link__destroy": (_INT, [_POINTER]),
+    "bpf_map__fd": (_INT, [_POINTER]),
+    "bpf_map__key_size": (ctypes.c_uint32, [_POINTER]),
+    "bpf_map__value_size": (ctypes.c_uint32, [_POINTER]),
+    "bpf_map__max_entries": (ctypes.c_uint32, [_POINTER]),
+    "bpf_map__set_max_entries": (_INT, [_POINTER, ctypes.c_uint32]),
+    "bpf_map_lookup_batch": (_INT, [_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
+    "bpf_map_lookup_elem": (_INT, [_INT, _POINTER, _POINTER]),
+    "bpf_map_delete_elem": (_INT, [_INT, _POINTER]),
+    "ring_buffer__new": (_POINTER, [_INT, _SAMPLE, _POINTER, _POINTER]),
+    "ring_buffer__consume": (_INT, [_POINTER]),
+    "ring_buffer__free": (None, [_POINTER]),
+}
+
+
+class BpfError(Exception):
+    """A call of libbpf failed. `number` is its errno."""
+
+    def __init__(self, doing: str, number: int) -> None:
+        super().__init__(f"{doing}: {os.strerror(number)}")
+        self.number = number
+
+
+class Link:
+    """A program at its place. The kernel detaches it when it is closed, or when this process ends."""
+
+    def __init__(self, library: ctypes.CDLL, pointer: int) -> None:
+        self._library = library
+        self._pointer: int | None = pointer
+
+    def close(self) -> None:
+        """Detach."""
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.bpf_link__destroy(pointer)
+
+
+class Map:
+    """A map of a loaded object. Keys and values are bytes, as the C structs have them."""
+
+    def __init__(self, library: ctypes.CDLL, pointer: int) -> None:
+        self._library = library
+        self._fd: int = library.bpf_map__fd(pointer)
+        self._key_bytes: int = library.bpf_map__key_size(pointer)
+        self._value_bytes: int = library.bpf_map__value_size(pointer)
+        self.most: int = library.bpf_map__max_entries(pointer)
+        self._room(_AT_ONCE)
+
+    def _room(self, entries: int) -> None:
+        self._at_once = min(entries, self.most)
+        self._keys = ctypes.create_string_buffer(self._key_bytes * self._at_once)
+        self._values = ctypes.create_string_buffer(self._value_bytes * self._at_once)
+
+    def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """All entries, some at a time: how many, their keys one after another, their values one after another.
+
+        An entry that comes or goes meanwhile may be missing.
+
+        Raises:
+            BpfError: the map cannot be read.
+        """
+        batch = ctypes.create_string_buffer(max(self._key_bytes, 4))
+        first: Any = None
+        while True:
+            count = ctypes.c_uint32(self._at_once)
+            answer = self._library.bpf_map_lookup_batch(
+                self._fd, first, batch, self._keys, self._values, ctypes.byref(count), None
+            )
+            number = ctypes.get_errno() if answer else 0
+            if number == ENOSPC and self._at_once < self.most:
+                self._room(self._at_once * 4)
+                continue
+            if number not in (0, ENOENT):
+                raise BpfError("reading a map", number)
+            if count.value:
+                # slices of what was written: `raw` would copy the whole buffer
+                keys = ctypes.string_at(self._keys, self._key_bytes * count.value)
+                yield count.value, keys, ctypes.string_at(self._values, self._value_bytes * count.value)
+            if number == ENOENT:
+                return
+            first = batch
+
+    def size(self) -> int:
+        """How many entries it has.
+
+        Raises:
+            BpfError: the map cannot be read.
+        """
+        return sum(count for count, _, _ in self.batches())
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        value = ctypes.create_string_buffer(self._value_bytes)
+        answer = self._library.bpf_map_lookup_elem(self._fd, key, value)
+        return None if answer else value.raw
+
+    def delete(self, key: bytes) -> None:
+        """Take an entry out, if it is there."""
+        self._library.bpf_map_delete_elem(self._fd, key)
+
+
+class Ring:
+    """A ring buffer. Records stay in it until somebody drains it: nothing waits for them."""
+
+    def __init__(self, library: ctypes.CDLL, fd: int) -> None:
+        self._records: list[bytes] = []
+        self._library = library
+        self._callback = _SAMPLE(self._add)
+        self._pointer: int | None = library.ring_buffer__new(fd, self._callback, None, None)
+        if not self._pointer:
+            raise BpfError("mapping a ring buffer", ctypes.get_errno())
+
+    def _add(self, _: int, data: int, size: int) -> int:
+        self._records.append(ctypes.string_at(data, size))
+        return 0
+
+    def drain(self) -> list[bytes]:
+        """The records since the last time."""
+        self._library.ring_buffer__consume(self._pointer)
+        records, self._records = self._records, []
+        return records
+
+    def close(self) -> None:
+        """Unmap it."""
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.ring_buffer__free(pointer)
+
+
+class Object:
+    """A BPF object: its programs and maps, loaded into the kernel."""
+
+    def __init__(self, path: Path, most: Mapping[str, int]) -> None:
+        """`most` gives other limits of maps than the object has, by name: entries, or bytes of a ring.
+
+        Raises:
+            OSError: there is no libbpf.so.1.
+            BpfError: the object cannot be opened, or the kernel refuses it.
+        """
+        self.messages: list[str] = []
+        self._library = library = _library()
+        self._libc = ctypes.CDLL(None)
+        self._print = _PRINT(self._keep)
+        library.libbpf_set_print(self._print)
+        self._pointer: int | None = library.bpf_object__open_file(os.fsencode(path), None)
+        if not self._pointer:
+            raise BpfError(f"opening {path}", ctypes.get_errno())
+        for name, entries in most.items():
+            library.bpf_map__set_max_entries(self._map(name), entries)
+        if library.bpf_object__load(self._pointer):
+            number = ctypes.get_errno()
+            self.close()
+            raise BpfError("loading the program into the kernel", number)
+
+    def _keep(self, level: int, text: bytes | None, arguments: int | None) -> int:
+        # a va_list is passed as a pointer, in x86-64's ABI and in AArch64's
+        if text and level == _WARNING and len(self.messages) < _MOST_MESSAGES:
+            room = ctypes.create_string_buffer(_MESSAGE_BYTES)
+            self._libc.vsnprintf(room, _MESSAGE_BYTES, ctypes.c_char_p(text), ctypes.c_void_p(arguments))
+            self.messages.append(room.value.decode("utf-8", "replace").strip())
+        return 0
+
+    def _map(self, name: str) -> int:
+        pointer: int | None = self._library.bpf_object__find_map_by_name(self._pointer, name.encode())
+        if not pointer:
+            raise BpfError(f"finding the map {name}", ctypes.get_errno())
+        return pointer
+
+    def map(self, name: str) -> Map:
+        """One of its maps."""
+        return Map(self._library, self._map(name))
+
+    def ring(self, name: str) -> Ring:
+        """One of its ring buffers."""
+        return Ring(self._library, self._library.bpf_map__fd(self._map(name)))
+
+    def attach_uprobe(self, program: str, path: str, offset: int, *, at_return: bool = False) -> Link:
+        """Have a program run whenever any process comes to this offset of a file, or returns from there.
+
+        Raises:
+            BpfError: the kernel refuses it.
+        """
+        link = self._library.bpf_program__attach_uprobe(
+            self._program(program), at_return, -1, os.fsencode(path), offset
+        )
+        return self._link(link, f"attaching {program}")
+
+    def attach(self, program: str) -> Link:
+        """Attach a program to what its section in the object names.
+
+        Raises:
+            BpfError: the kernel refuses it.
+        """
+        return self._link(self._library.bpf_program__attach(self._program(program)), f"attaching {program}")
+
+    def close(self) -> None:
+        """Unload it. Links keep their programs in the kernel until they are closed, too."""
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.bpf_object__close(pointer)
+
+    def _program(self, name: str) -> int:
+        pointer: int | None = self._library.bpf_object__find_program_by_name(self._pointer, name.encode())
+        if not pointer:
+            raise BpfError(f"finding the program {name}", ctypes.get_errno())
+        return pointer
+
+    def _link(self, pointer: int | None, doing: str) -> Link:
+        if not pointer:
+            raise BpfError(doing, ctypes.get_errno())
+        return Link(self._library, pointer)
+
+
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(NAME, use_errno=True)
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,138 @@
+"""The bytes of the probe's maps and of its ring as a reading. Pure: the layouts are those of cuda.bpf.c.
+
+Numbers are in the machine's own order. Bytes that are no whole entry are left out.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from exporter.model.cuda import DIRECTIONS, CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, Span
+
+PROCESS_ID = struct.Struct("=IIQ")
+DEVICE_ID = struct.Struct("=IIQ")
+ERROR_ID = struct.Struct("=IIQII")
+ADDRESS_ID = struct.Struct("=QII")
+_PROCESS = struct.Struct("=QQ")
+_COUNT = struct.Struct("=Q")
+_SPAN = struct.Struct("=IIQQQQ")
+STREAMS = 32
+_NUMBERS = 9 + 2 * len(DIRECTIONS) + 2 + 6
+_STREAM_BYTES = 24
+_SUMS = struct.Struct(f"={_NUMBERS}Q{STREAMS * _STREAM_BYTES}x")
+MOST_VISIBLE = 512
+# the places of the array `lost`, in order
+LOST = ("processes", "threads", "devices", "allocations", "errors", "streams", "spans", "unreadable")
+_SIGN = 1 << 63
+
+# The keys of a map one after another, and its values.
+Entries = tuple[bytes, bytes]
+NOTHING: Entries = (b"", b"")
+
+
+class Raw(NamedTuple):
+    """What was read, map by map. `lost` has one value for each name of LOST."""
+
+    processes: Entries = NOTHING
+    devices: Entries = NOTHING
+    errors: Entries = NOTHING
+    visible: Entries = NOTHING
+    lost: Sequence[int] = ()
+    spans: Sequence[bytes] = ()
+
+
+def decode(raw: Raw, read_at_ns: int, has_ended: Callable[[ProcessId], bool]) -> CudaReading:
+    """The reading. `read_at_ns` (monotonic clock) was before the maps were read.
+
+    `has_ended` is asked of processes of which a thread has ended: then its counts are final.
+    """
+    visible = dict(_visible(*raw.visible))
+    processes = {found.id: found for found in _processes(*raw.processes, visible, has_ended)}
+    errors: dict[CudaDevice, dict[int, int]] = {}
+    for device, code, times in _errors(*raw.errors):
+        errors.setdefault(device, {})[code] = times
+    counts = {}
+    for device, numbers in _devices(*raw.devices):
+        process = processes.get(device.process)
+        if process is not None:
+            until = read_at_ns if process.ended_ns is None else process.ended_ns
+            counts[device] = _counts(numbers, until, errors.get(device, {}))
+    return CudaReading(
+        read_at_ns=read_at_ns,
+        processes=MappingProxyType(processes),
+        counts=MappingProxyType(counts),
+        spans=tuple(_spans(raw.spans, processes)),
+        lost=MappingProxyType(dict(zip(LOST, raw.lost, strict=False))),
+    )
+
+
+def key_of(process: ProcessId) -> bytes:
+    """Its key in the maps `processes` and `visible`."""
+    return PROCESS_ID.pack(process.pid, 0, process.started_ns)
+
+
+def _rows(
+    key: struct.Struct, value: struct.Struct, keys: bytes, values: bytes
+) -> Iterator[tuple[tuple[int, ...], ...]]:
+    keys = keys[: len(keys) // key.size * key.size]
+    values = values[: len(values) // value.size * value.size]
+    return zip(key.iter_unpack(keys), value.iter_unpack(values), strict=False)
+
+
+def _visible(keys: bytes, values: bytes) -> Iterator[tuple[ProcessId, str]]:
+    whole = struct.Struct(f"{MOST_VISIBLE}s")
+    for (pid, _, started), (text,) in _rows(PROCESS_ID, whole, keys, values):
+        yield ProcessId(pid, started), bytes(text).partition(b"\0")[0].decode("utf-8", "replace")  # type: ignore[arg-type]
+
+
+def _processes(
+    keys: bytes, values: bytes, visible: dict[ProcessId, str], has_ended: Callable[[ProcessId], bool]
+) -> Iterator[CudaProcess]:
+    for (pid, _, started), (cgroup_id, thread_ended) in _rows(PROCESS_ID, _PROCESS, keys, values):
+        process = ProcessId(pid, started)
+        ended = thread_ended if thread_ended and has_ended(process) else None
+        yield CudaProcess(id=process, cgroup_id=cgroup_id, visible=visible.get(process), ended_ns=ended)
+
+
+def _errors(keys: bytes, values: bytes) -> Iterator[tuple[CudaDevice, int, int]]:
+    for (pid, ordinal, started, code, _), (times,) in _rows(ERROR_ID, _COUNT, keys, values):
+        yield CudaDevice(ProcessId(pid, started), ordinal), code, times
+
+
+def _devices(keys: bytes, values: bytes) -> Iterator[tuple[CudaDevice, tuple[int, ...]]]:
+    for (pid, ordinal, started), numbers in _rows(DEVICE_ID, _SUMS, keys, values):
+        yield CudaDevice(ProcessId(pid, started), ordinal), numbers
+
+
+def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> CudaCounts:
+    launches, threads, graph_launches, allocations, failed, frees, memory, peak, freed, *rest = numbers
+    kinds = len(DIRECTIONS)
+    syncs, sync_ns, active_ns, open_since, *_ = rest[2 * kinds :]
+    return CudaCounts(
+        launches=launches,
+        threads=threads,
+        graph_launches=graph_launches,
+        allocations=allocations,
+        failed_allocations=failed,
+        frees=frees,
+        # what two processors count at a time may be read before what it is taken from
+        memory_bytes=0 if memory >= _SIGN else memory,
+        peak_bytes=peak,
+        freed_bytes=freed,
+        copies=tuple(rest[:kinds]),
+        copied_bytes=tuple(rest[kinds : 2 * kinds]),
+        syncs=syncs,
+        sync_ns=sync_ns,
+        active_ns=active_ns + (max(0, until_ns - open_since) if open_since else 0),
+        errors=MappingProxyType(errors),
+    )
+
+
+def _spans(records: Iterable[bytes], processes: dict[ProcessId, CudaProcess]) -> Iterator[Span]:
+    for record in records:
+        if len(record) == _SPAN.size:
+            pid, ordinal, started, begin, end, active = _SPAN.unpack(record)
+            process = ProcessId(pid, started)
+            if process in processes and begin <= end:
+                yield Span(CudaDevice(process, ordinal), begin, end, min(active, end - begin))
