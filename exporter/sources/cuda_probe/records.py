@@ -6,7 +6,7 @@ Numbers are in the machine's own order. Bytes that are no whole entry are left o
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.model.cuda import DIRECTIONS, CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, Span
 
@@ -29,6 +29,7 @@ _SIGN = 1 << 63
 # The keys of a map one after another, and its values.
 Entries = tuple[bytes, bytes]
 NOTHING: Entries = (b"", b"")
+Row = tuple[Any, ...]
 
 
 class Raw(NamedTuple):
@@ -72,9 +73,7 @@ def key_of(process: ProcessId) -> bytes:
     return PROCESS_ID.pack(process.pid, 0, process.started_ns)
 
 
-def _rows(
-    key: struct.Struct, value: struct.Struct, keys: bytes, values: bytes
-) -> Iterator[tuple[tuple[int, ...], ...]]:
+def _rows(key: struct.Struct, value: struct.Struct, keys: bytes, values: bytes) -> Iterator[tuple[Row, ...]]:
     keys = keys[: len(keys) // key.size * key.size]
     values = values[: len(values) // value.size * value.size]
     return zip(key.iter_unpack(keys), value.iter_unpack(values), strict=False)
@@ -83,7 +82,7 @@ def _rows(
 def _visible(keys: bytes, values: bytes) -> Iterator[tuple[ProcessId, str]]:
     whole = struct.Struct(f"{MOST_VISIBLE}s")
     for (pid, _, started), (text,) in _rows(PROCESS_ID, whole, keys, values):
-        yield ProcessId(pid, started), bytes(text).partition(b"\0")[0].decode("utf-8", "replace")  # type: ignore[arg-type]
+        yield ProcessId(pid, started), text.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _processes(
