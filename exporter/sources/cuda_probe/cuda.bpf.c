@@ -496,48 +496,90 @@ static __always_inline int release(struct pt_regs *ctx)
 	return 0;
 }
 
-#define PROBE(name, ...)                     \
-	SEC("uprobe") int name(struct pt_regs *ctx) \
-	{                                    \
-		return __VA_ARGS__;          \
-	}
-
 // What a blocking copy to or from the host waits for: the default stream. One between devices waits for nothing.
 static __always_inline u64 waited_for(u64 kind, int per_thread)
 {
 	return kind <= 2 ? stream_of(0, per_thread) : 0;
 }
 
-PROBE(cuda_launch, launch(ctx, 0))
-PROBE(cuda_launch_per_thread, launch(ctx, 1))
-PROBE(cuda_launch_ex, launch_ex(ctx, 0))
-PROBE(cuda_launch_ex_per_thread, launch_ex(ctx, 1))
-PROBE(cu_launch, launch_driver(ctx, 0))
-PROBE(cu_launch_per_thread, launch_driver(ctx, 1))
-PROBE(graph_launch, call(ctx, GRAPH_LAUNCH, stream_of(PT_REGS_PARM2(ctx), 0), 0))
-PROBE(graph_launch_per_thread, call(ctx, GRAPH_LAUNCH, stream_of(PT_REGS_PARM2(ctx), 1), 0))
-PROBE(allocate, call(ctx, ALLOCATE, PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx)))
-PROBE(free_memory, release(ctx))
-PROBE(cuda_copy, copy(ctx, (u32)PT_REGS_PARM4(ctx), waited_for((u32)PT_REGS_PARM4(ctx), 0)))
-PROBE(cuda_copy_per_thread, copy(ctx, (u32)PT_REGS_PARM4(ctx), waited_for((u32)PT_REGS_PARM4(ctx), 1)))
-PROBE(cuda_copy_async, copy(ctx, (u32)PT_REGS_PARM4(ctx), 0))
-PROBE(cu_copy_to_device, copy(ctx, 1, waited_for(1, 0)))
-PROBE(cu_copy_to_device_per_thread, copy(ctx, 1, waited_for(1, 1)))
-PROBE(cu_copy_to_device_async, copy(ctx, 1, 0))
-PROBE(cu_copy_to_host, copy(ctx, 2, waited_for(2, 0)))
-PROBE(cu_copy_to_host_per_thread, copy(ctx, 2, waited_for(2, 1)))
-PROBE(cu_copy_to_host_async, copy(ctx, 2, 0))
-PROBE(cu_copy_on_device, copy(ctx, 3, 0))
-PROBE(cu_copy, copy(ctx, 4, 0))
-PROBE(stream_sync, timed(ctx, STREAM_SYNC, stream_of(PT_REGS_PARM1(ctx), 0)))
-PROBE(stream_sync_per_thread, timed(ctx, STREAM_SYNC, stream_of(PT_REGS_PARM1(ctx), 1)))
-PROBE(device_sync, timed(ctx, DEVICE_SYNC, 0))
-PROBE(event_record, call(ctx, EVENT_RECORD, PT_REGS_PARM1(ctx), stream_of(PT_REGS_PARM2(ctx), 0)))
-PROBE(event_record_per_thread, call(ctx, EVENT_RECORD, PT_REGS_PARM1(ctx), stream_of(PT_REGS_PARM2(ctx), 1)))
-PROBE(event_query, call(ctx, EVENT_QUERY, PT_REGS_PARM1(ctx), 0))
-PROBE(event_sync, timed(ctx, EVENT_SYNC, PT_REGS_PARM1(ctx)))
-PROBE(event_destroy, call(ctx, EVENT_DESTROY, PT_REGS_PARM1(ctx), 0))
-PROBE(set_device, call(ctx, SET_DEVICE, (u32)PT_REGS_PARM1(ctx), 0))
+// The cookie of each place says what is called there: a shape, and whether it is of the API with one default stream a
+// thread. See functions.py.
+enum shape {
+	CUDA_LAUNCH = 1,
+	CUDA_LAUNCH_EX,
+	CU_LAUNCH,
+	CUDA_GRAPH_LAUNCH,
+	CUDA_ALLOCATE,
+	CUDA_FREE,
+	CUDA_COPY,
+	CUDA_COPY_ASYNC,
+	CU_COPY_TO_DEVICE,
+	CU_COPY_TO_DEVICE_ASYNC,
+	CU_COPY_TO_HOST,
+	CU_COPY_TO_HOST_ASYNC,
+	CU_COPY_ON_DEVICE,
+	CU_COPY,
+	CUDA_STREAM_SYNC,
+	CUDA_DEVICE_SYNC,
+	CUDA_EVENT_RECORD,
+	CUDA_EVENT_QUERY,
+	CUDA_EVENT_SYNC,
+	CUDA_EVENT_DESTROY,
+	CUDA_SET_DEVICE,
+	PER_THREAD = 1 << 8,
+};
+
+SEC("uprobe") int entered(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx), first = PT_REGS_PARM1(ctx);
+	int per_thread = !!(cookie & PER_THREAD);
+
+	switch (cookie & ~PER_THREAD) {
+	case CUDA_LAUNCH:
+		return launch(ctx, per_thread);
+	case CUDA_LAUNCH_EX:
+		return launch_ex(ctx, per_thread);
+	case CU_LAUNCH:
+		return launch_driver(ctx, per_thread);
+	case CUDA_GRAPH_LAUNCH:
+		return call(ctx, GRAPH_LAUNCH, stream_of(PT_REGS_PARM2(ctx), per_thread), 0);
+	case CUDA_ALLOCATE:
+		return call(ctx, ALLOCATE, first, PT_REGS_PARM2(ctx));
+	case CUDA_FREE:
+		return release(ctx);
+	case CUDA_COPY:
+		return copy(ctx, (u32)PT_REGS_PARM4(ctx), waited_for((u32)PT_REGS_PARM4(ctx), per_thread));
+	case CUDA_COPY_ASYNC:
+		return copy(ctx, (u32)PT_REGS_PARM4(ctx), 0);
+	case CU_COPY_TO_DEVICE:
+		return copy(ctx, 1, waited_for(1, per_thread));
+	case CU_COPY_TO_DEVICE_ASYNC:
+		return copy(ctx, 1, 0);
+	case CU_COPY_TO_HOST:
+		return copy(ctx, 2, waited_for(2, per_thread));
+	case CU_COPY_TO_HOST_ASYNC:
+		return copy(ctx, 2, 0);
+	case CU_COPY_ON_DEVICE:
+		return copy(ctx, 3, 0);
+	case CU_COPY:
+		return copy(ctx, 4, 0);
+	case CUDA_STREAM_SYNC:
+		return timed(ctx, STREAM_SYNC, stream_of(first, per_thread));
+	case CUDA_DEVICE_SYNC:
+		return timed(ctx, DEVICE_SYNC, 0);
+	case CUDA_EVENT_RECORD:
+		return call(ctx, EVENT_RECORD, first, stream_of(PT_REGS_PARM2(ctx), per_thread));
+	case CUDA_EVENT_QUERY:
+		return call(ctx, EVENT_QUERY, first, 0);
+	case CUDA_EVENT_SYNC:
+		return timed(ctx, EVENT_SYNC, first);
+	case CUDA_EVENT_DESTROY:
+		return call(ctx, EVENT_DESTROY, first, 0);
+	case CUDA_SET_DEVICE:
+		return call(ctx, SET_DEVICE, (u32)first, 0);
+	}
+	return 0;
+}
 
 // --- the end of a call ----------------------------------------------------------------------------------------------
 

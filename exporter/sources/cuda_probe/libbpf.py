@@ -6,7 +6,7 @@ once. libbpf returns NULL, or a negative number, and puts the reason into errno;
 
 import ctypes
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import ENOENT, ENOSPC
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ _AT_ONCE = 256
 _MOST_MESSAGES = 20
 _MESSAGE_BYTES = 1024
 _WARNING = 0
+# linux/bpf.h
+_LINK_CREATE, _UPROBE_MULTI, _AT_RETURN = 28, 48, 1
+_BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
 
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -28,7 +31,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_object__close": (None, [_POINTER]),
     "bpf_object__find_program_by_name": (_POINTER, [_POINTER, _TEXT]),
     "bpf_object__find_map_by_name": (_POINTER, [_POINTER, _TEXT]),
-    "bpf_program__attach_uprobe": (_POINTER, [_POINTER, ctypes.c_bool, _INT, _TEXT, ctypes.c_size_t]),
+    "bpf_program__attach_uprobe_opts": (_POINTER, [_POINTER, _INT, _TEXT, ctypes.c_size_t, _POINTER]),
+    "bpf_program__set_expected_attach_type": (_INT, [_POINTER, _INT]),
+    "bpf_program__fd": (_INT, [_POINTER]),
     "bpf_program__attach": (_POINTER, [_POINTER]),
     "bpf_link__destroy": (_INT, [_POINTER]),
     "bpf_map__fd": (_INT, [_POINTER]),
@@ -53,18 +58,47 @@ class BpfError(Exception):
         self.number = number
 
 
-class Link:
-    """A program at its place. The kernel detaches it when it is closed, or when this process ends."""
+class _UprobeMulti(ctypes.Structure):
+    """`union bpf_attr` of linux/bpf.h, as BPF_LINK_CREATE has it for uprobes: Linux 6.6, before libbpf knew of them."""
 
-    def __init__(self, library: ctypes.CDLL, pointer: int) -> None:
-        self._library = library
-        self._pointer: int | None = pointer
+    _fields_ = (
+        ("program_fd", ctypes.c_uint32),
+        ("target_fd", ctypes.c_uint32),
+        ("attach_type", ctypes.c_uint32),
+        ("link_flags", ctypes.c_uint32),
+        ("path", ctypes.c_uint64),
+        ("offsets", ctypes.c_uint64),
+        ("reference_counts", ctypes.c_uint64),
+        ("cookies", ctypes.c_uint64),
+        ("count", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("pid", ctypes.c_uint32),
+    )
+
+
+class _UprobeOptions(ctypes.Structure):
+    """`struct bpf_uprobe_opts` of libbpf 1.0."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("reference_count", ctypes.c_size_t),
+        ("cookie", ctypes.c_uint64),
+        ("at_return", ctypes.c_bool),
+        ("function", ctypes.c_char_p),
+    )
+
+
+class Link:
+    """A program at its place, or at many. The kernel detaches it, too, when this process ends."""
+
+    def __init__(self, close: Callable[[], object]) -> None:
+        self._close: Callable[[], object] | None = close
 
     def close(self) -> None:
-        """Detach."""
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            self._library.bpf_link__destroy(pointer)
+        """Detach. It takes the kernel up to a tenth of a second."""
+        close, self._close = self._close, None
+        if close:
+            close()
 
 
 class Map:
@@ -162,8 +196,11 @@ class Ring:
 class Object:
     """A BPF object: its programs and maps, loaded into the kernel."""
 
-    def __init__(self, path: Path, most: Mapping[str, int]) -> None:
-        """`most` gives other limits of maps than the object has, by name: entries, or bytes of a ring.
+    def __init__(self, path: Path, most: Mapping[str, int], uprobes: Sequence[str], *, at_once: bool) -> None:
+        """`uprobes` are the programs for places in files. With `at_once` each is attached to many places at a time.
+
+        That takes Linux 6.6. Without it, detaching takes the kernel a tenth of a second for each place. `most` gives
+        other limits of maps than the object has, by name: entries, or bytes of a ring.
 
         Raises:
             OSError: there is no libbpf.so.1.
@@ -171,12 +208,15 @@ class Object:
         """
         self.messages: list[str] = []
         self._library = library = _library()
-        self._libc = ctypes.CDLL(None)
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self._print = _PRINT(self._keep)
         library.libbpf_set_print(self._print)
         self._pointer: int | None = library.bpf_object__open_file(os.fsencode(path), None)
         if not self._pointer:
             raise BpfError(f"opening {path}", ctypes.get_errno())
+        self.at_once = at_once
+        for name in uprobes if at_once else ():
+            library.bpf_program__set_expected_attach_type(self._program(name), _UPROBE_MULTI)
         for name, entries in most.items():
             library.bpf_map__set_max_entries(self._map(name), entries)
         if library.bpf_object__load(self._pointer):
@@ -206,16 +246,51 @@ class Object:
         """One of its ring buffers."""
         return Ring(self._library, self._library.bpf_map__fd(self._map(name)))
 
-    def attach_uprobe(self, program: str, path: str, offset: int, *, at_return: bool = False) -> Link:
-        """Have a program run whenever any process comes to this offset of a file, or returns from there.
+    def attach_uprobes(
+        self, program: str, path: str, places: Sequence[tuple[int, int]], *, at_return: bool = False
+    ) -> list[Link]:
+        """Have a program run whenever any process comes to one of these places of a file, or returns from there.
+
+        `places` are offsets in the file, each with the cookie that the program gets.
 
         Raises:
-            BpfError: the kernel refuses it.
+            BpfError: the kernel refuses it; then the program is at none of them.
         """
-        link = self._library.bpf_program__attach_uprobe(
-            self._program(program), at_return, -1, os.fsencode(path), offset
+        if self.at_once:
+            return [self._attach_at_once(program, path, places, at_return=at_return)]
+        links: list[Link] = []
+        try:
+            links.extend(self._attach_one(program, path, *place, at_return=at_return) for place in places)
+        except BpfError:
+            for link in links:
+                link.close()
+            raise
+        return links
+
+    def _attach_at_once(self, program: str, path: str, places: Sequence[tuple[int, int]], *, at_return: bool) -> Link:
+        offsets = (ctypes.c_uint64 * len(places))(*(offset for offset, _ in places))
+        cookies = (ctypes.c_uint64 * len(places))(*(cookie for _, cookie in places))
+        file = ctypes.c_char_p(os.fsencode(path))
+        attributes = _UprobeMulti(
+            program_fd=self._library.bpf_program__fd(self._program(program)),
+            attach_type=_UPROBE_MULTI,
+            path=ctypes.cast(file, ctypes.c_void_p).value,
+            offsets=ctypes.addressof(offsets),
+            cookies=ctypes.addressof(cookies),
+            count=len(places),
+            flags=_AT_RETURN if at_return else 0,
         )
-        return self._link(link, f"attaching {program}")
+        fd: int = self._libc.syscall(_BPF, _LINK_CREATE, ctypes.byref(attributes), ctypes.sizeof(attributes))
+        if fd < 0:
+            raise BpfError(f"attaching {program}", ctypes.get_errno())
+        return Link(lambda: os.close(fd))
+
+    def _attach_one(self, program: str, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
+        options = _UprobeOptions(size=ctypes.sizeof(_UprobeOptions), cookie=cookie, at_return=at_return)
+        pointer = self._library.bpf_program__attach_uprobe_opts(
+            self._program(program), -1, os.fsencode(path), offset, ctypes.byref(options)
+        )
+        return self._link(pointer, f"attaching {program}")
 
     def attach(self, program: str) -> Link:
         """Attach a program to what its section in the object names.
@@ -240,7 +315,7 @@ class Object:
     def _link(self, pointer: int | None, doing: str) -> Link:
         if not pointer:
             raise BpfError(doing, ctypes.get_errno())
-        return Link(self._library, pointer)
+        return Link(lambda: self._library.bpf_link__destroy(pointer))
 
 
 def _library() -> ctypes.CDLL:
