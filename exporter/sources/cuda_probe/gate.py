@@ -17,7 +17,7 @@ _CAPABILITIES = "the capabilities BPF, PERFMON, SYS_PTRACE and SYS_RESOURCE"
 
 
 class Machine(NamedTuple):
-    """What matters of a machine. `release` is as `uname -r` has it; `types`: the kernel tells the types of its structs."""
+    """What matters of a machine. `release` is that of `uname -r`; `types`: the kernel tells the types of its structs."""
 
     release: str
     architecture: str
@@ -51,7 +51,7 @@ def check(machine: Machine, *, any_kernel: bool) -> None:
     if machine.architecture not in _MACHINES:
         raise Unsupported(
             "unimplemented",
-            f"the CUDA probe reads arguments as {' and '.join(_MACHINES)} pass them, and this is {machine.architecture}",
+            f"the CUDA probe knows how {' and '.join(_MACHINES)} pass arguments, and this is {machine.architecture}",
             remedy="set --probe.mode off on such nodes",
         )
     if not any_kernel and kernel_version(machine.release) < OLDEST_KERNEL:

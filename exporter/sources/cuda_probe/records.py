@@ -4,7 +4,7 @@ Numbers are in the machine's own order. Bytes that are no whole entry are left o
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -71,6 +71,26 @@ def decode(raw: Raw, read_at_ns: int, has_ended: Callable[[ProcessId], bool]) ->
 def key_of(process: ProcessId) -> bytes:
     """Its key in the maps `processes` and `visible`."""
     return PROCESS_ID.pack(process.pid, 0, process.started_ns)
+
+
+def key_of_device(device: CudaDevice) -> bytes:
+    """Its key in the map `devices`."""
+    return DEVICE_ID.pack(device.process.pid, device.ordinal, device.process.started_ns)
+
+
+def key_of_error(device: CudaDevice, code: int) -> bytes:
+    """Its key in the map `errors`."""
+    return ERROR_ID.pack(device.process.pid, device.ordinal, device.process.started_ns, code, 0)
+
+
+def addresses_of(keys: bytes, processes: Collection[ProcessId]) -> list[bytes]:
+    """Those keys of the map `allocations` that are of these processes."""
+    of_processes = {(process.pid, process.started_ns & 0xFFFFFFFF) for process in processes}
+    return [
+        keys[number * ADDRESS_ID.size : (number + 1) * ADDRESS_ID.size]
+        for number, (_, pid, started) in enumerate(ADDRESS_ID.iter_unpack(keys))
+        if (pid, started) in of_processes
+    ]
 
 
 def _rows(key: struct.Struct, value: struct.Struct, keys: bytes, values: bytes) -> Iterator[tuple[Row, ...]]:

@@ -1,0 +1,212 @@
+"""The probe at work, on the thread that calls libbpf: it looks for programs, and reads what the kernel counted.
+
+Whatever fails detaches everything: a program is probed only as long as somebody reads what is counted.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
+from exporter.sources.cuda_probe import functions, gate, records
+from exporter.sources.cuda_probe.environment import visible_devices
+from exporter.sources.cuda_probe.functions import Role
+from exporter.sources.cuda_probe.libbpf import BpfError, Link, Object
+from exporter.sources.cuda_probe.programs import Programs
+from exporter.sources.processes import ProcFolder
+
+_READ = ("processes", "devices", "errors", "visible")
+_FILLED = (*_READ, "threads", "allocations", "events")
+# of /proc/<pid>/stat
+_TICK_NS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What the probe has to say at a time; see `CudaUses` for the numbers."""
+
+    reading: CudaReading
+    seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
+    programs: int = 0
+    failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Uprobes:
+    """Attaches the program to files."""
+
+    def __init__(self, loaded: Object) -> None:
+        self._object = loaded
+
+    def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
+        """Probe these functions of a file, by name where they stand in it.
+
+        Raises:
+            BpfError: the kernel refuses it. Then none is probed.
+        """
+        # one place may have several names
+        places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
+        if role == "libc":
+            return Attached(self._object.attach_uprobes(functions.SET_ENVIRONMENT, path, places))
+        # A call whose beginning was seen must be seen to return, or the thread seems to be in it for ever.
+        returns = Attached(self._object.attach_uprobes(functions.RETURNED, path, places, at_return=True))
+        try:
+            entries = self._object.attach_uprobes(functions.ENTERED, path, places)
+        except BpfError:
+            returns.detach()
+            raise
+        return Attached([*entries, *returns.links])
+
+
+class Attached:
+    """The places of one file. `links` are in the order in which they are to go."""
+
+    def __init__(self, links: list[Link]) -> None:
+        self.links = links
+
+    def detach(self) -> None:
+        """Probe the file no more."""
+        for link in self.links:
+            link.close()
+
+
+class Probe:
+    """Loaded and attached. Not for several threads at once."""
+
+    def __init__(self, loaded: Object, proc: Path, most_programs: int) -> None:
+        self._object = loaded
+        self._proc = proc
+        self._processes = ProcFolder(proc)
+        self._maps = {name: loaded.map(name) for name in _FILLED}
+        self._lost = loaded.map("lost")
+        self._spans = loaded.ring("spans")
+        self._end = loaded.attach(functions.THREAD_ENDED)
+        self._programs = Programs(proc, functions.WANTED, Uprobes(loaded), most_programs)
+        self._seen: dict[ProcessId, SeenProcess] = {}
+        self._entries: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def open(
+        cls, *, proc: Path, most_programs: int, any_kernel: bool, most: Mapping[str, int] = MappingProxyType({})
+    ) -> Self:
+        """Load the program into the kernel. `most` gives other limits of its maps than it has, by name.
+
+        Raises:
+            SourceError: it cannot run here.
+        """
+        machine = gate.this_machine()
+        gate.check(machine, any_kernel=any_kernel)
+        try:
+            loaded = Object(
+                gate.program_file(machine),
+                most,
+                (functions.ENTERED, functions.RETURNED, functions.SET_ENVIRONMENT),
+                at_once=gate.kernel_version(machine.release) >= gate.AT_ONCE_KERNEL,
+            )
+        except OSError as error:
+            raise gate.without_library(error) from error
+        except BpfError as error:
+            raise gate.refused(str(error), error.number, error.messages) from error
+        try:
+            return cls(loaded, proc, most_programs)
+        except BpfError as error:
+            loaded.close()
+            raise gate.refused(str(error), error.number, loaded.messages) from error
+
+    def scan(self) -> None:
+        """Look for processes that use CUDA, and probe their files; leave those that nobody uses any more.
+
+        Raises:
+            SourceError: the processes of the host cannot be seen.
+        """
+        self._processes.read((), time.monotonic())
+        self._programs.scan()
+        # too many entries to be counted with each reading
+        self._entries = {name: (of.size(), of.most) for name, of in self._maps.items()}
+
+    def read(self) -> Turn:
+        """What was counted until now. Processes that have ended are told once more, and then forgotten.
+
+        Raises:
+            SourceError: the kernel does not give it.
+        """
+        read_at_ns = time.monotonic_ns()
+        try:
+            raw = records.Raw(
+                **{name: _entries_of(self._maps[name].batches()) for name in _READ},
+                lost=[self._count(place) for place in range(len(records.LOST))],
+                spans=self._spans.drain(),
+            )
+        except BpfError as error:
+            raise gate.refused(str(error), error.number, []) from error
+        reading = records.decode(raw, read_at_ns, self._has_ended)
+        self._look_at_new(reading)
+        turn = Turn(
+            reading=reading,
+            seen=MappingProxyType(dict(self._seen)),
+            programs=self._programs.attached,
+            failures=MappingProxyType(dict(self._programs.failures)),
+            map_entries=MappingProxyType(dict(self._entries)),
+        )
+        self._forget(reading)
+        return turn
+
+    def close(self) -> None:
+        """Detach everything, and take the program out of the kernel."""
+        self._programs.close()
+        self._end.close()
+        self._spans.close()
+        self._object.close()
+
+    def _count(self, place: int) -> int:
+        return int.from_bytes(self._lost.get(place.to_bytes(4, sys.byteorder)) or b"", sys.byteorder)
+
+    def _has_ended(self, process: ProcessId) -> bool:
+        return self._programs.started_ticks(process.pid) != process.started_ns // _TICK_NS
+
+    def _look_at_new(self, reading: CudaReading) -> None:
+        """Where processes are that call CUDA for the first time, and what they may see."""
+        new = [
+            process for process, known in reading.processes.items() if process not in self._seen and not known.ended_ns
+        ]
+        if not new:
+            return
+        host = self._processes.read([process.pid for process in new], time.monotonic())
+        for process in new:
+            of_host = host.by_pid.get(process.pid)
+            if of_host is not None and not self._has_ended(process):
+                visible = visible_devices(self._proc, process.pid)
+                self._seen[process] = SeenProcess(id=process, place=of_host.place, visible=visible)
+
+    def _forget(self, reading: CudaReading) -> None:
+        # what they had allocated is not to be found under their pids by later ones
+        ended = {process for process, known in reading.processes.items() if known.ended_ns is not None}
+        if not ended:
+            return
+        for device, counts in reading.counts.items():
+            if device.process not in ended:
+                continue
+            self._maps["devices"].delete(records.key_of_device(device))
+            for code in counts.errors:
+                self._maps["errors"].delete(records.key_of_error(device, code))
+        if any(counts.memory_bytes for device, counts in reading.counts.items() if device.process in ended):
+            self._forget_addresses(ended)
+        for process in ended:
+            self._maps["processes"].delete(records.key_of(process))
+            self._maps["visible"].delete(records.key_of(process))
+            self._seen.pop(process, None)
+
+    def _forget_addresses(self, ended: set[ProcessId]) -> None:
+        addresses = self._maps["allocations"]
+        left = [key for _, keys, _ in addresses.batches() for key in records.addresses_of(keys, ended)]
+        for key in left:
+            addresses.delete(key)
+
+
+def _entries_of(batches: Iterable[tuple[int, bytes, bytes]]) -> records.Entries:
+    found = list(batches)
+    return b"".join(keys for _, keys, _ in found), b"".join(values for _, _, values in found)

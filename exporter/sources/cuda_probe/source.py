@@ -1,0 +1,152 @@
+"""The source of what the CUDA probe counts. It turns by its own timer, and looks take what the last turn read.
+
+A turn reads the maps and drains the ring; every few turns it looks for new programs first. No look waits for it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.errors import SourceError, TimedOut
+from exporter.model.snapshot import Health
+from exporter.sources.native import Worker
+from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
+
+if TYPE_CHECKING:
+    from exporter.sources.cuda_probe.probe import Probe, Turn
+
+NAME = "probe"
+TURN_SECONDS = 1.0
+# reading takes a millisecond; attaching to the files of 64 containers that start at a time some seconds
+DEADLINE_SECONDS = 30.0
+# after a failure: what was missing or not permitted seldom comes
+PAUSE_SECONDS = 60.0
+
+
+class CudaProbe:
+    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails."""
+
+    name = NAME
+    patience_seconds = 0.0
+
+    def __init__(
+        self,
+        *,
+        proc: str,
+        interval_seconds: float,
+        max_programs: int,
+        any_kernel: bool,
+        on_health: OnHealth,
+    ) -> None:
+        """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
+        self.turn: Turn | None = None
+        self.bounds: Mapping[str, Bound] = {
+            "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
+        }
+        self._open = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
+        self._interval_seconds = interval_seconds
+        self._attempts = Attempts(NAME, on_health)
+        self._worker: Worker[Turn] = Worker(NAME)
+        self._probe: Probe | None = None  # the worker's alone
+        self._scanned_at = -float("inf")
+        self._turning: asyncio.Task[None] | None = None
+        self._hear: list[Callable[[Turn], None]] = []
+
+    @property
+    def health(self) -> Health:
+        """How the last turn went."""
+        return self._attempts.health
+
+    def follow(self, hears: "Callable[[Turn], None]") -> None:
+        """Whom to tell of each turn. A process that has ended is told of once."""
+        self._hear.append(hears)
+
+    def unfollow(self, hears: "Callable[[Turn], None]") -> None:
+        """Whom to tell no more."""
+        self._hear.remove(hears)
+
+    def begin(self) -> Attempt | None:
+        """Begin to turn. Nobody waits for it."""
+        if self._turning is None:
+            self._turning = asyncio.create_task(self._turn_for_ever())
+        return None
+
+    async def close(self) -> None:
+        """Detach everything, on the worker's thread; the kernel does it where this process ends before."""
+        if self._turning is not None:
+            self._turning.cancel()
+        self._worker.close(self._give_up)
+
+    async def _turn_for_ever(self) -> None:
+        while True:
+            began = time.monotonic()
+            is_well = await self._take_turn(began)
+            pause = TURN_SECONDS if is_well else PAUSE_SECONDS
+            await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
+
+    async def _take_turn(self, began: float) -> bool:
+        """Whether it went well. One that does not come back is waited for: nothing else may be done meanwhile."""
+        done: asyncio.Future[Turn | Exception] = asyncio.get_running_loop().create_future()
+
+        def end(result: "Turn | Exception") -> None:
+            if not done.done():
+                done.set_result(result)
+
+        self._worker.begin(self._work, end)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+        if not done.done():
+            self._note(_LATE, began)
+        result = await done
+        if isinstance(result, SourceError):
+            self._note(result, began)
+            return False
+        if isinstance(result, Exception):
+            # a fault of this program: the probe is detached, and whoever guards the task says so
+            raise result
+        self.turn = result
+        self._note(None, began)
+        for hears in tuple(self._hear):
+            hears(result)
+        return True
+
+    def _note(self, error: SourceError | None, began: float) -> None:
+        if error is not None:
+            self.turn = None
+        self._attempts.note(error, took_seconds=time.monotonic() - began, now_seconds=time.time())
+
+    # --- on the worker's thread
+
+    def _work(self) -> "Turn":
+        try:
+            if self._probe is None:
+                self._probe = self._open()
+            if time.monotonic() - self._scanned_at >= self._interval_seconds:
+                self._scanned_at = time.monotonic()
+                self._probe.scan()
+            return self._probe.read()
+        except Exception:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            probe.close()
+
+
+def _open(proc: Path, most_programs: int, *, any_kernel: bool) -> "Probe":
+    # libbpf, ctypes and all that is needed only where the probe is on, and on the worker's thread
+    from exporter.sources.cuda_probe.probe import Probe  # noqa: PLC0415
+
+    return Probe.open(proc=proc, most_programs=most_programs, any_kernel=any_kernel)
+
+
+_LATE = TimedOut(
+    "deadline",
+    f"the CUDA probe has not come back for {DEADLINE_SECONDS:.0f} s",
+    remedy="it goes on when it does; see the kernel's log, and set --probe.mode off where it stays so",
+)
