@@ -17,7 +17,7 @@ _CAPABILITIES = "the capabilities BPF, PERFMON, SYS_PTRACE and SYS_RESOURCE"
 
 
 class Machine(NamedTuple):
-    """What matters of a machine. `release` is that of `uname -r`; `types`: the kernel tells the types of its structs."""
+    """What matters of a machine. `release` is that of `uname -r`; `types`: the kernel tells its structs' types."""
 
     release: str
     architecture: str

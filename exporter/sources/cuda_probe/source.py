@@ -5,7 +5,6 @@ A turn reads the maps and drains the ring; every few turns it looks for new prog
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,8 @@ from exporter.sources.native import Worker
 from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from exporter.sources.cuda_probe.probe import Probe, Turn
 
 NAME = "probe"

@@ -1,0 +1,114 @@
+// Busy time.
+//
+// Each stream is busy from its first launch to the synchronisation that ends it. A device is busy for a process while
+// any of its streams is: `open` counts them, and the time from 0 to 1 and back to 0 is one span.
+
+#pragma once
+#include "layout.bpf.h"
+
+static __always_inline u64 place_of(u64 handle)
+{
+	return handle ^ handle >> 5 ^ handle >> 12;
+}
+
+static __always_inline struct stream *known_stream(struct sums *sums, u64 handle)
+{
+	u64 first = place_of(handle);
+
+	for (u64 i = 0; i < TRIES; i++) {
+		struct stream *stream = &sums->streams[(first + i) % STREAMS];
+		if (stream->handle == handle)
+			return stream;
+	}
+	return NULL;
+}
+
+static __always_inline struct stream *any_stream(struct sums *sums, u64 handle)
+{
+	struct stream *stream = known_stream(sums, handle);
+	u64 first = place_of(handle);
+
+	if (stream)
+		return stream;
+	for (u64 i = 0; i < TRIES; i++) {
+		stream = &sums->streams[(first + i) % STREAMS];
+		u64 other = stream->handle;
+		if (!other || !stream->since) // free, or of a stream without work
+			if (__sync_val_compare_and_swap(&stream->handle, other, handle) == other)
+				return stream;
+	}
+	lose(FULL_STREAMS);
+	return NULL;
+}
+
+static __always_inline void begin_work(struct sums *sums, u64 handle, u64 now)
+{
+	struct stream *stream = any_stream(sums, handle);
+
+	if (!stream)
+		return;
+	stream->last = now;
+	if (!stream->since && !__sync_val_compare_and_swap(&stream->since, 0, now))
+		if (!__sync_fetch_and_add(&sums->open, 1))
+			sums->open_since = now;
+}
+
+static __always_inline void tell_span(struct device_id *device, struct sums *sums)
+{
+	struct span span = {
+		.device = *device,
+		.begin = sums->span_begin,
+		.end = sums->span_end,
+		.active = sums->span_active,
+	};
+
+	if (bpf_ringbuf_output(&spans, &span, sizeof(span), BPF_RB_NO_WAKEUP))
+		lose(FULL_SPANS);
+	sums->span_begin = 0;
+	sums->span_active = 0;
+}
+
+static __noinline int end_span(struct device_id *device, struct sums *sums, u64 begin, u64 now)
+{
+	if (!device || !sums)
+		return 0;
+	__sync_fetch_and_add(&sums->active_ns, now - begin);
+	if (sums->span_begin && begin > sums->span_end + SPAN_NS)
+		tell_span(device, sums);
+	if (!sums->span_begin)
+		sums->span_begin = begin;
+	sums->span_end = now;
+	sums->span_active += now - begin;
+	if (now - sums->span_begin >= SPAN_NS)
+		tell_span(device, sums);
+	return 0;
+}
+
+static __always_inline void end_work(struct device_id *device, struct sums *sums, struct stream *stream, u64 now)
+{
+	if (!stream->since || !__sync_lock_test_and_set(&stream->since, 0))
+		return;
+	u64 begin = sums->open_since;
+	if (__sync_fetch_and_add(&sums->open, -1) != 1 || !begin)
+		return;
+	// where another thread has begun work meanwhile, the time since then stays open
+	__sync_val_compare_and_swap(&sums->open_since, begin, 0);
+	end_span(device, sums, begin, now);
+}
+
+static __always_inline void end_stream(struct device_id *device, struct sums *sums, u64 handle, u64 now)
+{
+	struct stream *stream = known_stream(sums, handle);
+
+	if (stream)
+		end_work(device, sums, stream, now);
+}
+
+static __noinline int end_streams(struct device_id *device, struct sums *sums, u64 now)
+{
+	if (!device || !sums)
+		return 0;
+	for (u32 i = 0; i < STREAMS; i++)
+		end_work(device, sums, &sums->streams[i], now);
+	return 0;
+}
