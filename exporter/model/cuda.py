@@ -41,9 +41,9 @@ class CudaDevice(NamedTuple):
 class CudaCounts:
     """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
 
-    Launches, graph launches, copies and synchronisations count as often as they are called, failed ones included; threads,
-    bytes, allocations and frees where the call succeeds. Bytes are those asked for, not those that the driver rounds up
-    to, since the process was first seen. `memory_bytes` is allocated and not yet freed;
+    Launches, graph launches, copies and synchronisations count as often as they are called, also where they fail;
+    threads, bytes, allocations and frees count where the call succeeds. Bytes are those asked for, not those that the
+    driver rounds up to. `memory_bytes` is allocated and not yet freed;
     `peak_bytes` the most of it at a time. `sync_ns` is the time spent waiting in synchronisations. `active_ns` is the
     time in which at least one stream had work that no synchronisation had ended. `errors` counts calls that did not
     return success, by cudaError_t or CUresult.
