@@ -81,13 +81,17 @@ def test_no_golden_file_is_left_over() -> None:
 
 
 def without_whose(template: Object) -> Object:
-    """A pod's template without its labels, and without the names that the operator gives."""
+    """A pod's template without its labels, the names that the operator gives, and what brings the list of fields."""
     found = copy.deepcopy(template)
     del found["metadata"]["labels"]
-    for volume in found["spec"]["volumes"]:
-        if volume["name"] == "counters":
-            del volume["configMap"]["name"]
-    found["spec"].pop("serviceAccountName", None)
+    pod = found["spec"]
+    for kind in ("volumes", "containers"):
+        pod[kind] = [item for item in pod[kind] if not item["name"].startswith("counters")]
+    (dcgm,) = (container for container in pod["containers"] if container["name"] == "dcgm-exporter")
+    (mount,) = dcgm["volumeMounts"]
+    mount["name"] = "counters"
+    pod.pop("initContainers", None)
+    pod.pop("serviceAccountName", None)
     return by_key([{"kind": "Template", "metadata": {"name": "x"}, "spec": found}])["Template", "", "x"]
 
 
@@ -101,6 +105,26 @@ def test_the_pod_is_that_of_daemonset_yaml() -> None:
     assert template_of(objects({"workloads": "off"})) == plain
     plain["spec"]["spec"]["automountServiceAccountToken"] = True
     assert template_of(objects({})) == plain
+
+
+def test_the_list_of_fields_is_brought_before_dcgm_exporter_starts_and_whenever_it_changes() -> None:
+    pod = pod_of(objects({}))
+    (first,) = pod["initContainers"]
+    (later,) = (container for container in pod["containers"] if container["name"] == "counters")
+    (dcgm,) = (container for container in pod["containers"] if container["name"] == "dcgm-exporter")
+    assert [*later["command"][:3], "--once", *later["command"][3:]] == first["command"]
+    assert first | {"name": "", "command": []} == later | {"name": "", "command": []}
+    source, target = later["command"][3:]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    config_map, copied = (volumes[mount["name"]] for mount in later["volumeMounts"])
+    assert config_map["configMap"] == {"name": of_kind(objects({}), "ConfigMap")["metadata"]["name"]}
+    assert "emptyDir" in copied
+    assert [mount["name"] for mount in dcgm["volumeMounts"]] == [copied["name"]]
+    assert {entry["name"]: entry.get("value") for entry in dcgm["env"]}["DCGM_EXPORTER_COLLECTORS"] == target
+    assert [mount["mountPath"] for mount in later["volumeMounts"]] == [
+        source.rpartition("/")[0],
+        dcgm["volumeMounts"][0]["mountPath"],
+    ]
 
 
 @pytest.mark.real
@@ -174,7 +198,10 @@ LOGS = {
 TOKEN = {"ClusterRoleBinding", "ServiceAccount", f"{POD}.serviceAccountName", f"{POD}.automountServiceAccountToken"}
 BEFORE: Object = {"workloads": "off"}
 EDITS: dict[str, Edit] = {
-    "image": Edit({"image": "x:1"}, {f"{EXPORTER}.image"}),
+    "image": Edit(
+        {"image": "x:1"},
+        {f"{EXPORTER}.image", f"{POD}.containers.counters.image", f"{POD}.initContainers.counters-first.image"},
+    ),
     "dcgmImage": Edit({"dcgmImage": "x:1"}, {f"{DCGM}.image"}),
     "imagePullSecrets": Edit({"imagePullSecrets": ["pull"]}, {f"{POD}.imagePullSecrets"}),
     "runtimeClassName": Edit({"runtimeClassName": "nvidia"}, {f"{POD}.runtimeClassName"}),
@@ -292,7 +319,7 @@ def test_another_list_of_fields_restarts_no_pod(spec: Object, fields: list[str])
     }
 
 
-@settings(max_examples=40)
+@settings(max_examples=30, deadline=None)
 @given(VALID, st.booleans(), NAMES)
 def test_whatever_is_valid_gives_valid_objects(spec: Object, pod_monitors: bool, name: str) -> None:
     found = objects(spec, pod_monitors=pod_monitors, name=name)
