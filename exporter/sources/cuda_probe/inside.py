@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 # A process may have 65,530 mappings unless told otherwise; a line takes some 100 bytes. One that has more than this
 # has its CUDA libraries found only if they are in the first part.
@@ -21,18 +22,32 @@ MOST_MAPS_BYTES = 4 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 _OPENAT2 = 437  # on every architecture, from Linux 5.6 on
 _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x10, 0x02
-_STARTTIME, _THREADS = (
-    22 - 3,
-    20 - 3,
-)  # fields of stat count from 1; after the command, which is the second, comes the third
+_OVERLAY = 0x794C7630  # OVERLAYFS_SUPER_MAGIC of Linux
+_STATFS_BYTES = 256  # struct statfs has 120
+# fields of stat count from 1; after the command, which is the second, comes the third
+_STARTTIME, _THREADS = 22 - 3, 20 - 3
 
 
 class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-_SYSCALL = ctypes.CDLL(None, use_errno=True).syscall
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SYSCALL = _LIBC.syscall
 _SYSCALL.restype = ctypes.c_long
+
+
+class FileKey(NamedTuple):
+    """A file of the host, by what fstat says of it.
+
+    Each container's overlayfs is a device of its own, and a file of an image is on as many of them as containers have
+    been made of the image. It is one file all the same, with one inode below, to which uprobes go. So on overlayfs the
+    device is 0, and inode and time of change (ns) tell the file; `changed_ns` is 0 elsewhere.
+    """
+
+    device: int
+    inode: int
+    changed_ns: int = 0
 
 
 class NotRegular(Exception):
@@ -85,6 +100,13 @@ def readable(looked_at: int) -> Iterator[int]:
         os.close(file)
 
 
+def key_of(file: int, status: os.stat_result) -> FileKey:
+    """What tells this open file from others."""
+    if _is_on_overlay(file):
+        return FileKey(0, status.st_ino, status.st_ctime_ns)
+    return FileKey(status.st_dev, status.st_ino)
+
+
 def read_below(process: int, name: str, most_bytes: int) -> bytes:
     """The first bytes of a file of /proc/<pid>, which may take many reads.
 
@@ -102,8 +124,8 @@ def read_below(process: int, name: str, most_bytes: int) -> bytes:
         os.close(file)
 
 
-def started_ticks(process: int) -> tuple[int, int]:
-    """When the process was started, in ticks of the boot-time clock, and how many threads it has.
+def stat_fields(process: int) -> tuple[int, int]:
+    """When the process was started, in ticks of the boot-time clock, and how many threads it has, an ended one counted.
 
     Raises:
         OSError: it has ended.
@@ -113,6 +135,12 @@ def started_ticks(process: int) -> tuple[int, int]:
         return int(fields[_STARTTIME]), int(fields[_THREADS])
     except (IndexError, ValueError) as error:
         raise OSError("stat has another form") from error
+
+
+def _is_on_overlay(file: int) -> bool:
+    # struct statfs begins with f_type, a long
+    room = ctypes.create_string_buffer(_STATFS_BYTES)
+    return _LIBC.fstatfs(file, room) == 0 and int.from_bytes(room.raw[:8], "little") == _OVERLAY
 
 
 def _in_root(process: int, path: str) -> int:
