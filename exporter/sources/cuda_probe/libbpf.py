@@ -51,11 +51,13 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class BpfError(Exception):
-    """A call of libbpf failed. `number` is its errno."""
+    """A call of libbpf failed. `doing` says which; `number` is its errno, `printed` what libbpf printed last."""
 
-    def __init__(self, doing: str, number: int) -> None:
+    def __init__(self, doing: str, number: int, printed: str = "") -> None:
         super().__init__(f"{doing}: {os.strerror(number)}")
+        self.doing = doing
         self.number = number
+        self.printed = printed
 
 
 class _UprobeMulti(ctypes.Structure):
@@ -222,7 +224,7 @@ class Object:
         if library.bpf_object__load(self._pointer):
             number = ctypes.get_errno()
             self.close()
-            raise BpfError("loading the program into the kernel", number)
+            raise BpfError("loading the program into the kernel", number, " ".join(self.messages[-1:]))
 
     def _keep(self, level: int, text: bytes | None, arguments: int | None) -> int:
         # a va_list is passed as a pointer, in x86-64's ABI and in AArch64's

@@ -47,7 +47,7 @@ class CudaProbe:
         self.bounds: Mapping[str, Bound] = {
             "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
         }
-        self._open = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
+        self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
         self._attempts = Attempts(NAME, on_health)
         self._worker: Worker[Turn] = Worker(NAME)
