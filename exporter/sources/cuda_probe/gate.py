@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.errors import SourceError, Unavailable, Unsupported
-from exporter.sources.cuda_probe.libbpf import BpfError
+from exporter.sources.cuda_probe.bpf_maps import BpfError
 
 # the numbers of places in files (cookies) are of Linux 5.15; places that are attached all at once of 6.6
 OLDEST_KERNEL = (5, 15)

@@ -14,10 +14,11 @@ from typing import Self
 from exporter.errors import Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
 from exporter.sources.cuda_probe import functions, gate, records
+from exporter.sources.cuda_probe.bpf_maps import BpfError
 from exporter.sources.cuda_probe.environment import visible_devices
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.inside import process_folder, stat_fields
-from exporter.sources.cuda_probe.libbpf import BpfError, Link, Object
+from exporter.sources.cuda_probe.libbpf import Link, Object
 from exporter.sources.cuda_probe.programs import AttachFailed, FailReason, Programs, Scanned
 from exporter.sources.processes import ProcFolder
 

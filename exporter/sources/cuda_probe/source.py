@@ -4,12 +4,14 @@ A turn reads the maps and drains the ring; every few turns it looks for new prog
 """
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.errors import SourceError, TimedOut
+from exporter.errors import SourceError, TimedOut, Unavailable
+from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.sources.native import Worker
 from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
@@ -106,8 +108,9 @@ class CudaProbe:
             self._note(result, began)
             return False
         if isinstance(result, Exception):
-            # a fault of this program: the probe is detached, and whoever guards the task says so
-            raise result
+            log(logging.ERROR, "the CUDA probe was detached by a fault of the exporter", result)
+            self._note(_FAULT, began)
+            return False
         self.turn = result
         self._note(None, began)
         for hears in tuple(self._hear):
@@ -150,4 +153,9 @@ _LATE = TimedOut(
     "deadline",
     f"the CUDA probe has not come back for {DEADLINE_SECONDS:.0f} s",
     remedy="it goes on when it does; see the kernel's log, and set --probe.mode off where it stays so",
+)
+_FAULT = Unavailable(
+    "refused",
+    "the CUDA probe was detached by a fault of the exporter",
+    remedy="report it with the lines of the log; meanwhile set --probe.mode off",
 )
