@@ -158,3 +158,15 @@ async def test_the_running_exporter_says_which_device_files_it_may_open(
         if os.geteuid() == 0:
             os.mknod(tmp_path / "dev/nvidia0", 0o020666, os.makedev(195, 0))
             assert await said() == ["the exporter may open 1 of NVIDIA's 1"]
+
+
+async def test_no_scrape_pays_for_it(simulated: SimulatedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Path] = []
+    monkeypatch.setattr(device_files, "look", looks.append)
+    given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, "root": str(tmp_path)}
+    async with running(config_of(**given)) as exporter:
+        for path in ("/gpu/metrics", "/metrics", "/container/metrics", "/", "/-/ready"):
+            assert (await exporter.get(path))[0] == 200
+        assert looks == []
+        await exporter.get("/debug/mapping")
+    assert looks == [tmp_path]
