@@ -51,7 +51,7 @@ def page() -> str:
     return document(
         "Flags",
         _INTRO,
-        f"Every command but `top` and `report` takes `--config.file` ({code(CONFIG_FILE)}).",
+        f"Every command but `top`, `report` and `device-access` takes `--config.file` ({code(CONFIG_FILE)}).",
         "## Commands",
         table(("command", ""), commands),
         "Without a command, `serve` runs. `--help` after a command shows its flags, and `--version` the version.",

@@ -12,7 +12,7 @@ from exporter.cluster.outputs.families import OF_NODES
 from exporter.exposition.families import Family
 from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
-from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, mapping, measured
+from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, host, mapping, measured
 from exporter.outputs.families.slim import SLIM
 from exporter.telemetry import REFUSALS, Telemetry
 
@@ -42,6 +42,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("Assignments", "What the kubelet handed out, and what became of it.", assignments.FAMILIES),
     ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
     ("Which pod holds which GPU", "`/metrics/nodes` has the second one as `<node>_info`.", mapping.FAMILIES),
+    ("The machine", "Where NVIDIA's driver is loaded, or GPUs of NVIDIA's are known.", host.FAMILIES),
     (
         "Accounts",
         "Unless `--accounting.mode` is off. [What to ask them](promql.md).",

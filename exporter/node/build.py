@@ -28,6 +28,7 @@ from exporter.sources.any_inventory import DriverSource, InventorySource, NoInve
 from exporter.sources.any_pods import NoPods, Pods
 from exporter.sources.cdi import source as cdi
 from exporter.sources.driver import DriverInventory
+from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import Inventories
 from exporter.sources.inventory_file import InventoryFile
 from exporter.sources.kubelet.assignments import Kept, KubeletSource
@@ -166,6 +167,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         nvml=nvml,
         measuring=_measuring(config, made, nvml),
         inventory=_inventory(config, made, nvml),
+        host=made.get(HostSource, root=config.root),
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exporter.node.measuring import Measuring
 from exporter.sources.any_inventory import DriverSource
 from exporter.sources.any_pods import Pods
+from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import Inventories
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubelet.offers import KubeletOffers
@@ -32,6 +33,7 @@ class Sources:
     nvml: DriverSource
     measuring: Measuring | None
     inventory: Inventories
+    host: HostSource
     pods: Late[Pods]
     needs_pods: bool
     slices: Late[Slices]
@@ -42,7 +44,16 @@ class Sources:
         """One by one."""
         yield from (*self.pages, *self.inventory.parts)
         yield from (self.measuring,) if self.measuring else ()
-        yield from (self.kubelet, self.offers, self.discovery, self.nvml, self.pods, self.slices, self.workloads)
+        yield from (
+            self.kubelet,
+            self.offers,
+            self.discovery,
+            self.nvml,
+            self.host,
+            self.pods,
+            self.slices,
+            self.workloads,
+        )
 
     @property
     def of_machine(self) -> tuple[Source, ...]:
