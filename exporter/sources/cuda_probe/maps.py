@@ -20,7 +20,7 @@ MOST_FILES = 16
 
 _LINE = re.compile(
     r"^(?P<start>[0-9a-f]{1,16})-[0-9a-f]{1,16} [r-][w-]x[ps] (?P<offset>[0-9a-f]{1,16}) "
-    r"(?P<device>[0-9a-f]+:[0-9a-f]+) (?P<inode>[1-9][0-9]{0,19}) +(?P<path>/[^\n]*)$",
+    r"(?P<device>[0-9a-f]{1,8}:[0-9a-f]{1,8}) (?P<inode>[1-9][0-9]{0,19}) +(?P<path>/[^\n]*)$",
     re.MULTILINE,
 )
 _DELETED = " (deleted)"

@@ -10,6 +10,7 @@ it: a scan belongs on a thread that nobody else waits for.
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +33,12 @@ from exporter.sources.source import Bound
 
 LookReason = Literal["deleted", "missing", "not_regular", "permission"]
 
-# The most that a kernel gives by default (pid_max); those with the lowest pids.
+# Of more, those with the lowest pids.
 MOST_PROCESSES = 32_768
 MOST_EXECUTABLES = 4_096
 # Scans between two readings of a process' maps that nothing else asks for.
 SCANS_BETWEEN = 12
-# Executables that were never looked at wait for the next scan once a scan has taken this long.
+# Processes whose maps are to be read wait for the next scan once a scan has taken this long; it begins with them.
 SCAN_SECONDS = 2.0
 
 _Executable = tuple[int, int, int, int]  # device, inode, size, time of change (ns)
@@ -93,6 +94,7 @@ class Scan:
         self._has_runtime: dict[_Executable, bool] = {}
         self._number = 0
         self._until = 0.0
+        self._late: int | None = None  # the first pid that the last scan had no time for
         self.bounds: Mapping[str, Bound] = {
             "processes": Bound(MOST_PROCESSES, lambda: len(self._seen)),
             "executables": Bound(MOST_EXECUTABLES, lambda: len(self._has_runtime)),
@@ -107,9 +109,12 @@ class Scan:
         self._number += 1
         self._until = self._clock() + SCAN_SECONDS
         self.unreadable = 0
-        seen = {}
         names = os.listdir(self._proc)  # noqa: PTH208 - thousands, each of which a Path would be made for
-        for pid in sorted(int(name) for name in names if name.isdecimal())[:MOST_PROCESSES]:
+        pids = sorted(int(name) for name in names if name.isdecimal())[:MOST_PROCESSES]
+        first = bisect_left(pids, self._late or 0)
+        self._late = None
+        seen = {}
+        for pid in (*pids[first:], *pids[:first]):
             if (of_pid := self._look(pid, self._seen.get(pid))) is not None:
                 seen[pid] = of_pid
         self._seen = seen
@@ -126,16 +131,17 @@ class Scan:
             is_same = before is not None and before.executable == executable and before.memory == memory
             if before and is_same and not is_due and (before.user is None or self._threads_of(before.user)):
                 return before
-            with process_folder(self._proc, pid) as process:
-                return self._read(process, pid, executable, memory)
+            if self._clock() < self._until:
+                with process_folder(self._proc, pid) as process:
+                    return self._read(process, pid, executable, memory)
+            self._late = self._late or pid
+            return before if before and before.user and self._threads_of(before.user) else None
         except PermissionError:
             self.unreadable += 1
         except OSError:
             # a thread of the kernel, or a process that has ended, which counts while it has threads but the first
             if before and before.user and self._threads_of(before.user) > 1:
                 return before
-        except _Later:
-            pass
         return None
 
     def _threads_of(self, user: UsingProcess) -> int:
@@ -168,8 +174,6 @@ class Scan:
         """The executable, if it has the CUDA runtime linked in."""
         if self._has_runtime.get(executable) is False:
             return ()
-        if executable not in self._has_runtime and self._clock() > self._until:
-            raise _Later
         try:
             with looked_at(process, None) as (found, status):
                 if executable not in self._has_runtime:
@@ -179,16 +183,14 @@ class Scan:
                 return (UsedFile(key_of(found, status), "program", None),)
         except (BadElf, NotRegular):
             self._remember(executable, False)
-            return ()
+        except PermissionError:
+            pass  # what it has mapped may be readable
+        return ()
 
     def _remember(self, executable: _Executable, has_runtime: bool) -> None:
         if len(self._has_runtime) >= MOST_EXECUTABLES:
             del self._has_runtime[next(iter(self._has_runtime))]
         self._has_runtime[executable] = has_runtime
-
-
-class _Later(Exception):
-    """This scan has no time left for an executable that was never looked at."""
 
 
 def _memory_of(statm: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.sources.cuda_probe import elf, inside, programs, scan
+from exporter.sources.cuda_probe import inside, programs, scan
 from exporter.sources.cuda_probe.functions import WANTED, Role
 from exporter.sources.cuda_probe.maps import MOST_FILES
 from exporter.sources.cuda_probe.programs import AttachFailed, Handle, Programs, Scanned
@@ -364,19 +364,23 @@ def test_a_scan_that_takes_long_leaves_the_rest_to_the_next_one(world: World, mo
 
 
 @pytest.mark.real
-def test_executables_wait_for_the_next_scan_likewise(
-    world: World, libraries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offsets = elf.function_offsets
+def test_a_scan_that_takes_long_goes_on_where_it_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process takes a scan's time: all are seen after as many scans, and those seen before stay seen."""
+    below = inside.read_below
 
-    def slow(*given: Any) -> Mapping[str, tuple[int, ...]]:
-        world.clock.ahead += 2 * scan.SCAN_SECONDS
-        return offsets(*given)
+    def slow(*given: Any) -> bytes:
+        world.clock.ahead += scan.SCAN_SECONDS if given[1] == "maps" else 0
+        return below(*given)
 
-    monkeypatch.setattr(scan, "function_offsets", slow)
-    world.proc.put(7, root=world.one, program=libraries / "bare")
-    world.proc.put(8, root=world.one, program=libraries / "program")
-    assert [len(world.scan().processes) for _ in range(2)] == [0, 1]
+    monkeypatch.setattr(scan, "read_below", slow)
+    for pid in range(30, 35):
+        world.proc.put(pid, root=world.one, maps=(LIBRARY,))
+    seen = []
+    for number in range(5):
+        for pid in range(30, 35):
+            world.proc.change(pid, memory=number)  # so that their maps are to be read in each scan
+        seen.append(sorted(world.scan().processes))
+    assert seen == [[30], [30, 31], [30, 31, 32], [30, 31, 32, 33], [30, 31, 32, 33, 34]]
 
 
 @pytest.mark.real
@@ -392,7 +396,7 @@ def test_executables_are_remembered_within_a_limit(
 
 @pytest.mark.real
 @pytest.mark.parametrize("gone", ["exe", "statm", "maps", "stat", "root", "ns"])
-def test_a_process_that_ends_between_two_steps(world: World, gone: str) -> None:
+def test_a_process_of_which_a_file_is_gone(world: World, gone: str) -> None:
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     folder = world.proc.folder / "8"
     shutil.rmtree(folder / gone) if gone == "ns" else (folder / gone).unlink()
@@ -415,6 +419,40 @@ def test_a_process_that_ends_before_its_file_is_probed(world: World, monkeypatch
 
     monkeypatch.setattr(world.programs._scan, "scan", scan_and_end)
     assert (world.scan().failures, world.kernel.now) == ({}, [])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("stat", ["", "8 (a", "8 (a) S 1 2", "8 (a) " + "x " * 60])
+def test_a_start_of_another_form(world: World, stat: str) -> None:
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    (world.proc.folder / "8/stat").write_text(stat)
+    assert world.scan().processes == {}
+
+
+@pytest.mark.real
+def test_what_may_not_be_looked_at_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> bytes:
+        raise PermissionError
+
+    monkeypatch.setattr(scan, "read_below", refuse)
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    world.proc.put(9, root=world.one, maps=(LIBRARY,))
+    assert [world.scan().unreadable for _ in range(2)] == [2, 2]
+
+
+@pytest.mark.real
+def test_an_executable_that_may_not_be_read(world: World, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the right to trace a process needs another one to read others' files."""
+
+    def refuse(*given: Any) -> Mapping[str, tuple[int, ...]]:
+        raise PermissionError
+
+    monkeypatch.setattr(scan, "function_offsets", refuse)
+    world.proc.put(8, root=world.one, program=libraries / "program")
+    world.proc.put(9, root=world.one, maps=(LIBRARY,), program=libraries / "bare")
+    monkeypatch.setattr(programs, "readable", refuse)
+    scanned = world.scan(30)
+    assert (list(scanned.processes), scanned.failures, scanned.unreadable) == ([9], {"permission": 1}, 0)
 
 
 @pytest.mark.real
