@@ -1,6 +1,6 @@
 """The settings of the node exporter: what its parts need to know, a group for each of them.
 
-A new setting is one field here (or in pages.py, or in common.py); whoever reads it is given its group.
+A new setting is one field here (or in pages.py, probe.py or common.py); whoever reads it is given its group.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ from exporter.config.kinds import (
 )
 from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProcessSettings
 from exporter.config.parsers import label_names, not_empty
+from exporter.config.probe import ProbeSettings
 from exporter.config.settings import optional, setting, settings_of, several
 
 
@@ -250,6 +251,7 @@ class Groups:
     dcgm: DcgmSettings
     nvml: NvmlSettings
     processes: ProcessSettings
+    probe: ProbeSettings
     node: NodeSettings
     labels: LabelSettings
     pods: PodsSettings
