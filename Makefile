@@ -101,8 +101,8 @@ reference: $(VENV)/installed-dev  ## write docs/flags.md, endpoints.md and metri
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
-	@$(BIN)/$(LOCK) -o requirements.lock
-	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
+	@$(BIN)/$(LOCK) --extra probe -o requirements.lock
+	@$(BIN)/$(LOCK) --extra probe --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
 
 release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, chart, image, SBOM, notes, checksums (as root)
@@ -136,6 +136,6 @@ ifeq ($(CI),true)
 	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 else
-	@$(BIN)/pip install -q -e '.[dev]'
+	@$(BIN)/pip install -q -e '.[dev,probe]'
 endif
 	@touch $@ $(VENV)/installed
