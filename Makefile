@@ -100,10 +100,13 @@ reference: $(VENV)/installed-dev  ## write docs/flags.md, endpoints.md and metri
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml
+# CUDA 13.0: what compiles programs for the tests of the CUDA probe, and the library that these call
+CUDA := cuda-nvcc==13.0.88 cuda-runtime==13.0.96 cuda-crt==13.0.88 nvvm==13.0.88
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
 	@$(BIN)/$(LOCK) --extra probe -o requirements.lock
 	@$(BIN)/$(LOCK) --extra probe --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
+	@printf 'nvidia-%s\n' $(CUDA) | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-cuda.lock
 
 release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, chart, image, SBOM, notes, checksums (as root)
 	@tests/get-real-components $(CACHE)/real
