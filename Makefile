@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test pictures image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
+.PHONY: help run test pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +19,7 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 LONG := tests/browser tests/end_to_end tests/faults
 test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
+	@release/compile-probe --if-possible
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
@@ -35,6 +36,9 @@ endif
 pictures: $(VENV)/installed-dev  ## the pictures of the page in docs/img, taken by Chromium of the demo
 	@tests/get-real-components $(CACHE)/real
 	@$(BIN)/python -m tests.browser.pictures docs/img
+
+probe:  ## the CUDA probe's program, for x86-64 and arm64; it needs clang, llvm and libbpf-dev
+	@release/compile-probe
 
 image: $(VENV)/installed-dev  ## the image, built without a container engine, in .cache/image; as root
 	@tests/get-real-components $(CACHE)/real
@@ -96,10 +100,13 @@ reference: $(VENV)/installed-dev  ## write docs/flags.md, endpoints.md and metri
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml
+# CUDA 13.0: what compiles programs for the tests of the CUDA probe, and the library that these call
+CUDA := cuda-nvcc==13.0.88 cuda-runtime==13.0.96 cuda-crt==13.0.88 nvvm==13.0.88
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
-	@$(BIN)/$(LOCK) -o requirements.lock
-	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
+	@$(BIN)/$(LOCK) --extra probe -o requirements.lock
+	@$(BIN)/$(LOCK) --extra probe --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
+	@printf 'nvidia-%s\n' $(CUDA) | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-cuda.lock
 
 release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, chart, image, SBOM, notes, checksums (as root)
 	@tests/get-real-components $(CACHE)/real
@@ -132,6 +139,6 @@ ifeq ($(CI),true)
 	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 else
-	@$(BIN)/pip install -q -e '.[dev]'
+	@$(BIN)/pip install -q -e '.[dev,probe]'
 endif
 	@touch $@ $(VENV)/installed
