@@ -1,6 +1,7 @@
 """The maps of a loaded BPF object, and its ring buffers, as bytes. See libbpf.py."""
 
 import ctypes
+import os
 from collections.abc import Iterator
 from errno import ENOENT, ENOSPC
 from typing import Any
