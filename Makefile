@@ -50,7 +50,7 @@ IN_IMAGE := web sources cli config test_reload.py $(addprefix end_to_end/,test_p
 	test_textfile.py test_promtool.py test_many_nodes.py)
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
-		--ignore tests/sources/nvml --ignore tests/cli/top/test_live.py \
+		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
