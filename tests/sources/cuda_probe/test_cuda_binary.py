@@ -1,11 +1,8 @@
 """Whole files: the kernels of all fatbins in a program, and the limits on what a file may cost."""
 
-import shutil
 import struct
-import subprocess
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ from exporter.sources.cuda_probe.cuda_binary import LIMITS, CudaBinary, Limits, 
 from exporter.sources.cuda_probe.fatbin import Compression
 from exporter.sources.cuda_probe.reader import InFile, InMemory
 from exporter.sources.cuda_probe.unpacking import MOST_IMAGE_BYTES
-from tests.sources.cuda_probe.test_cubin import said_by_ptxas
 from tests.support.cuda_binaries import (
     CUDA,
     LZ4,
@@ -258,31 +254,3 @@ def test_any_file_is_read_or_refused_with_bounded_work(data: bytes) -> None:
         assert len(binary.kernels) <= len(data) // 24
     # headers, names, symbols and attributes of each image, and 4 KB after each container
     assert reader.asked <= 8 * len(data) + 4096 * (2 + len(data) // 16)
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A library that this machine's nvcc made, and what its ptxas said."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("there is no nvcc on this machine; tests/data/cuda/ has what one made")
-    library = tmp_path_factory.mktemp("nvcc") / "libkernels.so"
-    said = subprocess.run(
-        [nvcc, "-arch=sm_90", "-shared", "-Xcompiler=-fPIC", "-Xptxas=-v", "-Xfatbin=-compress-all", "-cudart=none",
-         "-o", str(library), str(CUDA / "kernels.cu")],
-        capture_output=True, text=True, check=True, timeout=50,
-    ).stderr  # fmt: skip
-    return library, said
-
-
-# issue 13, part "CUDA binaries"
-def test_what_this_machines_nvcc_builds(built: tuple[Path, str]) -> None:
-    library, said = built
-    with library.open("rb") as file:
-        binary = read_cuda_binary(InFile(file.fileno()))
-    kernels = {found.kernel.name: replace(found.kernel, code_bytes=0) for found in binary.kernels}
-    assert kernels == said_by_ptxas(said, 90)
-    assert (binary.cubins, binary.ptx, dict(binary.unread)) == (("90",), ("90",), {})
-    subprocess.run(["strip", library], check=True)
-    with library.open("rb") as file:
-        assert read_cuda_binary(InFile(file.fileno())) == binary
