@@ -124,6 +124,7 @@ class _Reading:
         if self._ended_early:
             return
         try:
+            self._look_at_the_clock()  # sections may be many, one over the other, and without an image
             for image in read_images(reader):
                 self._spend(image)
                 try:
@@ -145,8 +146,9 @@ class _Reading:
         cubin = read_cubin(reader, self._limits.kernels - self._kernels)
         self._kernels += len(cubin.kernels)
         self._name_bytes += sum(len(kernel.name) for kernel in cubin.kernels)
-        architecture = architecture or str(cubin.number)
-        self._architectures["cubin"].add((cubin.number, architecture))
+        if not architecture:
+            architecture = str(cubin.number)
+            self._architectures["cubin"].add((cubin.number, architecture))
         known = self._relocatable if cubin.is_relocatable else self._linked
         known.update(Compiled(cubin.number, architecture, kernel) for kernel in cubin.kernels)
 
@@ -189,8 +191,11 @@ class _Reading:
             raise _EndedEarly(f"its kernels' names have more than {limits.name_bytes} bytes")
         if self._unpacked_bytes > limits.unpacked_bytes:
             raise _EndedEarly(f"more than {limits.unpacked_bytes} bytes would have to be unpacked")
+        self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
         if self._clock() > self._until:
-            raise _EndedEarly(f"it took more than {limits.seconds:g} s")
+            raise _EndedEarly(f"it took more than {self._limits.seconds:g} s")
 
     def _leave(self, why: str) -> None:
         self._unread[why if why in self._unread or len(self._unread) < _MOST_REASONS else "for other reasons"] += 1
