@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#define NOT_READY 600 // what a query returns, and no error
 #define SLOTS 4096
 #define STREAMS 64
 
@@ -70,14 +71,18 @@ static struct event_state events[STREAMS];
     ((own)->by_driver ? ((own)->per_thread ? driver.d##dz dargs : driver.d dargs) \
                       : ((own)->per_thread ? runtime.r##rz rargs : runtime.r rargs))
 
+static struct stream_state *stream_of_default(struct worker *own)
+{
+    struct stream_state *found = own->per_thread ? &own->default_stream[own->device] : &legacy_stream[own->device];
+    found->device = own->device;
+    return found;
+}
+
 static struct stream_state *stream_of(struct worker *own, int number)
 {
     struct stream_state *found;
-    if (!number) {
-        found = own->per_thread ? &own->default_stream[own->device] : &legacy_stream[own->device];
-        found->device = own->device;
-        return found;
-    }
+    if (!number)
+        return stream_of_default(own);
     found = &streams[number % STREAMS];
     pthread_mutex_lock(&lock);
     if (!found->handle) {
@@ -102,7 +107,7 @@ static void end_span(struct stream_state *stream)
 
 static void note_error(struct worker *own, int result)
 {
-    if (result)
+    if (result && result != NOT_READY)
         truths[own->device].errors[result % CODES]++;
 }
 
@@ -237,9 +242,11 @@ static void copy(struct worker *own, int kind, uint64_t size, int number)
     else
         result = (own->per_thread ? runtime.cudaMemcpy_ptds : runtime.cudaMemcpy)(NULL, NULL, size, kind);
     pthread_mutex_lock(&lock);
+    truths[own->device].copies[kind]++;
     if (!result) {
-        truths[own->device].copies[kind]++;
         truths[own->device].copied_bytes[kind] += size;
+        if (number < 0 && (kind == 1 || kind == 2)) // it waits for the default stream
+            end_span(stream_of_default(own));
     }
     note_error(own, result);
     pthread_mutex_unlock(&lock);

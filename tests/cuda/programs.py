@@ -3,14 +3,13 @@
 `gpu.h` says what the stubs take for a GPU, `program.c` what a script can say.
 """
 
-import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -54,20 +53,28 @@ class Built:
         return self.folder / variant
 
 
-@cache
-def built() -> Built:
-    """The stubs and the programs, compiled once for these sources. It takes gcc."""
-    gcc = real("gcc")
-    sources = sorted(path for path in SOURCES.iterdir() if path.suffix in {".c", ".h", ".map"})
-    named = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in (*sources, Path(__file__))))
+def kept(sources: Sequence[Path], make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills, once for these sources as they are."""
+    named = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources))
     folder = ROOT / ".cache" / "cuda" / named.hexdigest()[:16]
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
-        _compile(gcc, unfinished)
-        with contextlib.suppress(OSError):  # another run of the tests was faster
+        unfinished.chmod(0o755)
+        make(unfinished)
+        try:
             unfinished.rename(folder)
-    return Built(folder)
+        except OSError:  # another run of the tests was faster
+            shutil.rmtree(unfinished)
+    return folder
+
+
+@cache
+def built() -> Built:
+    """The stubs and the programs. It takes gcc."""
+    gcc = real("gcc")
+    sources = sorted(path for path in SOURCES.iterdir() if path.suffix in {".c", ".h", ".map"})
+    return Built(kept((*sources, Path(__file__)), lambda folder: _compile(gcc, folder)))
 
 
 def _compile(gcc: Path, into: Path) -> None:
@@ -175,68 +182,3 @@ class Program:
         if not line.startswith(begins):
             raise AssertionError(f"the program said {line!r}, not {begins!r}...")
         return line
-
-
-# Runs below any Python, the system's too: it takes ctypes, and no module of the tests.
-_BY_CTYPES = """
-import ctypes, json, sys
-cudart = ctypes.CDLL(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-class Dim3(ctypes.Structure):
-    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
-cudart.cudaMalloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-cudart.cudaMemcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-cudart.cudaLaunchKernel.argtypes = [ctypes.c_void_p, Dim3, Dim3, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-at, host = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
-codes = {}
-def did(name, code):
-    of = codes.setdefault(name, {})
-    of[code] = of.get(code, 0) + 1
-for _ in range(int(sys.argv[2])):
-    did("cudaLaunchKernel", cudart.cudaLaunchKernel(None, Dim3(4, 2, 1), Dim3(32, 2, 1), None, 0, None))
-for _ in range(3):
-    did("cudaMalloc", cudart.cudaMalloc(ctypes.byref(at), 1 << 20))
-for _ in range(2):
-    did("cudaMemcpy", cudart.cudaMemcpy(host, host, 4096, 1))
-did("cudaDeviceSynchronize", cudart.cudaDeviceSynchronize())
-print(json.dumps(codes), flush=True)
-sys.stdin.readline()
-"""
-
-Codes = Mapping[str, Mapping[int, int]]
-
-
-def codes_of(line: str) -> Codes:
-    """How often each function returned which code, as hello.cu and the Python program print it."""
-    return {name: {int(code): times for code, times in of.items()} for name, of in json.loads(line).items()}
-
-
-class Told(NamedTuple):
-    """A started program that says "ready", waits for a line, works, prints a line, and waits for another."""
-
-    process: "subprocess.Popen[str]"
-
-    def codes(self) -> Codes:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return codes_of(self.process.stdout.readline())
-
-
-@contextlib.contextmanager
-def told(*command: str | Path) -> Iterator[Told]:
-    """A program of that command line, ready; it ends with the block."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout
-        try:
-            assert started.stdout.readline() == "ready\n"
-            yield Told(started)
-        finally:
-            started.kill()
-
-
-def by_ctypes(library: Path, launches: int = 5) -> contextlib.AbstractContextManager[Told]:
-    """A Python program that opens the library: so many launches, 3 allocations, 2 copies and a synchronisation."""
-    return told(sys.executable, "-c", _BY_CTYPES, library, str(launches))
