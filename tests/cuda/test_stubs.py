@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.cuda import CudaCounts
-from tests.cuda.real_runtime import by_ctypes
 from tests.cuda.programs import Program, Variant, built, without_times
+from tests.cuda.real_runtime import by_ctypes
 
 SCRIPT = (
     "device 1; launch 1 2 3 4 32 2 1 20000000; malloc 1 1000; malloc 2 2000; free 1; copy 1 4096; sync 1;"
