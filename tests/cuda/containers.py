@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import pytest
-
+from tests.cuda.needs import root
 from tests.cuda.programs import built
 from tests.support.components import real
 
@@ -127,8 +126,7 @@ def container(folder: Path, cgroup: str, libraries: Path | None = None) -> Itera
     """A container in this cgroup. `folder` is empty, and holds its root; `libraries` are copied to LIBRARIES."""
     made = built()
     unshare = real("unshare")
-    if os.geteuid() != 0:
-        must_not_lack("root, to make namespaces and cgroups with")
+    root()
     with cgroups(cgroup) as entered:
         enter: list[str | Path] = ["sh", "-c", _ENTER, "enter", folder, made.folder, libraries or made.own]
         names = " ".join(str(each) for each in entered)
@@ -143,10 +141,3 @@ def container(folder: Path, cgroup: str, libraries: Path | None = None) -> Itera
             "--",
         ]
         yield Container([*namespaces, *enter, names], entered)
-
-
-def must_not_lack(what: str) -> None:
-    """Skip this test, or in CI let it fail, because the machine lacks this."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"this takes {what}")
-    pytest.skip(f"this takes {what}")
