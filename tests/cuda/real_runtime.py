@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cuda.programs import SOURCES, kept
-from tests.support.components import real
+from tests.support.components import cudart, nvcc
 
 # Runs below any Python, the system's too: it takes ctypes, and no module of the tests.
 _BY_CTYPES = """
@@ -88,16 +87,11 @@ class Hello(NamedTuple):
 
 @cache
 def hello() -> Hello:
-    """It takes nvcc."""
-    nvcc = real("nvcc")
-    source = SOURCES / "hello.cu"
-    compile_it: list[str | Path] = [nvcc, "-cudart", "shared", source, "-o"]
-    said = subprocess.run([*compile_it, "hello", "--dryrun"], capture_output=True, text=True, check=True, timeout=30)
-    folders = [Path(of) for of in re.findall(r'-L([^" ]+)', said.stderr)]
-    runtime = next(path for folder in folders if (path := folder / "libcudart.so.13").exists()).resolve()
+    """It takes NVIDIA's compiler."""
+    source, compiler, runtime = SOURCES / "hello.cu", nvcc(), cudart()
 
     def make(folder: Path) -> None:
-        subprocess.run([*compile_it, folder / "hello"], check=True, timeout=120)
+        subprocess.run([compiler, "-cudart", "shared", source, "-o", folder / "hello"], check=True, timeout=120)
 
     return Hello(kept([source], make) / "hello", runtime)
 
