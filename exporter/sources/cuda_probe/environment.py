@@ -81,7 +81,8 @@ def _address_of_environ(process: int) -> int:
     program = os.readlink("exe", dir_fd=process)
     files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
     for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
-        if mapped.role not in {"program", "libc"}:
+        # what is at the path of a deleted libc now is another one
+        if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
             continue
         path = None if mapped.role == "program" else mapped.path
         with suppress(BadElf), looked_at(process, path) as (found, _), readable(found) as file:
