@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from exporter.errors import Unavailable
+from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
-from exporter.sources.cuda_probe import functions, gate, records
+from exporter.sources.cuda_probe import functions, gate, records, self_test
 from exporter.sources.cuda_probe.bpf_maps import BpfError
 from exporter.sources.cuda_probe.environment import visible_devices
 from exporter.sources.cuda_probe.functions import Role
@@ -124,10 +124,15 @@ class Probe:
         except BpfError as error:
             raise gate.refused(error) from error
         try:
+            if not any_kernel:
+                self_test.check(loaded, machine)
             return cls(loaded, proc, most_programs)
         except BpfError as error:
             loaded.close()
             raise gate.refused(error) from error
+        except SourceError:
+            loaded.close()
+            raise
 
     def scan(self) -> None:
         """Look for processes that use CUDA, and probe their files; leave those that nobody uses any more.
