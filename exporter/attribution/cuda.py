@@ -9,6 +9,7 @@ seen are in one. Until its owner is known a process is nobody's, and its counts 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.attribution.containers import Containers, owner_of
@@ -62,11 +63,15 @@ class _Known(NamedTuple):
 
 
 class ProcessOwners:
-    """Finds whose processes are, and remembers what it learnt as long as somebody counts them."""
+    """Finds whose processes are, and remembers what it learnt as long as somebody counts them.
+
+    `known` says of each whose it is, as `whose` found last.
+    """
 
     def __init__(self) -> None:
         self._known: dict[ProcessId, _Known] = {}
         self._whose: dict[ProcessId, Whose] = {}
+        self.known: Mapping[ProcessId, Whose] = MappingProxyType(self._whose)
         self._empty_since: dict[ProcessId, int] = {}  # looks by which their containers held nothing
         self._of_cgroups: dict[int, _Known | None] = {}  # None: its processes are in several containers
         self._held = HeldDevices(Owners(), Inventory())
@@ -110,7 +115,7 @@ class ProcessOwners:
             # a pod that has ended holds nothing any more, and what its processes did was on the devices that it held
             if before is None or (devices and devices != before.devices):
                 self._whose[id_] = Whose(owner, devices)
-        return self._whose
+        return self.known
 
     def keep(self, processes: AbstractSet[ProcessId]) -> None:
         """Forget all others."""
