@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from exporter.accounting.cuda_counts import NOTHING, added, grown
 from exporter.accounting.cuda_rows import Actives, Row, Use
@@ -39,18 +40,25 @@ class _Process:
 
 
 class CudaLedger:
-    """Keeps the totals by container and device; `uses` are those of the last reading.
+    """Keeps the totals by container and device.
 
     `lost` counts what found no place: under `waiting` the processes that went and of which nobody came to know whose
     they were, under `rows` how often something grew for which there was no room.
     """
 
     def __init__(self) -> None:
-        self.uses: Mapping[CudaKey, CudaUse] = {}
+        self._uses: Mapping[CudaKey, CudaUse] | None = {}
         self.lost: Counter[str] = Counter()
         self._rows: dict[CudaKey, Row] = {}
         self._processes: dict[ProcessId, _Process] = {}
         self._read_at_ns: int | None = None
+
+    @property
+    def uses(self) -> Mapping[CudaKey, CudaUse]:
+        """The rows as they are now; the same object until something changes."""
+        if self._uses is None:
+            self._uses = MappingProxyType({key: row.use() for key, row in self._rows.items()})
+        return self._uses
 
     @property
     def rows(self) -> int:
@@ -86,13 +94,13 @@ class CudaLedger:
         self._count(key_of, reading.spans, reading.read_at_ns)
         self._read_at_ns = reading.read_at_ns
         self._forget(there, reading.read_at_ns, keep_ns)
-        self.uses = {key: row.use() for key, row in self._rows.items()}
+        self._uses = None
 
     def settle(self, key_of: KeyOf) -> None:
         """Count what waits, as far as it is known by now whose it is."""
         if self._read_at_ns is not None and any(process.waits for process in self._processes.values()):
             self._count(key_of, (), self._read_at_ns)
-            self.uses = {key: row.use() for key, row in self._rows.items()}
+            self._uses = None
 
     def _take(self, reading: CudaReading) -> None:
         """Note what grew, and who has ended. One that was gone before, and does not wait, is forgotten."""

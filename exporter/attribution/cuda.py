@@ -9,6 +9,7 @@ seen are in one. Until its owner is known a process is nobody's, and its counts 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.attribution.containers import Containers, owner_of
@@ -21,6 +22,8 @@ from exporter.model.pods import Owner
 
 # Many times the containers that call CUDA on one node.
 MOST_CGROUPS = 4_096
+# The kubelet's answer of a look may be a second old, so the word of the next look counts, too.
+LOOKS = 2
 _TICK_NS = 10_000_000
 # of cgroup v2, or 0 where it is not known: it tells nothing, as all processes are in it where v1 is in use
 _ROOT_CGROUPS = (0, 1)
@@ -40,15 +43,19 @@ class Whose:
 
 
 class Facts(NamedTuple):
-    """Who is in which container, who holds which device, and the devices there are."""
+    """Who is in which container, who holds which device, and the devices there are.
+
+    `look` is the number of the look at the node that found out who holds what.
+    """
 
     tables: Sequence[Containers]
     owners: Owners
     inventory: Inventory
+    look: int = 0
 
 
-class _Seen(NamedTuple):
-    """What /proc says of a process; without `is_sure` nobody knows what its environment is."""
+class _Known(NamedTuple):
+    """Where a process is, and its CUDA_VISIBLE_DEVICES; without `is_sure` nobody knows what that is."""
 
     place: Place | None
     visible: str | None
@@ -56,13 +63,18 @@ class _Seen(NamedTuple):
 
 
 class ProcessOwners:
-    """Finds whose processes are, and remembers what it learnt as long as somebody counts them."""
+    """Finds whose processes are, and remembers what it learnt as long as somebody counts them.
+
+    `known` says of each whose it is, as `whose` found last.
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[ProcessId, _Seen] = {}
+        self._known: dict[ProcessId, _Known] = {}
         self._whose: dict[ProcessId, Whose] = {}
-        self._of_cgroups: dict[int, _Seen | None] = {}  # None: its processes are in several containers
-        self._held: HeldDevices | None = None
+        self.known: Mapping[ProcessId, Whose] = MappingProxyType(self._whose)
+        self._empty_since: dict[ProcessId, int] = {}  # looks by which their containers held nothing
+        self._of_cgroups: dict[int, _Known | None] = {}  # None: its processes are in several containers
+        self._held = HeldDevices(Owners(), Inventory())
 
     @property
     def cgroups(self) -> int:
@@ -70,63 +82,66 @@ class ProcessOwners:
         return len(self._of_cgroups)
 
     def learn(self, processes: Iterable[CudaProcess], seen: Iterable[SeenProcess]) -> None:
-        """What /proc says of processes. Of one that goes on and of which it says nothing more, the last word counts."""
+        """What /proc says of processes of which nothing is known yet."""
+        new = [process for process in processes if process.id not in self._known]
+        if not new:
+            return
         by_start = {_start(each.id): each for each in seen}
-        unseen = []
-        for process in processes:
+        for process in new:
             found = by_start.get(_start(process.id))
             if found is not None:
-                self._seen[process.id] = _Seen(found.place, found.visible)
-                self._note(process.cgroup_id, self._seen[process.id])
-            elif process.id not in self._seen and process.ended_ns is not None:
-                unseen.append(process)
-        for process in unseen:
+                self._note(process.cgroup_id, _Known(found.place, found.visible))
+                self._known[process.id] = _of_process(process, _Known(found.place, found.visible))
+        for process in new:
             of_cgroup = self._of_cgroups.get(process.cgroup_id)
-            if of_cgroup is not None:
-                self._seen[process.id] = of_cgroup
+            if process.id not in self._known and process.ended_ns is not None and of_cgroup is not None:
+                self._known[process.id] = _of_process(process, of_cgroup)
 
-    def whose(self, processes: Iterable[CudaProcess], facts: Facts) -> Mapping[ProcessId, Whose]:
-        """Whose these are; those are left out of which it is not known yet."""
-        if self._held is None or not self._held.is_of(facts.owners, facts.inventory):
+    def whose(self, facts: Facts) -> Mapping[ProcessId, Whose]:
+        """Whose each process is; without those of which it is not known yet."""
+        is_new = not self._held.is_of(facts.owners, facts.inventory)
+        if is_new:
             self._held = HeldDevices(facts.owners, facts.inventory)
-        for process in processes:
-            seen, before = self._seen.get(process.id), self._whose.get(process.id)
-            if seen is None:
+        for id_, known in self._known.items():
+            before = self._whose.get(id_)
+            if before is not None and not is_new:
                 continue
-            owner = before.owner if before else _owner(seen.place, facts.tables)
-            if owner is None and seen.place is not None and seen.place.is_of_pod:
+            owner = before.owner if before else _owner(known.place, facts.tables)
+            if owner is None and known.place is not None and known.place.is_of_pod:
                 continue
-            devices = self._devices(process, seen, owner, self._held)
+            devices = self._devices(known, owner)
+            if before is None and owner is not None and not devices and self._may_be_late(id_, facts.look):
+                continue
             # a pod that has ended holds nothing any more, and what its processes did was on the devices that it held
             if before is None or (devices and devices != before.devices):
-                self._whose[process.id] = Whose(owner, devices)
-        return self._whose
+                self._whose[id_] = Whose(owner, devices)
+        return self.known
 
     def keep(self, processes: AbstractSet[ProcessId]) -> None:
         """Forget all others."""
-        for gone in self._seen.keys() - processes:
-            del self._seen[gone]
+        for gone in self._known.keys() - processes:
+            del self._known[gone]
             self._whose.pop(gone, None)
+            self._empty_since.pop(gone, None)
 
-    @staticmethod
-    def _devices(process: CudaProcess, seen: _Seen, owner: Owner | None, held: HeldDevices) -> tuple[DeviceKey, ...]:
-        # what the program has set itself before its first call is later than what it was started with
-        text = seen.visible if process.visible is None else process.visible
-        if process.visible is None and not seen.is_sure:
-            return ()
-        if owner is None and seen.place is not None:
-            return ()  # docker's, for example: the kubelet does not know what it was given
-        devices, are_in_order = held.of(owner)
-        return visible(devices, text) if are_in_order or is_by_uuid(text) else ()
+    def _devices(self, known: _Known, owner: Owner | None) -> tuple[DeviceKey, ...]:
+        if not known.is_sure or (owner is None and known.place is not None):
+            return ()  # in docker's container, for example: the kubelet does not know what that was given
+        devices, are_in_order = self._held.of(owner)
+        return visible(devices, known.visible) if are_in_order or is_by_uuid(known.visible) else ()
 
-    def _note(self, cgroup: int, seen: _Seen) -> None:
+    def _may_be_late(self, process: ProcessId, look: int) -> bool:
+        """Whether the word about who holds what may be from before the process' container was made."""
+        return look - self._empty_since.setdefault(process, look) < LOOKS
+
+    def _note(self, cgroup: int, known: _Known) -> None:
         """What the processes of a cgroup have in common."""
         if cgroup in _ROOT_CGROUPS:
             return
-        before = self._of_cgroups.pop(cgroup, seen)
-        if before is not None and before.place != seen.place:
+        before = self._of_cgroups.pop(cgroup, known)
+        if before is not None and before.place != known.place:
             before = None
-        elif before is not None and before.visible != seen.visible:
+        elif before is not None and before.visible != known.visible:
             before = before._replace(is_sure=False)
         self._of_cgroups[cgroup] = before
         if len(self._of_cgroups) > MOST_CGROUPS:
@@ -136,6 +151,11 @@ class ProcessOwners:
 def _start(process: ProcessId) -> tuple[int, int]:
     """The pid and the start in ticks, as /proc has it: the kernel's own clock is finer."""
     return process.pid, process.started_ns // _TICK_NS
+
+
+def _of_process(process: CudaProcess, known: _Known) -> _Known:
+    """What a program has set itself before its first call is later than what it was started with."""
+    return known if process.visible is None else _Known(known.place, process.visible)
 
 
 def _owner(place: Place | None, tables: Sequence[Containers]) -> Owner | None:

@@ -169,6 +169,8 @@ class Node:
             asked += discovery.update(self.sources.pods.now.pods)
         reads = tuple(source.begin() for source in asked)
         begin(self.sources.nvml, streams)
+        if self.sources.probing is not None:
+            begin(self.sources.probing, streams)
         for source, read in zip(asked, reads, strict=True):
             if not read.done():
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
@@ -209,6 +211,9 @@ class Node:
             measured=self._owners.measured,
             unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
             host=self.sources.host.host,
+            cuda=self.sources.probing.cuda_for(self._owners.owners, self.sources.pods.now.pods, in_force)
+            if self.sources.probing
+            else None,
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot

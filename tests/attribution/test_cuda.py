@@ -59,14 +59,18 @@ def seen(pid: int, where: Place | None, visible: str | None = None, ticks: int =
     return SeenProcess(id=ProcessId(pid, ticks * TICK), place=where, visible=visible)
 
 
-def whose(owners: ProcessOwners, *processes: CudaProcess, by: Facts = KNOWN) -> dict[int, Whose]:
-    return {found.pid: who for found, who in owners.whose(processes, by).items()}
+def whose(owners: ProcessOwners, by: Facts = KNOWN) -> dict[int, Whose]:
+    """As it is known after some looks have said the same."""
+    found = owners.whose(by)
+    for later in range(1, cuda.LOOKS + 1):
+        found = owners.whose(by._replace(look=by.look + later))
+    return {id_.pid: who for id_, who in found.items()}
 
 
 def told(process: CudaProcess, *all_seen: SeenProcess, by: Facts = KNOWN) -> Whose | None:
     owners = ProcessOwners()
     owners.learn([process], all_seen)
-    return whose(owners, process, by=by).get(process.id.pid)
+    return whose(owners, by).get(process.id.pid)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +115,17 @@ def test_a_container_without_a_device_of_the_kubelets() -> None:
     assert told(process(), seen(7, place(A)), by=facts(A, held={})) == Whose(A, ())
 
 
+def test_that_a_container_has_none_counts_only_after_looks_that_came_later() -> None:
+    owners, empty = ProcessOwners(), facts(A, held={})
+    owners.learn([process()], [seen(7, place(A))])
+    assert not owners.whose(empty._replace(look=8))
+    assert not owners.whose(empty._replace(look=9)), "the kubelet may have been asked before"
+    assert {*owners.whose(KNOWN._replace(look=9)).values()} == {Whose(A, (KEYS[1], KEYS[3]))}
+    late = ProcessOwners()
+    late.learn([process()], [seen(7, place(A))])
+    assert [len(late.whose(empty._replace(look=look))) for look in (8, 8, 9, 10)] == [0, 0, 0, 1]
+
+
 def test_where_the_order_of_devices_is_not_known_only_their_uuids_mean_one() -> None:
     blind = KNOWN._replace(inventory=Inventory())
     assert told(process(), seen(7, place(A)), by=blind) == Whose(A, ())
@@ -122,15 +137,15 @@ def test_where_the_order_of_devices_is_not_known_only_their_uuids_mean_one() -> 
 def test_an_owner_never_changes_and_devices_only_for_others() -> None:
     owners, one = ProcessOwners(), process()
     owners.learn([one], [seen(7, place(A))])
-    assert whose(owners, one, by=facts(A, held={}))[7] == Whose(A, ())
-    assert whose(owners, one)[7] == Whose(A, (KEYS[1], KEYS[3])), "the kubelet's word comes later"
+    assert whose(owners, facts(A, held={}))[7] == Whose(A, ())
+    assert whose(owners)[7] == Whose(A, (KEYS[1], KEYS[3])), "the kubelet's word comes later"
     # /proc has nothing more of it, its pod has gone, and another one says that the container is its own
     owners.learn([process(ended=True)], [])
-    assert whose(owners, one, by=facts(held={}))[7] == Whose(A, (KEYS[1], KEYS[3]))
+    assert whose(owners, facts(held={}))[7] == Whose(A, (KEYS[1], KEYS[3]))
     renamed = {DeviceKey(uuid="nvidia1"): KNOWN.owners.holders[KEYS[1]]}
     gpus = (InventoryGpu(uuid=GPU(1), index="1", device="nvidia1"),)
     by = Facts(KNOWN.tables, Owners(holders=renamed), Inventory(gpus=gpus))
-    assert whose(owners, one, by=by)[7].devices == (DeviceKey(uuid="nvidia1"),), "by the name that rows have now"
+    assert whose(owners, by)[7].devices == (DeviceKey(uuid="nvidia1"),), "by the name that rows have now"
 
 
 def test_a_process_that_ended_unseen_is_where_all_others_of_its_cgroup_are() -> None:
@@ -138,10 +153,10 @@ def test_a_process_that_ended_unseen_is_where_all_others_of_its_cgroup_are() -> 
     running, brief, waiting = process(7), process(8, ended=True), process(9)
     owners.learn([running, brief, waiting], [seen(7, place(A), "1")])
     # /proc can still say of the one that runs what it sees
-    assert whose(owners, running, brief, waiting) == {7: Whose(A, (KEYS[3],)), 8: Whose(A, (KEYS[3],))}
+    assert whose(owners) == {7: Whose(A, (KEYS[3],)), 8: Whose(A, (KEYS[3],))}
     elsewhere = process(10, cgroup=101, ended=True)
     owners.learn([elsewhere], [])
-    assert 10 not in whose(owners, elsewhere)
+    assert 10 not in whose(owners)
 
 
 @pytest.mark.parametrize("cgroup", [0, 1])
@@ -149,7 +164,7 @@ def test_a_cgroup_that_all_are_in_says_nothing(cgroup: int) -> None:
     owners = ProcessOwners()
     processes = [process(7, cgroup), process(8, cgroup, ended=True)]
     owners.learn(processes, [seen(7, place(A))])
-    assert whose(owners, *processes).keys() == {7}
+    assert whose(owners).keys() == {7}
     assert owners.cgroups == 0
 
 
@@ -159,14 +174,15 @@ def test_a_cgroup_with_processes_in_several_places_says_nothing_ever() -> None:
     owners.learn([process(7)], [seen(7, place(A))])
     late = process(9, ended=True)
     owners.learn([late], [])
-    assert 9 not in whose(owners, late)
+    assert 9 not in whose(owners)
 
 
 def test_where_processes_of_a_cgroup_see_different_devices_nobody_knows_those_of_one_that_ended_unseen() -> None:
     owners = ProcessOwners()
     late, said = process(9, ended=True), process(10, visible="0", ended=True)
     owners.learn([process(7), process(8), late, said], [seen(7, place(A), "0"), seen(8, place(A), "1")])
-    assert whose(owners, late, said) == {9: Whose(A, ()), 10: Whose(A, (KEYS[1],))}
+    found = whose(owners)
+    assert (found[9], found[10]) == (Whose(A, ()), Whose(A, (KEYS[1],)))
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +191,11 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [process(pid, cgroup=100 + pid) for pid in range(10)]
     owners.learn(many, [seen(pid, place(A)) for pid in range(10)])
     assert owners.cgroups == 3
-    whose(owners, *many)
+    whose(owners)
     owners.keep({many[4].id})
     assert whose(owners) == {4: Whose(A, (KEYS[1], KEYS[3]))}
     owners.learn([process(20, cgroup=109, ended=True), process(21, cgroup=100, ended=True)], [])
-    assert whose(owners, process(20), process(21)).keys() == {4, 20}
+    assert whose(owners).keys() == {4, 20}
 
 
 PLACES = st.sampled_from((None, place(A), place(B), DOCKER))
@@ -192,6 +208,6 @@ def test_an_owner_once_found_stays(steps: list[tuple[int, int, Place | None, boo
     for pid, cgroup, where, is_known in steps:
         one = process(pid, cgroup)
         owners.learn([one], [seen(pid, where)])
-        now = whose(owners, one, by=KNOWN if is_known else facts(held={}))
+        now = whose(owners, KNOWN if is_known else facts(held={}))
         assert {pid: who.owner for pid, who in before.items()}.items() <= {p: w.owner for p, w in now.items()}.items()
         before = now
