@@ -103,7 +103,7 @@ def test_the_cuda_probe_is_given_what_it_needs_and_no_more(with_component: list[
     container = exporter_in(pod)
     context = container.pop("securityContext")
     added = context["capabilities"].pop("add")
-    assert added == ["BPF", "PERFMON", "SYS_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH"]
+    assert added == ["BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH"]
     # all else is dropped, nothing is privileged, seccomp and the read-only root stay
     assert context == exporter_in(before)["securityContext"]
     assert pod.pop("hostPID") is True

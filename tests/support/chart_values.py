@@ -64,7 +64,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "measuredUse.enabled": (True, {}),
     "cudaProbe.enabled": (True, {}),
     "cudaProbe.mode": ("off", WITH_PROBE),
-    "cudaProbe.capabilities": (["BPF", "PERFMON", "SYS_PTRACE"], WITH_PROBE),
+    "cudaProbe.capabilities": (["BPF", "PERFMON", "SYS_ADMIN", "SYS_PTRACE"], WITH_PROBE),
     "cudaProbe.resources": ({"limits": {"memory": "256Mi"}}, WITH_PROBE),
     "kubeletPath": ("/var/lib/k0s/kubelet/pod-resources", {}),
     "cdi.etc": (False, {}),
