@@ -169,8 +169,6 @@ class Node:
             asked += discovery.update(self.sources.pods.now.pods)
         reads = tuple(source.begin() for source in asked)
         begin(self.sources.nvml, streams)
-        if self.sources.probing is not None:
-            begin(self.sources.probing, streams)
         for source, read in zip(asked, reads, strict=True):
             if not read.done():
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
@@ -226,6 +224,8 @@ class Node:
             begin(pods, streams)
         if slices.is_there:
             begin(slices, streams)
+        if self.sources.probing is not None:
+            begin(self.sources.probing, streams)
         return streams
 
     def _begin_slices(self) -> Streams:
