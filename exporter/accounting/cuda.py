@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from exporter.accounting.cuda_counts import NOTHING, added, grown
+from exporter.accounting.cuda_counts import NOTHING, added, step
 from exporter.accounting.cuda_rows import Actives, Row, Use
 from exporter.model.cuda import CudaDevice, CudaKey, CudaReading, CudaUse, ProcessId, Span
 from exporter.model.pods import Owner
@@ -113,7 +113,8 @@ class CudaLedger:
             if use is None:
                 use = process.uses[device.ordinal] = Use(self._read_at_ns)
             if counts != use.now:
-                use.growth, use.now = added(use.growth, grown(counts, use.now)), counts
+                growth, use.now = step(use.now, counts)
+                use.growth = added(use.growth, growth)
         for id_, process in self._processes.items():
             told = reading.processes.get(id_)
             process.has_ended = told is None or told.ended_ns is not None

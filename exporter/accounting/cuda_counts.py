@@ -1,6 +1,7 @@
 """Sums and differences of what processes ask of CUDA, and the time in which at least one of several was active."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import add, sub
 from types import MappingProxyType
 
@@ -12,10 +13,21 @@ NOTHING = CudaCounts()
 _Interval = tuple[int, int]
 
 
-def grown(now: CudaCounts, before: CudaCounts) -> CudaCounts:
-    """By how much the counters grew, without the memory. Where one fell, all began anew, and `now` is what is new."""
+def step(before: CudaCounts, now: CudaCounts) -> tuple[CudaCounts, CudaCounts]:
+    """By how much the counters grew, without the memory; and what the next reading is to be compared with.
+
+    Where a number of calls or bytes fell, all began anew, and `now` is what is new. A time that fell was told too long:
+    that of work that goes on is counted up to a reading, and its end may be known to be earlier later on.
+    """
     if _any_fell(now, before):
         before = NOTHING
+    sync_ns, active_ns = max(now.sync_ns, before.sync_ns), max(now.active_ns, before.active_ns)
+    if (sync_ns, active_ns) != (now.sync_ns, now.active_ns):
+        now = replace(now, sync_ns=sync_ns, active_ns=active_ns)
+    return _grown(now, before), now
+
+
+def _grown(now: CudaCounts, before: CudaCounts) -> CudaCounts:
     return CudaCounts(
         launches=now.launches - before.launches,
         threads=now.threads - before.threads,
@@ -83,8 +95,6 @@ def _any_fell(now: CudaCounts, before: CudaCounts) -> bool:
         or now.frees < before.frees
         or now.freed_bytes < before.freed_bytes
         or now.syncs < before.syncs
-        or now.sync_ns < before.sync_ns
-        or now.active_ns < before.active_ns
         or any(map(int.__lt__, now.copies, before.copies))
         or any(map(int.__lt__, now.copied_bytes, before.copied_bytes))
         or any(now.errors.get(code, 0) < count for code, count in before.errors.items())

@@ -132,6 +132,14 @@ def test_what_fell_began_anew() -> None:
     assert (kept.use().counts.launches, kept.use().counts.frees) == (12, 10)
 
 
+def test_a_time_that_fell_was_told_too_long() -> None:
+    kept = Kept({1: A})
+    for second, active_ns, sync_ns in ((0, 50, 5), (1, 40, 9), (2, 45, 8), (3, 60, 10)):
+        kept.add(second, {(1, 0): counts(launches=10, active_ns=active_ns, sync_ns=sync_ns)})
+        assert kept.use().counts.launches == 10
+    assert (kept.use().counts.active_ns, kept.use().counts.sync_ns) == (60, 10)
+
+
 def test_another_probe_begins_at_nothing() -> None:
     kept = Kept({1: A})
     kept.add(0, {(1, 0): counts(launches=10, memory_bytes=8), (2, 0): counts(launches=1)})

@@ -28,7 +28,7 @@ FAMILIES = (
     OwnFamily(
         "pod_gpu_exporter_probe_programs",
         "gauge",
-        "Files with CUDA in them that the probe watches: libraries, and programs that CUDA is linked into.",
+        "Files that the probe watches: CUDA's libraries, programs with CUDA linked in, and their C libraries.",
         fill=_programs,
     ),
     OwnFamily(
