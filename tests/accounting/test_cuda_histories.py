@@ -170,6 +170,7 @@ def test_rows_say_what_all_their_processes_counted_and_nothing_ever_falls(seed: 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10)).map(lambda span: (span[0], sum(span))), max_size=6)
 
 
+@settings(deadline=None)
 @given(st.lists(SPANS, min_size=1, max_size=4))
 def test_where_spans_tell_all_the_time_is_that_of_their_union(spans: list[list[tuple[int, int]]]) -> None:
     moments = [{moment for begin, end in of_one for moment in range(begin, end)} for of_one in spans]
@@ -177,6 +178,7 @@ def test_where_spans_tell_all_the_time_is_that_of_their_union(spans: list[list[t
     assert united_ns(times, spans, 100) == len(set().union(*moments))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 100), min_size=1, max_size=4), st.lists(SPANS, max_size=4), st.none() | st.integers(0, 200)
 )

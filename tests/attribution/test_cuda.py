@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.attribution import cuda
@@ -201,6 +201,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 PLACES = st.sampled_from((None, place(A), place(B), DOCKER))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(2, 3), PLACES, st.booleans()), max_size=20))
 def test_an_owner_once_found_stays(steps: list[tuple[int, int, Place | None, bool]]) -> None:
     """Whatever /proc and cgroups say later, and whether or not tables know the container at the time."""

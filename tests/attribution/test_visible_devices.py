@@ -1,7 +1,7 @@
 """What a process sees as its CUDA devices."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.attribution.visible_devices import VisibleDevice, visible
@@ -129,6 +129,7 @@ ENTRIES = st.sampled_from(
 TEXTS = st.lists(ENTRIES, max_size=6).map(",".join) | st.text()
 
 
+@settings(deadline=None)
 @given(DEVICES, TEXTS)
 def test_each_device_is_seen_once_and_none_that_the_container_has_not(devices: list[VisibleDevice], text: str) -> None:
     keys = [device.key for device in devices]
@@ -139,6 +140,7 @@ def test_each_device_is_seen_once_and_none_that_the_container_has_not(devices: l
     assert len(seen) < 2 or not any(key.instance for key in seen)
 
 
+@settings(deadline=None)
 @given(DEVICES, st.lists(ENTRIES, max_size=4), ENTRIES)
 def test_a_longer_list_shows_no_other_devices_first_or_none_at_all(
     devices: list[VisibleDevice], entries: list[str], last: str
@@ -148,6 +150,7 @@ def test_a_longer_list_shows_no_other_devices_first_or_none_at_all(
     assert after == () or after[: len(before)] == before
 
 
+@settings(deadline=None)
 @given(st.permutations(range(4)), st.data())
 def test_what_numbers_and_uuids_say_is_the_same(order: list[int], data: st.DataObject) -> None:
     named = order[: data.draw(st.integers(1, 4))]
