@@ -71,14 +71,17 @@ class Running:
             assert await self.process.wait() == (0 if number == signal.SIGTERM else -number)
 
 
+def places_of(node: SimulatedNode) -> list[str]:
+    return [f"--kubelet.socket={node.socket}", f"--dcgm.url={node.url}", f"--inventory.file={node.inventory_file}"]
+
+
 @asynccontextmanager
 async def serving(node: SimulatedNode, *before: str | Path) -> AsyncIterator[Running]:
     """The exporter with the probe on; `before` is what starts it."""
     unshare: list[str | Path] = [real("unshare"), "--mount", "--propagation", "private", "--", *BELOW_ROOT, node.root]
     serve = [sys.executable, "-m", "exporter", "serve", "--probe.mode=on", "--probe.interval=1s", "--nvml.mode=off"]
-    places = [f"--kubelet.socket={node.socket}", f"--dcgm.url={node.url}", f"--inventory.file={node.inventory_file}"]
     process = await asyncio.create_subprocess_exec(
-        *unshare, *before, *serve, *places, "--web.listen-address=127.0.0.1:0", stderr=asyncio.subprocess.PIPE
+        *unshare, *before, *serve, *places_of(node), "--web.listen-address=127.0.0.1:0", stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr
     log: list[str] = []
@@ -236,3 +239,8 @@ async def test_where_bpf_is_not_permitted_the_probe_says_so_in_one_line_and_all_
         for pod in node.world.pods:
             assert f'pod="{pod.name}"' in await exporter.get("/gpu/metrics")
         await exporter.end()
+    doctor = [*WITHOUT_CAPABILITIES, sys.executable, "-m", "exporter", "doctor", "--probe.mode=on", *places_of(node)]
+    asked = await asyncio.create_subprocess_exec(*doctor, stdout=asyncio.subprocess.PIPE)
+    said = (await asked.communicate())[0].decode().splitlines()
+    (line,) = [line for line in said if line.startswith("warning") and "probe" in line]
+    assert line.startswith("warning  probe: the CUDA probe is not permitted here (")
