@@ -172,8 +172,8 @@ class Probing:
         return Facts((self._logs.containers, self._of_pods), self._owners, self._inventory, self._looks)
 
     def _is_told(self, health: Health) -> bool:
-        # pods name their containers, too
-        return health.reason != "missing" or not self._pods
+        # Nobody waits for logs that were never looked for: then all processes are known. Pods name containers, too.
+        return health.up is not None and (health.reason != "missing" or not self._pods)
 
     def _tell(self, name: str, health: Health) -> None:
         if self._is_told(health):

@@ -16,6 +16,7 @@
  *     malloc M BYTES, managed M BYTES, mallocasync M BYTES S, free M, freeasync M S     M: a number below 4096
  *     copy KIND BYTES, copyasync KIND BYTES S      KIND: a cudaMemcpyKind, 0 to 4
  *     sync S, devicesync, record E S, query E, eventsync E, destroy E
+ *     knock                     sync 0, again and again, until there is another line on the standard input
  *     sleep US, barrier, setenv VALUE (of CUDA_VISIBLE_DEVICES), fork (a child runs the rest), exit (at once)
  *     repeat N ... end          not nested in another repeat
  *     spin N                    N launches as fast as can be; "spin_ns" is what one took
@@ -23,6 +24,7 @@
 #define _GNU_SOURCE
 #include "calls.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 
 static pthread_barrier_t barrier;
@@ -32,6 +34,14 @@ static void wait_for_line(void)
     char line[64];
     if (!fgets(line, sizeof line, stdin))
         line[0] = 0;
+}
+
+static void knock(struct worker *own)
+{
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    while (!poll(&input, 1, 20))
+        synchronise(own, 0);
+    wait_for_line();
 }
 
 /* Returns 0 where this process is to run no more of the script. */
@@ -67,6 +77,8 @@ static int run(struct worker *own, const char *command, const char *arguments)
         use_event(own, command, (int)a, (int)b);
     else if (!strcmp(command, "sleep"))
         usleep((unsigned int)a);
+    else if (!strcmp(command, "knock"))
+        knock(own);
     else if (!strcmp(command, "barrier"))
         pthread_barrier_wait(&barrier);
     else if (!strcmp(command, "setenv"))
@@ -128,6 +140,7 @@ int main(int count, char **arguments)
     pthread_t threads[64];
     int first = 1, late = count > 1 && !strcmp(arguments[1], "--late");
     first += late;
+    setvbuf(stdin, NULL, _IONBF, 0); // poll sees no line that is in a buffer
     if (!late)
         find_functions();
     pthread_barrier_init(&barrier, NULL, (unsigned int)(count - first > 0 ? count - first : 1));

@@ -176,6 +176,7 @@ async def test_logs_that_are_not_there_are_told_of_unless_pods_name_their_contai
         probe, told = SaidProbe(), Told()
         part = made_by(probe, tmp_path, on_health=told)
         part.cuda_for(HELD, pods, GPUS)
+        assert [source.name for source in part.parts] == ["probe"], "they were never looked for"
         probe.say(SaidTurn(1, {7: 3}, {7: Place(container_id="bb" * 32, pod_uid=UID)}))
         async with asyncio.timeout(5):
             while part._logs.health.up is None:

@@ -133,7 +133,9 @@ class CudaProbe:
             if self._probe is None:
                 self._probe = self._open()
                 self.opened += 1
-            if time.monotonic() - self._scanned_at >= self._interval_seconds:
+                self._scanned_at = -float("inf")
+            # with the turn that is nearest: one that comes a little early would else wait for the next
+            if time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2:
                 self._scanned_at = time.monotonic()
                 self._probe.scan()
             return self._probe.read()
