@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test pictures image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
+.PHONY: help run test pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +19,7 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 LONG := tests/browser tests/end_to_end tests/faults
 test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
+	@release/compile-probe --if-possible
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
@@ -36,6 +37,9 @@ pictures: $(VENV)/installed-dev  ## the pictures of the page in docs/img, taken 
 	@tests/get-real-components $(CACHE)/real
 	@$(BIN)/python -m tests.browser.pictures docs/img
 
+probe:  ## the CUDA probe's program, for x86-64 and arm64; it needs clang, llvm and libbpf-dev
+	@release/compile-probe
+
 image: $(VENV)/installed-dev  ## the image, built without a container engine, in .cache/image; as root
 	@tests/get-real-components $(CACHE)/real
 	@tests/build-image $(CACHE)/image localhost/pod-gpu-metrics-exporter >/dev/null
@@ -46,7 +50,7 @@ IN_IMAGE := web sources cli config test_reload.py $(addprefix end_to_end/,test_p
 	test_textfile.py test_promtool.py test_many_nodes.py)
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
-		--ignore tests/sources/nvml --ignore tests/cli/top/test_live.py \
+		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
@@ -96,10 +100,13 @@ reference: $(VENV)/installed-dev  ## write docs/flags.md, endpoints.md and metri
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml
+# CUDA 13.0: what compiles programs for the tests of the CUDA probe, and the library that these call
+CUDA := cuda-nvcc==13.0.88 cuda-runtime==13.0.96 cuda-crt==13.0.88 nvvm==13.0.88
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
 	@$(BIN)/$(LOCK) --extra operator -o requirements.lock
 	@$(BIN)/$(LOCK) --extra dev --extra operator -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
+	@printf 'nvidia-%s\n' $(CUDA) | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-cuda.lock
 
 release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, chart, image, SBOM, notes, checksums (as root)
 	@tests/get-real-components $(CACHE)/real

@@ -12,7 +12,7 @@ from exporter.errors import ConfigError, ExporterError
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-# The module of each; in it, the command is the function of the same name.
+# The module of each; in it, the command is the function of the same name, with _ for -.
 COMMANDS = {
     "serve": "exporter.cli.serve",
     "demo": "exporter.cli.demo",
@@ -21,6 +21,7 @@ COMMANDS = {
     "top": "exporter.cli.top.command",
     "report": "exporter.cli.report.command",
     "doctor": "exporter.cli.doctor.command",
+    "device-access": "exporter.cli.device_access",
     "healthcheck": "exporter.cli.healthcheck",
 }
 
@@ -62,7 +63,7 @@ def _no_such_command(name: str) -> str:
 
 def command_named(name: str) -> click.Command:
     """One of COMMANDS, imported now."""
-    command: click.Command = getattr(import_module(COMMANDS[name]), name)
+    command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
     return command
 
 

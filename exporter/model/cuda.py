@@ -124,7 +124,8 @@ class SeenProcess:
 class CudaUse:
     """What the processes of one container asked of one device, those that have ended included: see `CudaCounts`.
 
-    `memory_bytes` is of those that run. `released_bytes` is what processes had not freed when they ended.
+    `memory_bytes` is of those that run, `peak_bytes` the most that a reading showed, or that one of them had by itself.
+    `released_bytes` is what processes had not freed when they ended. Errors of many codes are under OTHER_ERRORS.
     `active_seconds` unites the processes: a time in which several are active counts once.
     """
 
@@ -133,6 +134,9 @@ class CudaUse:
     active_seconds: float = 0.0
     processes: int = 0
 
+
+# In `CudaUse.counts.errors`: errors of all codes that are not counted each by itself. CUDA has no negative codes.
+OTHER_ERRORS = -1
 
 # Of nobody (None): processes in no pod. The key is unknown where it is not known which GPU a process means.
 CudaKey = tuple[Owner | None, DeviceKey]

@@ -11,6 +11,8 @@ from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, S
 from exporter.model.pages import Attribute, JoinedPage, nobodys
 
 if TYPE_CHECKING:
+    from exporter.model.cuda import CudaUses
+    from exporter.model.host import DeviceFile, Host
     from exporter.model.measured import Measured
 
 # how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
@@ -83,6 +85,9 @@ class Snapshot:
     same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
     very one that `joined` was made with. `accounts` is None where nobody keeps any, `measured` where it is
     not known what owners of shared GPUs use of them; `unmeasured` then says why, where somebody shares one.
+    `host` is None before it was read. `device_files` are those of NVIDIA's driver, where a diagnosis
+    asked for them and a driver is loaded.
+    `cuda` is None where no probe runs.
     """
 
     node: str
@@ -99,4 +104,7 @@ class Snapshot:
     accounts: Accounts | None = None
     measured: "Measured | None" = None
     unmeasured: Trouble | None = None
+    cuda: "CudaUses | None" = None
+    host: "Host | None" = None
+    device_files: "tuple[DeviceFile, ...] | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

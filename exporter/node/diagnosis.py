@@ -20,6 +20,7 @@ def diagnose(config: Config, snapshot: Snapshot) -> Report:
             *of_kubelet(snapshot),
             *of_pages(snapshot),
             *of_other_sources(snapshot),
+            *_of_device_files(config, snapshot),
             *of_attribution(snapshot),
             *of_devices(snapshot),
         ),
@@ -38,3 +39,11 @@ def as_json(config: Config, snapshot: Snapshot) -> Mapping[str, Any]:
 def _of_settings(config: Config) -> Iterator[Finding]:
     for doubt in config.doubts:
         yield Finding(level=Level.WARNING, about="settings", says=doubt.says, remedy=doubt.remedy)
+
+
+def _of_device_files(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
+    if snapshot.device_files is not None:
+        # nobody else carries it: most who are asked have no driver, or are never asked
+        from exporter.outputs.findings.of_device_files import of_device_files  # noqa: PLC0415
+
+        yield from of_device_files(snapshot.device_files, are_wanted=config.nvml.mode != "off")

@@ -37,7 +37,7 @@ from exporter.sources.source import Source, is_absent
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
-_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES})
+_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
 
 
 class Node:
@@ -103,7 +103,8 @@ class Node:
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> Snapshot:
         """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join.
 
-        Where workloads are needed, say what the pods belong to as well; where accounts are, how they stand.
+        Where workloads are needed, say what the pods belong to as well; where accounts are, how they stand; for a
+        diagnosis, which of the driver's device files this process may open.
         """
         self._looking += 1
         try:
@@ -122,6 +123,8 @@ class Node:
                 # what rows show of them is that of the page's moment
                 now = self.sources.measuring.measured_for(snapshot.owners, self.sources.pods.now.pods)
                 snapshot = replace(snapshot, measured=now)
+            if Need.DIAGNOSIS in needs:
+                snapshot = replace(snapshot, device_files=await self.sources.host.device_files())
             return snapshot
         finally:
             self._looking -= 1
@@ -174,6 +177,7 @@ class Node:
         for part in inventory.parts:
             begin(part, streams)
         streams += self._begin_slices()
+        begin(self.sources.host, streams)
         if streams:
             # The first page had better say all: what comes later is another series.
             await hear(streams, None, wait_seconds, began)
@@ -204,6 +208,10 @@ class Node:
             attribute=self._owners.attribution,
             measured=self._owners.measured,
             unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
+            host=self.sources.host.host,
+            cuda=self.sources.probing.cuda_for(self._owners.owners, self.sources.pods.now.pods, in_force)
+            if self.sources.probing
+            else None,
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
@@ -216,6 +224,8 @@ class Node:
             begin(pods, streams)
         if slices.is_there:
             begin(slices, streams)
+        if self.sources.probing is not None:
+            begin(self.sources.probing, streams)
         return streams
 
     def _begin_slices(self) -> Streams:

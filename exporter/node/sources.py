@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from exporter.node.measuring import Measuring
 from exporter.sources.any_inventory import DriverSource
 from exporter.sources.any_pods import Pods
+from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import Inventories
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubelet.offers import KubeletOffers
@@ -16,6 +19,9 @@ from exporter.sources.made import Made
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Source
+
+if TYPE_CHECKING:
+    from exporter.node.probing import Probing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +37,9 @@ class Sources:
     discovery: Discovery
     nvml: DriverSource
     measuring: Measuring | None
+    probing: "Probing | None"
     inventory: Inventories
+    host: HostSource
     pods: Late[Pods]
     needs_pods: bool
     slices: Late[Slices]
@@ -42,9 +50,20 @@ class Sources:
         """One by one."""
         yield from (*self.pages, *self.inventory.parts)
         yield from (self.measuring,) if self.measuring else ()
-        yield from (self.kubelet, self.offers, self.discovery, self.nvml, self.pods, self.slices, self.workloads)
+        yield from (self.probing, self.probing.probe) if self.probing else ()
+        yield from (
+            self.kubelet,
+            self.offers,
+            self.discovery,
+            self.nvml,
+            self.host,
+            self.pods,
+            self.slices,
+            self.workloads,
+        )
 
     @property
     def of_machine(self) -> tuple[Source, ...]:
         """Those that speak of the machine itself."""
-        return (*self.inventory.parts, self.nvml, *(self.measuring.parts if self.measuring else ()))
+        joining = (joined.parts for joined in (self.measuring, self.probing) if joined is not None)
+        return (*self.inventory.parts, self.nvml, *chain.from_iterable(joining))

@@ -30,7 +30,7 @@ class Need(StrEnum):
     WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
     ACCOUNTS = auto()  # what containers have had of GPUs: `Look.snapshot.accounts`
     PROCESSES = auto()  # the processes on its GPUs as they are known now: `Look.snapshot.measured`
-    DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`
+    DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`, `Look.snapshot.device_files`
     READINESS = auto()  # `Look.not_ready`
 
 

@@ -7,6 +7,7 @@ from exporter.simulator.parts import MODEL, Gpu, Instance
 
 CDI_SPEC = "var/run/cdi/nvidia.yaml"  # where the toolkit's nvidia-cdi-refresh writes
 _GPUS = "proc/driver/nvidia/gpus"
+_VERSION = "proc/driver/nvidia/version"
 _MINORS = "proc/driver/nvidia-caps/mig-minors"
 # The driver numbers the capabilities of all instances that there could be, cut or not.
 _MOST_GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8
@@ -23,6 +24,9 @@ Device Minor: \t {minor}
 GPU Firmware: \t 580.105.08
 GPU Excluded:\t No
 """
+_DRIVER = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.105.08  Release Build  (dvs-builder@simulated)
+GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
+"""
 
 
 def write(root: Path, gpus: Sequence[Gpu]) -> None:
@@ -33,6 +37,7 @@ def write(root: Path, gpus: Sequence[Gpu]) -> None:
             root / _GPUS / location / "information",
             _INFORMATION.format(model=MODEL, irq=80 + gpu.index, uuid=gpu.uuid, location=location, minor=gpu.index),
         )
+    _put(root / _VERSION, _DRIVER)
     _put(root / _MINORS, mig_minors())
     write_spec(root, gpus)
 

@@ -188,6 +188,21 @@ async def test_an_authority_without_key_usage_is_taken(
     assert re.search(r"^ok +pods: ", said, re.MULTILINE), said
 
 
+# issue 13, Parts: compiled by clang in the image build, loaded through libbpf.so.1
+async def test_it_has_what_the_cuda_probe_needs_and_not_what_made_it(
+    exporter: Running, simulated: SimulatedNode
+) -> None:
+    program = """
+import ctypes, exporter.sources.cuda_probe, pathlib
+ctypes.CDLL("libbpf.so.1")
+for path in sorted(pathlib.Path(exporter.sources.cuda_probe.__file__).parent.glob("*.bpf.o")):
+    print(path.name, path.read_bytes()[1:4].decode())
+"""
+    code, said = await locked_down(exporter, simulated.socket.parent, "python3", "-c", program)
+    assert (code, said.splitlines()) == (0, ["cuda.aarch64.bpf.o ELF", "cuda.x86_64.bpf.o ELF"])
+    assert not [*exporter.root.glob("usr/bin/clang*"), *exporter.root.glob("usr/include/bpf")]
+
+
 # issue 7, line 15
 async def test_a_healthcheck_is_small(exporter: Running, simulated: SimulatedNode) -> None:
     """25 MB and no more, every 30 s; its time is in `make bench`."""
@@ -228,7 +243,7 @@ def test_it_says_what_it_is_made_of(image: str) -> None:
     assert all(part.get("licenses") for part in found["components"] if part["name"] in ("aiohttp", "grpcio"))
     # issue 8, line 5
     debian = {part["name"] for part in found["components"] if part["purl"].startswith("pkg:deb/debian/")}
-    assert debian == {name for name, _, _ in packages(status)} >= {"libc6", "libpython3.13-stdlib"}
+    assert debian == {name for name, _, _ in packages(status)} >= {"libc6", "libpython3.13-stdlib", "libbpf1"}
     assert any(part["purl"].startswith("pkg:generic/python@3.13.") for part in found["components"])
     assert "compositions" not in found
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(written) is None

@@ -7,10 +7,12 @@ import pytest
 from exporter.attribution.owners import build_owners
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, Claim
+from exporter.model.host import DeviceFile, Refusal
 from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Facts, Health, Snapshot
+from exporter.outputs.findings.of_device_files import of_device_files
 from exporter.outputs.findings.of_devices import of_attribution, of_devices, summary
 from exporter.outputs.findings.of_sources import of_other_sources
 from exporter.outputs.findings.report import Finding, Level, Report, grouped, read_report
@@ -149,3 +151,42 @@ def test_a_report_is_the_same_after_its_way_over_json() -> None:
     )
     assert read_report(report.as_json()) == report
     assert (report.works(), report.findings[0].devices) == (False, ("a", "b"))
+
+
+# issue 13, "Device access"
+@pytest.mark.parametrize(
+    ("refused", "are_wanted", "levels", "remedy"),
+    [
+        ("", True, [Level.OK], ""),
+        ("mode", True, [Level.OK, Level.WARNING], "run the exporter as root"),
+        ("cgroup", True, [Level.OK, Level.WARNING], "device-access --unit NAME"),
+        ("security_module", True, [Level.OK, Level.WARNING], "audit log"),
+        # nobody needs them where NVML is off
+        ("cgroup", False, [Level.OK, Level.OK], "runtimeClassName: nvidia"),
+    ],
+)
+def test_device_files(refused: Refusal, are_wanted: bool, levels: list[Level], remedy: str) -> None:
+    files = (DeviceFile("/dev/nvidia0"), *(DeviceFile(f"/dev/nvidia{number}", refused) for number in (1, 2)))
+    found = list(of_device_files(files, are_wanted=are_wanted))
+    assert [finding.level for finding in found] == levels
+    assert found[0].says == f"the exporter may open {1 if refused else 3} of NVIDIA's 3"
+    if refused:
+        assert found[1].devices == ("/dev/nvidia1", "/dev/nvidia2")
+        assert remedy in found[1].remedy
+
+
+def test_device_files_of_which_none_may_be_opened() -> None:
+    """Each kind of refusal has a finding of its own, and nothing is well."""
+    found = list(
+        of_device_files((DeviceFile("/dev/nvidia0", "mode"), DeviceFile("/dev/nvidiactl", "cgroup")), are_wanted=True)
+    )
+    assert [(finding.level, finding.about) for finding in found] == [
+        (Level.WARNING, "/dev/nvidia0"),
+        (Level.WARNING, "/dev/nvidiactl"),
+    ]
+    (none,) = of_device_files((), are_wanted=True)
+    assert (none.level, "exporter cannot ask NVML" in none.says, "runtimeClassName" in none.remedy) == (
+        Level.OK,
+        True,
+        True,
+    )

@@ -1,4 +1,4 @@
-"""Real components beside the exporter: Debian's Prometheus, promtool and node-exporter."""
+"""Real components beside the exporter: Debian's Prometheus, promtool and node-exporter, NVIDIA's compiler."""
 
 import os
 import shutil
@@ -25,10 +25,30 @@ def real(program: str, *other_names: str) -> Path:
         if found := shutil.which(name):
             return Path(found)
     get = NOT_OF_DEBIAN.get(program, "run tests/get-real-components .cache/real, or `make test`")
-    missing = f"{program} is missing: {get}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(missing)
-    pytest.skip(missing)
+    raise _missing(f"{program} is missing: {get}")
+
+
+def nvcc() -> Path:
+    """NVIDIA's compiler of CUDA 13, called by its whole path; `-cudart shared` links with `cudart`. As `real`."""
+    return _cuda() / "bin" / "nvcc"
+
+
+def cudart() -> Path:
+    """NVIDIA's own libcudart.so.13. Its folder is what LD_LIBRARY_PATH wants. As `real`."""
+    return _cuda() / "lib64" / "libcudart.so.13"
+
+
+def _cuda() -> Path:
+    """Where CUDA 13 is: what tests/get-cuda-compiler has unpacked, or what is installed."""
+    for folder in (ROOT / ".cache" / "real" / "cuda", Path("/usr/local/cuda")):
+        if (folder / "bin" / "nvcc").exists() and (folder / "lib64" / "libcudart.so.13").exists():
+            return folder
+    raise _missing("CUDA 13 is missing: run tests/get-cuda-compiler .cache/real/cuda, or `make test`")
+
+
+def _missing(what: str) -> BaseException:
+    kind = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    return kind.Exception(what)
 
 
 def free_port() -> int:

@@ -21,11 +21,12 @@ from exporter.node.node import Node
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
 from exporter.outputs.findings.report import Finding, Level, Report
-from exporter.outputs.output import Look
+from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 
 # A connection into the void ends after 10 s (the API sources' own timeout).
 FIRST_WORD_SECONDS = 15.0
 _AGAIN_SECONDS = 0.1
+_NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +92,14 @@ async def examine(config: Config) -> Checkup:
 async def _all_heard(node: Node) -> Snapshot:
     """A look at the node once every source has said something, be it that it fails; after FIRST_WORD_SECONDS anyway."""
     began = time.monotonic()
-    snapshot = await node.look(None)
+    snapshot = await node.look(None, _NEEDS)
     if _are_unheard(snapshot):
         await node.hear_watches(FIRST_WORD_SECONDS)
     was_finding_out = node.is_finding_out
     while was_finding_out or _are_unheard(snapshot):
         await asyncio.sleep(_AGAIN_SECONDS)
         was_finding_out = node.is_finding_out
-        snapshot = await node.look(None)
+        snapshot = await node.look(None, _NEEDS)
         if time.monotonic() - began > FIRST_WORD_SECONDS:
             break
     return snapshot

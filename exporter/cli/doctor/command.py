@@ -1,6 +1,7 @@
 """`doctor`: what works on this node, what does not, why, and what to do."""
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Mapping
 from http.client import HTTPException
@@ -12,7 +13,7 @@ import click
 from exporter.cli import running
 from exporter.cli.options import read_config, setting_options
 from exporter.config.node import Config
-from exporter.errors import ExporterError
+from exporter.errors import ConfigError, ExporterError
 from exporter.log import start_logging
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 @click.command()
 @click.option("--bundle", metavar="FILE.tar.gz", help="Also write all of it to a file for a bug report; no secrets.")
 @click.option("--strict", is_flag=True, help="Warnings, too, end it with exit code 1.")
+@click.option(
+    "--cuda-binary", metavar="FILE", help="Only list the CUDA kernels in a program, library, object, fatbin or cubin."
+)
 @setting_options()
-def doctor(bundle: str | None, strict: bool, **given: Any) -> None:  # noqa: ANN401 - see serve; click's way
+def doctor(bundle: str | None, strict: bool, cuda_binary: str | None, **given: Any) -> None:  # noqa: ANN401 - see serve; click's way
     """Say what works, what does not, why, and what to do.
 
     Without flags the exporter that runs here is asked, at its default address (or the one that the environment or
@@ -35,6 +39,9 @@ def doctor(bundle: str | None, strict: bool, **given: Any) -> None:  # noqa: ANN
 
     Exit code 0 only if the main job works and every device that a container holds was attributed.
     """
+    if cuda_binary is not None:
+        _list_kernels(cuda_binary, alone=not (bundle or strict))
+        return
     config = read_config(given)
     start_logging("error", config.log.format)
     seen = _look(config, by_own_settings=any(value for name, value in given.items() if name not in _WHERE))
@@ -46,6 +53,15 @@ def doctor(bundle: str | None, strict: bool, **given: Any) -> None:  # noqa: ANN
             raise ExporterError(f"--bundle: {bundle} cannot be written: {error.strerror}") from error
     if not seen.works(strict=strict):
         sys.exit(1)
+
+
+def _list_kernels(path: str, *, alone: bool) -> None:
+    from exporter.cli.doctor import cuda_binary  # noqa: PLC0415 - see _look
+
+    if not alone:
+        raise ConfigError("--cuda-binary is about a file alone; leave out --bundle and --strict")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print(cuda_binary.listing(path, width), end="")
 
 
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":

@@ -2,7 +2,18 @@
 
 from collections.abc import Sequence
 
-from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, mapping, measured
+from exporter.outputs.families import (
+    accounts,
+    assignments,
+    counters,
+    cuda,
+    gpu_manager,
+    health,
+    host,
+    mapping,
+    measured,
+    probe,
+)
 from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 
@@ -11,7 +22,10 @@ FAMILIES: Sequence[OwnFamily[Look]] = (
     *assignments.FAMILIES,
     *counters.FAMILIES,
     *mapping.FAMILIES,
+    *host.FAMILIES,
     *accounts.FAMILIES,
     *measured.FAMILIES,
+    *cuda.FAMILIES,
+    *probe.FAMILIES,
     *gpu_manager.FAMILIES,
 )

@@ -2,18 +2,19 @@
 
 import os
 import re
-from errno import E2BIG, EACCES, EINVAL, ENOMEM, EPERM
+from errno import E2BIG, EACCES, ENOMEM, EPERM
 from pathlib import Path
 from typing import NamedTuple
 
 from exporter.errors import SourceError, Unavailable, Unsupported
+from exporter.sources.cuda_probe.bpf_maps import BpfError
 
 # the numbers of places in files (cookies) are of Linux 5.15; places that are attached all at once of 6.6
 OLDEST_KERNEL = (5, 15)
 AT_ONCE_KERNEL = (6, 6)
 _MACHINES = ("x86_64", "aarch64")
 _TYPES = Path("/sys/kernel/btf/vmlinux")
-_CAPABILITIES = "the capabilities BPF, PERFMON, SYS_PTRACE and SYS_RESOURCE"
+_CAPABILITIES = "the capabilities BPF, PERFMON and SYS_PTRACE"
 
 
 class Machine(NamedTuple):
@@ -84,9 +85,9 @@ def without_library(error: OSError) -> SourceError:
     )
 
 
-def refused(doing: str, number: int, messages: list[str]) -> SourceError:
-    """The kernel, or libbpf, refused something. `messages` are those that libbpf printed."""
-    why = f"{doing}: {os.strerror(number)}"
+def refused(error: BpfError) -> SourceError:
+    """The kernel, or libbpf, refused something."""
+    why, number = str(error), error.number
     if number in (EPERM, EACCES):
         return Unavailable(
             "permission",
@@ -98,9 +99,9 @@ def refused(doing: str, number: int, messages: list[str]) -> SourceError:
         return Unavailable(
             "refused",
             f"the CUDA probe's maps do not fit into memory ({why})",
-            remedy="raise the memory limit: the maps take 20 MiB",
+            remedy="raise the memory limit: the maps take 13 MiB",
         )
-    said = f"; libbpf says: {' '.join(messages[-1:])}" if messages and number == EINVAL else ""
+    said = f"; libbpf says: {error.printed}" if error.printed else ""
     return Unavailable(
         "refused",
         f"the kernel refuses the CUDA probe ({why}{said})",

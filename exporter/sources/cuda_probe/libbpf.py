@@ -6,14 +6,13 @@ once. libbpf returns NULL, or a negative number, and puts the reason into errno;
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from errno import ENOENT, ENOSPC
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from exporter.sources.cuda_probe.bpf_maps import SAMPLE, BpfError, Map, Ring
+
 NAME = "libbpf.so.1"
-# entries that one system call reads of a map; a hash table gives whole buckets, and asks for more room where it must
-_AT_ONCE = 256
 _MOST_MESSAGES = 20
 _MESSAGE_BYTES = 1024
 _WARNING = 0
@@ -22,7 +21,6 @@ _LINK_CREATE, _UPROBE_MULTI, _AT_RETURN = 28, 48, 1
 _BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
 
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _POINTER, _INT, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "libbpf_set_print": (_POINTER, [_PRINT]),
@@ -44,18 +42,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_map_lookup_batch": (_INT, [_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
     "bpf_map_lookup_elem": (_INT, [_INT, _POINTER, _POINTER]),
     "bpf_map_delete_elem": (_INT, [_INT, _POINTER]),
-    "ring_buffer__new": (_POINTER, [_INT, _SAMPLE, _POINTER, _POINTER]),
+    "ring_buffer__new": (_POINTER, [_INT, SAMPLE, _POINTER, _POINTER]),
     "ring_buffer__consume": (_INT, [_POINTER]),
     "ring_buffer__free": (None, [_POINTER]),
 }
-
-
-class BpfError(Exception):
-    """A call of libbpf failed. `number` is its errno."""
-
-    def __init__(self, doing: str, number: int) -> None:
-        super().__init__(f"{doing}: {os.strerror(number)}")
-        self.number = number
 
 
 class _UprobeMulti(ctypes.Structure):
@@ -101,98 +91,6 @@ class Link:
             close()
 
 
-class Map:
-    """A map of a loaded object. Keys and values are bytes, as the C structs have them."""
-
-    def __init__(self, library: ctypes.CDLL, pointer: int) -> None:
-        self._library = library
-        self._fd: int = library.bpf_map__fd(pointer)
-        self._key_bytes: int = library.bpf_map__key_size(pointer)
-        self._value_bytes: int = library.bpf_map__value_size(pointer)
-        self.most: int = library.bpf_map__max_entries(pointer)
-        self._room(_AT_ONCE)
-
-    def _room(self, entries: int) -> None:
-        self._at_once = min(entries, self.most)
-        self._keys = ctypes.create_string_buffer(self._key_bytes * self._at_once)
-        self._values = ctypes.create_string_buffer(self._value_bytes * self._at_once)
-
-    def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """All entries, some at a time: how many, their keys one after another, their values one after another.
-
-        An entry that comes or goes meanwhile may be missing.
-
-        Raises:
-            BpfError: the map cannot be read.
-        """
-        batch = ctypes.create_string_buffer(max(self._key_bytes, 4))
-        first: Any = None
-        while True:
-            count = ctypes.c_uint32(self._at_once)
-            answer = self._library.bpf_map_lookup_batch(
-                self._fd, first, batch, self._keys, self._values, ctypes.byref(count), None
-            )
-            number = ctypes.get_errno() if answer else 0
-            if number == ENOSPC and self._at_once < self.most:
-                self._room(self._at_once * 4)
-                continue
-            if number not in (0, ENOENT):
-                raise BpfError("reading a map", number)
-            if count.value:
-                # slices of what was written: `raw` would copy the whole buffer
-                keys = ctypes.string_at(self._keys, self._key_bytes * count.value)
-                yield count.value, keys, ctypes.string_at(self._values, self._value_bytes * count.value)
-            if number == ENOENT:
-                return
-            first = batch
-
-    def size(self) -> int:
-        """How many entries it has.
-
-        Raises:
-            BpfError: the map cannot be read.
-        """
-        return sum(count for count, _, _ in self.batches())
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
-        value = ctypes.create_string_buffer(self._value_bytes)
-        answer = self._library.bpf_map_lookup_elem(self._fd, key, value)
-        return None if answer else value.raw
-
-    def delete(self, key: bytes) -> None:
-        """Take an entry out, if it is there."""
-        self._library.bpf_map_delete_elem(self._fd, key)
-
-
-class Ring:
-    """A ring buffer. Records stay in it until somebody drains it: nothing waits for them."""
-
-    def __init__(self, library: ctypes.CDLL, fd: int) -> None:
-        self._records: list[bytes] = []
-        self._library = library
-        self._callback = _SAMPLE(self._add)
-        self._pointer: int | None = library.ring_buffer__new(fd, self._callback, None, None)
-        if not self._pointer:
-            raise BpfError("mapping a ring buffer", ctypes.get_errno())
-
-    def _add(self, _: int, data: int, size: int) -> int:
-        self._records.append(ctypes.string_at(data, size))
-        return 0
-
-    def drain(self) -> list[bytes]:
-        """The records since the last time."""
-        self._library.ring_buffer__consume(self._pointer)
-        records, self._records = self._records, []
-        return records
-
-    def close(self) -> None:
-        """Unmap it."""
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            self._library.ring_buffer__free(pointer)
-
-
 class Object:
     """A BPF object: its programs and maps, loaded into the kernel."""
 
@@ -222,7 +120,7 @@ class Object:
         if library.bpf_object__load(self._pointer):
             number = ctypes.get_errno()
             self.close()
-            raise BpfError("loading the program into the kernel", number)
+            raise BpfError("loading the program into the kernel", number, " ".join(self.messages[-1:]))
 
     def _keep(self, level: int, text: bytes | None, arguments: int | None) -> int:
         # a va_list is passed as a pointer, in x86-64's ABI and in AArch64's

@@ -11,12 +11,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
-from exporter.sources.cuda_probe import functions, gate, records
+from exporter.sources.cuda_probe import functions, gate, records, self_test
+from exporter.sources.cuda_probe.bpf_maps import BpfError
 from exporter.sources.cuda_probe.environment import visible_devices
 from exporter.sources.cuda_probe.functions import Role
-from exporter.sources.cuda_probe.libbpf import BpfError, Link, Object
-from exporter.sources.cuda_probe.programs import Programs
+from exporter.sources.cuda_probe.inside import process_folder, stat_fields
+from exporter.sources.cuda_probe.libbpf import Link, Object
+from exporter.sources.cuda_probe.programs import AttachFailed, FailReason, Programs, Scanned
 from exporter.sources.processes import ProcFolder
 
 _READ = ("processes", "devices", "errors", "visible")
@@ -32,7 +35,7 @@ class Turn:
     reading: CudaReading
     seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
     programs: int = 0
-    failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    failures: Mapping[FailReason, int] = field(default_factory=lambda: MappingProxyType({}))
     map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -42,12 +45,18 @@ class Uprobes:
     def __init__(self, loaded: Object) -> None:
         self._object = loaded
 
-    def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
-        """Probe these functions of a file, by name where they stand in it.
+    def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
+        """See `Attach`.
 
         Raises:
-            BpfError: the kernel refuses it. Then none is probed.
+            AttachFailed: the kernel refuses it. Then none is probed.
         """
+        try:
+            return self._attach(path, offsets, role)
+        except BpfError as error:
+            raise AttachFailed(str(error)) from error
+
+    def _attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
         # one place may have several names
         places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
         if role == "libc":
@@ -85,7 +94,10 @@ class Probe:
         self._lost = loaded.map("lost")
         self._spans = loaded.ring("spans")
         self._end = loaded.attach(functions.THREAD_ENDED)
-        self._programs = Programs(proc, functions.WANTED, Uprobes(loaded), most_programs)
+        self._programs = Programs(
+            proc=proc, wanted=functions.WANTED, attach=Uprobes(loaded), most_programs=most_programs
+        )
+        self._scanned: Scanned | None = None
         self._seen: dict[ProcessId, SeenProcess] = {}
         self._entries: dict[str, tuple[int, int]] = {}
 
@@ -110,12 +122,17 @@ class Probe:
         except OSError as error:
             raise gate.without_library(error) from error
         except BpfError as error:
-            raise gate.refused(str(error), error.number, error.messages) from error
+            raise gate.refused(error) from error
         try:
+            if not any_kernel:
+                self_test.check(loaded, machine)
             return cls(loaded, proc, most_programs)
         except BpfError as error:
             loaded.close()
-            raise gate.refused(str(error), error.number, loaded.messages) from error
+            raise gate.refused(error) from error
+        except SourceError:
+            loaded.close()
+            raise
 
     def scan(self) -> None:
         """Look for processes that use CUDA, and probe their files; leave those that nobody uses any more.
@@ -124,7 +141,14 @@ class Probe:
             SourceError: the processes of the host cannot be seen.
         """
         self._processes.read((), time.monotonic())
-        self._programs.scan()
+        try:
+            self._scanned = self._programs.scan()
+        except OSError as error:
+            raise Unavailable(
+                "permission",
+                f"{self._proc} cannot be listed: {error.strerror}",
+                remedy="mount the host's, with hostPID: true",
+            ) from error
         # too many entries to be counted with each reading
         self._entries = {name: (of.size(), of.most) for name, of in self._maps.items()}
 
@@ -142,14 +166,14 @@ class Probe:
                 spans=self._spans.drain(),
             )
         except BpfError as error:
-            raise gate.refused(str(error), error.number, []) from error
+            raise gate.refused(error) from error
         reading = records.decode(raw, read_at_ns, self._has_ended)
         self._look_at_new(reading)
         turn = Turn(
             reading=reading,
             seen=MappingProxyType(dict(self._seen)),
-            programs=self._programs.attached,
-            failures=MappingProxyType(dict(self._programs.failures)),
+            programs=self._scanned.programs if self._scanned else 0,
+            failures=self._scanned.failures if self._scanned else MappingProxyType({}),
             map_entries=MappingProxyType(dict(self._entries)),
         )
         self._forget(reading)
@@ -166,7 +190,11 @@ class Probe:
         return int.from_bytes(self._lost.get(place.to_bytes(4, sys.byteorder)) or b"", sys.byteorder)
 
     def _has_ended(self, process: ProcessId) -> bool:
-        return self._programs.started_ticks(process.pid) != process.started_ns // _TICK_NS
+        try:
+            with process_folder(self._proc, process.pid) as folder:
+                return stat_fields(folder)[0] != process.started_ns // _TICK_NS
+        except OSError:
+            return True
 
     def _look_at_new(self, reading: CudaReading) -> None:
         """Where processes are that call CUDA for the first time, and what they may see."""

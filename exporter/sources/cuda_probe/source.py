@@ -4,12 +4,14 @@ A turn reads the maps and drains the ring; every few turns it looks for new prog
 """
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.errors import SourceError, TimedOut
+from exporter.errors import SourceError, TimedOut, Unavailable
+from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.sources.native import Worker
 from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
@@ -28,7 +30,10 @@ PAUSE_SECONDS = 60.0
 
 
 class CudaProbe:
-    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails."""
+    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails.
+
+    `opened` is how many times it was loaded into the kernel: each time it counts from 0.
+    """
 
     name = NAME
     patience_seconds = 0.0
@@ -44,10 +49,11 @@ class CudaProbe:
     ) -> None:
         """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
         self.turn: Turn | None = None
+        self.opened = 0
         self.bounds: Mapping[str, Bound] = {
             "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
         }
-        self._open = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
+        self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
         self._attempts = Attempts(NAME, on_health)
         self._worker: Worker[Turn] = Worker(NAME)
@@ -106,8 +112,9 @@ class CudaProbe:
             self._note(result, began)
             return False
         if isinstance(result, Exception):
-            # a fault of this program: the probe is detached, and whoever guards the task says so
-            raise result
+            log(logging.ERROR, "the CUDA probe was detached by a fault of the exporter", result)
+            self._note(_FAULT, began)
+            return False
         self.turn = result
         self._note(None, began)
         for hears in tuple(self._hear):
@@ -125,7 +132,10 @@ class CudaProbe:
         try:
             if self._probe is None:
                 self._probe = self._open()
-            if time.monotonic() - self._scanned_at >= self._interval_seconds:
+                self.opened += 1
+                self._scanned_at = -float("inf")
+            # with the turn that is nearest: one that comes a little early would else wait for the next
+            if time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2:
                 self._scanned_at = time.monotonic()
                 self._probe.scan()
             return self._probe.read()
@@ -150,4 +160,9 @@ _LATE = TimedOut(
     "deadline",
     f"the CUDA probe has not come back for {DEADLINE_SECONDS:.0f} s",
     remedy="it goes on when it does; see the kernel's log, and set --probe.mode off where it stays so",
+)
+_FAULT = Unavailable(
+    "refused",
+    "the CUDA probe was detached by a fault of the exporter",
+    remedy="report it with the lines of the log; meanwhile set --probe.mode off",
 )

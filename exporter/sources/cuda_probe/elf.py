@@ -1,0 +1,235 @@
+"""Where functions stand in an ELF file, for uprobes.
+
+A uprobe is put at an offset of the file. A symbol has an address instead, which the program headers translate.
+
+The files are those of containers, so nothing in them is believed: every size and number has a limit, and every place
+is read by pread, a piece at a time. They are not mapped into memory: a file that shrinks meanwhile would end this
+program with SIGBUS. pyelftools makes objects of every symbol, which takes seconds for the hundred thousand symbols
+of a large program; here the table of strings is searched for the names, and then the table of symbols for where those
+names stand.
+
+The form is that of the System V ABI, chapters 4 and 5, for 64 bits and little-endian.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from exporter.errors import ExporterError
+
+ElfReason = Literal["not_elf", "other_architecture", "too_large", "damaged", "no_functions"]
+
+# Symbols and strings of one table together. Chromium with all of its symbols has some 100 MB.
+MOST_TABLE_BYTES = 128 * 1024 * 1024
+MOST_SEGMENTS = 1_024
+# The linker merges names by their ends: unsetenv may hold setenv. More of one name than this is no linker's work.
+MOST_PLACES = 4_096
+MOST_VERSIONS = 16
+_PIECE_BYTES = 24 * 43_690  # 1 MiB, in whole symbols
+
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_PROGRAMS = frozenset({2, 3})  # an executable, a shared object
+_LOADED, _EXECUTABLE = 1, 1
+_SYMBOL_TABLE, _STRINGS, _DYNAMIC_SYMBOLS = 2, 3, 11
+_UNDEFINED = 0
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+# st_info: binding (local, global, weak) and type (2 is a function, 1 a variable). A local variable is another one than
+# what libraries know by its name; a local function may be what the linker has made of a global one.
+_FUNCTIONS = frozenset({0x02, 0x12, 0x22})
+_VARIABLES = frozenset({0x11, 0x21})
+
+
+class BadElf(ExporterError):
+    """A file in which no function can be found; `reason` says why."""
+
+    def __init__(self, reason: ElfReason) -> None:
+        super().__init__(reason)
+        self.reason: ElfReason = reason
+
+
+class _Segment(NamedTuple):
+    flags: int
+    offset: int
+    address: int
+    file_bytes: int
+
+
+class _Search(NamedTuple):
+    """How to find names in a table of strings.
+
+    The group of `pattern` is the name that was met. `ends` has with each name those that end it, and so stand there
+    too. `longest` is the most bytes that a match has.
+    """
+
+    pattern: re.Pattern[bytes]
+    ends: Mapping[bytes, tuple[str, ...]]
+    longest: int
+
+
+class _Table(NamedTuple):
+    """A table of symbols and its strings, in bytes of the file."""
+
+    offset: int
+    size: int
+    strings_offset: int
+    strings_size: int
+
+
+def function_offsets(file: int, wanted: Collection[str], machine: str | None = None) -> Mapping[str, tuple[int, ...]]:
+    """The places in the file of those of the wanted functions that it has, in ascending order.
+
+    `file` is a descriptor; where it stands does not matter. `machine` is this machine's unless given. A function has
+    several places where the file has several versions of it.
+
+    Raises:
+        BadElf: it has none of them, or cannot be read as an ELF file of this machine.
+        OSError: reading fails.
+    """
+    elf = _Elf(file, machine)
+    places: dict[str, set[int]] = {}
+    for name, address in elf.symbols(frozenset(wanted), _FUNCTIONS):
+        if (offset := elf.offset_of(address)) is not None:
+            of_name = places.setdefault(name, set())
+            of_name.add(offset)
+            if len(of_name) > MOST_VERSIONS:
+                raise BadElf("damaged")
+    if not places:
+        raise BadElf("no_functions")
+    return {name: tuple(sorted(of_name)) for name, of_name in places.items()}
+
+
+def variable_address(file: int, names: Collection[str], mapped_offset: int, machine: str | None = None) -> int | None:
+    """How far a variable is from where the file is mapped; None where the file has no variable of these names.
+
+    `mapped_offset` is the offset of an executable mapping: the variable's address in the process is the mapping's
+    start plus what this returns.
+
+    Raises:
+        BadElf: it cannot be read as an ELF file of this machine, or has no such executable segment.
+        OSError: reading fails.
+    """
+    elf = _Elf(file, machine)
+    found = next(elf.symbols(frozenset(names), _VARIABLES), None)
+    return None if found is None else found[1] - elf.address_of(mapped_offset)
+
+
+class _Elf:
+    def __init__(self, file: int, machine: str | None) -> None:
+        self._file = file
+        self._size = os.fstat(file).st_size
+        header = os.pread(file, _HEADER.size, 0)
+        if len(header) < _HEADER.size or header[:4] != b"\x7fELF":
+            raise BadElf("not_elf")
+        identity, kind, of_machine, _, _, segments, sections, _, _, segment_size, segment_count, *shape = (
+            _HEADER.unpack(header)
+        )
+        if identity[4:6] != b"\x02\x01" or of_machine != _MACHINES.get(machine or os.uname().machine):
+            raise BadElf("other_architecture")
+        if kind not in _PROGRAMS:
+            raise BadElf("not_elf")
+        if segment_size != _SEGMENT.size or shape[0] not in {0, _SECTION.size}:
+            raise BadElf("damaged")
+        if segment_count > MOST_SEGMENTS:
+            raise BadElf("too_large")
+        self._segments = [
+            _Segment(flags, offset, address, file_bytes)
+            for kind, flags, offset, address, _, file_bytes, _, _ in _SEGMENT.iter_unpack(
+                self._read(segments, segment_count * _SEGMENT.size)
+            )
+            if kind == _LOADED
+        ]
+        # 65,535 sections at most: with more, their number stands elsewhere and is 0 here
+        self._tables = self._find_tables(self._read(sections, shape[1] * _SECTION.size))
+
+    def symbols(self, wanted: frozenset[str], kinds: frozenset[int]) -> Iterator[tuple[str, int]]:
+        """Name and address of each symbol that is wanted, of these kinds and defined here."""
+        for table in self._tables:
+            names = self._places_of_names(table, wanted)
+            if not names:
+                continue
+            for symbols in self._pieces(table.offset, table.size - table.size % _SYMBOL.size, 0):
+                for name, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
+                    if name in names and info in kinds and section != _UNDEFINED:
+                        yield names[name], address
+
+    def offset_of(self, address: int) -> int | None:
+        """The place in the file of an address with code; None where there is no code."""
+        for segment in self._segments:
+            if segment.flags & _EXECUTABLE and 0 <= address - segment.address < segment.file_bytes:
+                offset = segment.offset + address - segment.address
+                return offset if offset < self._size else None
+        return None
+
+    def address_of(self, offset: int) -> int:
+        """The address of a place in the file at which an executable mapping begins."""
+        for segment in self._segments:
+            # a mapping begins at a page, so up to a page before its segment
+            if (
+                segment.flags & _EXECUTABLE
+                and segment.offset - _PAGE_BYTES < offset < segment.offset + segment.file_bytes
+            ):
+                return segment.address + offset - segment.offset
+        raise BadElf("damaged")
+
+    def _find_tables(self, sections: bytes) -> list[_Table]:
+        """The tables of symbols, of which a file has one of each kind."""
+        headers = list(_SECTION.iter_unpack(sections))
+        tables: dict[int, _Table] = {}
+        for _, kind, _, _, offset, size, link, _, _, entry_size in headers:
+            if kind not in {_SYMBOL_TABLE, _DYNAMIC_SYMBOLS} or kind in tables:
+                continue
+            if entry_size != _SYMBOL.size or link >= len(headers) or headers[link][1] != _STRINGS:
+                raise BadElf("damaged")
+            strings_offset, strings_size = headers[link][4:6]
+            if size + strings_size > MOST_TABLE_BYTES:
+                raise BadElf("too_large")
+            tables[kind] = _Table(offset, size, strings_offset, strings_size)
+        return list(tables.values())
+
+    def _places_of_names(self, table: _Table, wanted: frozenset[str]) -> dict[int, str]:
+        """The wanted names by where they stand in the table's strings."""
+        search = _search_for(wanted)
+        places: dict[int, str] = {}
+        pieces = self._pieces(table.strings_offset, table.strings_size, search.longest)
+        for number, strings in enumerate(pieces):
+            for match in search.pattern.finditer(strings):
+                end = number * _PIECE_BYTES + match.end(1)
+                places.update((end - len(name), name) for name in search.ends[match[1]])
+                if len(places) > MOST_PLACES:
+                    raise BadElf("damaged")
+        return places
+
+    def _pieces(self, offset: int, size: int, overlap: int) -> Iterator[bytes]:
+        """A part of the file, piece by piece, each with the first bytes of the next one."""
+        if offset + size > self._size:
+            raise BadElf("damaged")
+        for at in range(offset, offset + size, _PIECE_BYTES):
+            yield self._read(at, min(_PIECE_BYTES + overlap, offset + size - at))
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if offset + size > self._size:
+            raise BadElf("damaged")
+        content = os.pread(self._file, size, offset)
+        if len(content) != size:
+            raise BadElf("damaged")  # it has shrunk meanwhile
+        return content
+
+
+@lru_cache(maxsize=8)
+def _search_for(wanted: frozenset[str]) -> _Search:
+    """One pattern for all names. What all begin with stands before the choice, so that the search skips quickly."""
+    names = sorted(wanted)
+    common = os.path.commonprefix(names)  # noqa: RUF071 - no paths, and of these it does what is wanted
+    choice = "|".join(re.escape(name[len(common) :]) for name in names)
+    return _Search(
+        pattern=re.compile(f"({re.escape(common)}(?:{choice}))\0".encode()),
+        ends={name.encode(): tuple(other for other in names if name.endswith(other)) for name in names},
+        longest=max(map(len, names), default=0) + 1,
+    )

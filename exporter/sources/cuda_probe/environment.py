@@ -1,0 +1,102 @@
+"""CUDA_VISIBLE_DEVICES of a process as it is now.
+
+/proc/<pid>/environ is the memory that the process was started with: what it sets later is not there. Where a program
+finds its environment is the libc's variable `environ`, in the executable's copy of it where the linker has made one.
+So that is read from the process' memory, for which one needs the right to trace it (CAP_SYS_PTRACE); the start of the
+process counts where that does not work: a stripped static program, another libc.
+
+The memory is the program's own, and it changes meanwhile: nothing in it is believed, and all that is read has limits.
+"""
+
+import os
+import struct
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+
+from exporter.sources.cuda_probe.elf import BadElf, variable_address
+from exporter.sources.cuda_probe.inside import (
+    MOST_MAPS_BYTES,
+    NotRegular,
+    looked_at,
+    process_folder,
+    read_below,
+    readable,
+)
+from exporter.sources.cuda_probe.maps import read_maps
+
+MOST_VARIABLES = 4_096
+MOST_START_BYTES = 128 * 1024
+MOST_CHARACTERS = 4_096
+
+_NAME = b"CUDA_VISIBLE_DEVICES="
+_SYMBOLS = ("environ", "__environ")
+_POINTER = struct.Struct("<Q")
+_MOST_ADDRESS = 1 << 63
+_MOST_BYTES = 4 * MOST_CHARACTERS  # of UTF-8
+
+
+class _Unreadable(Exception):
+    """The environment cannot be read from the process' memory."""
+
+
+def visible_devices(proc: Path, pid: int) -> str | None:
+    """CUDA_VISIBLE_DEVICES of a process, its first 4,096 characters; None where it is not set, or the process is gone.
+
+    `proc` is /proc. Bytes that are no UTF-8 are replaced.
+    """
+    with suppress(OSError), process_folder(proc, pid) as process:
+        try:
+            value = _of_memory(process)
+        except (OSError, BadElf, NotRegular, _Unreadable):
+            value = _of_start(process)
+        return None if value is None else value.decode("utf-8", "replace")[:MOST_CHARACTERS]
+    return None
+
+
+def _of_start(process: int) -> bytes | None:
+    variables = read_below(process, "environ", MOST_START_BYTES).split(b"\0")
+    return next((each.removeprefix(_NAME)[:_MOST_BYTES] for each in variables if each.startswith(_NAME)), None)
+
+
+def _of_memory(process: int) -> bytes | None:
+    at = _address_of_environ(process)
+    memory = os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+    try:
+        variables = int.from_bytes(_read(memory, at, _POINTER.size), "little")
+        if not variables:
+            return None  # clearenv(3)
+        pointers = _read(memory, variables, MOST_VARIABLES * _POINTER.size)
+        whole = len(pointers) - len(pointers) % _POINTER.size
+        for (pointer,) in takewhile(any, _POINTER.iter_unpack(pointers[:whole])):
+            if _read(memory, pointer, len(_NAME)) == _NAME:
+                return _read(memory, pointer + len(_NAME), _MOST_BYTES).partition(b"\0")[0]
+        return None
+    finally:
+        os.close(memory)
+
+
+def _address_of_environ(process: int) -> int:
+    """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's."""
+    program = os.readlink("exe", dir_fd=process)
+    files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
+    for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
+        # what is at the path of a deleted libc now is another one
+        if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
+            continue
+        path = None if mapped.role == "program" else mapped.path
+        with suppress(BadElf), looked_at(process, path) as (found, _), readable(found) as file:
+            distance = variable_address(file, _SYMBOLS, mapped.offset)
+            if distance is not None:
+                return mapped.start + distance
+    raise _Unreadable
+
+
+def _read(memory: int, at: int, most_bytes: int) -> bytes:
+    """What is at an address, up to the first page that is not there."""
+    if at >= _MOST_ADDRESS:
+        raise _Unreadable
+    content = os.pread(memory, most_bytes, at)
+    if not content:
+        raise _Unreadable
+    return content

@@ -1,0 +1,215 @@
+"""Which files are probed: those of the processes that use CUDA, each once, for as long as one of them uses it.
+
+How a file is probed is not known here: that is `Attach`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
+
+from exporter.errors import ExporterError
+from exporter.sources.cuda_probe import maps
+from exporter.sources.cuda_probe.elf import BadElf, ElfReason, function_offsets
+from exporter.sources.cuda_probe.functions import Role
+from exporter.sources.cuda_probe.inside import (
+    FileKey,
+    NotRegular,
+    key_of,
+    looked_at,
+    process_folder,
+    readable,
+    stat_fields,
+)
+from exporter.sources.cuda_probe.scan import LookReason, Scan, UsedFile, UsingProcess
+from exporter.sources.source import Bound
+
+# too_many: as many are probed as may be; attach: the kernel refuses it
+FailReason = ElfReason | LookReason | Literal["too_many", "attach"]
+
+# Files that could not be probed and are still in use. Of more of them no more is tried.
+MOST_FAILED = 4_096
+# Files that nobody has tried yet wait for the next scan once trying has taken this long.
+ATTACH_SECONDS = 2.0
+# Processes by which a file is tried in one scan: one of them may end meanwhile.
+MOST_TRIES = 4
+# Scans after which a file that failed is looked at again: it may have been written anew.
+SCANS_BETWEEN_TRIES = 12
+
+_FUNCTIONS_OF: Mapping[maps.Role, Role] = MappingProxyType(
+    {"cudart": "cudart", "cuda": "cuda", "program": "cudart", "libc": "libc"}
+)
+_Stamp = tuple[int, int]  # size, time of change of the content (ns)
+
+
+class AttachFailed(ExporterError):
+    """A file cannot be probed."""
+
+
+class Handle(Protocol):
+    """A file that is probed."""
+
+    def detach(self) -> None:
+        """End that. Raises nothing."""
+
+
+class Attach(Protocol):
+    """How a file is probed."""
+
+    def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
+        """Probe these functions, which are at these offsets of the file, as functions of this kind of library.
+
+        The file is at `path` during the call only.
+
+        Raises:
+            AttachFailed: it cannot be probed, and nothing of it is.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What one scan has seen. `programs` are the files that are probed since, which no process need use any more.
+
+    `failures` counts the files that could not be probed, by reason, since the start. `unreadable` are processes that
+    this program has no right to look at.
+    """
+
+    processes: Mapping[int, UsingProcess]
+    programs: int
+    failures: Mapping[FailReason, int]
+    unreadable: int
+
+
+class _Failure(NamedTuple):
+    reason: FailReason
+    stamp: _Stamp | None
+
+
+class Programs:
+    """Keeps the files probed that processes use. Not for several threads at once."""
+
+    def __init__(
+        self,
+        *,
+        proc: Path,
+        wanted: Mapping[Role, frozenset[str]],
+        attach: Attach,
+        most_programs: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wanted` are the functions to probe of each kind of library."""
+        self._proc = proc
+        self._wanted = wanted
+        self._attach = attach
+        self._most = most_programs
+        self._clock = clock
+        self._scan = Scan(proc, wanted["cudart"], clock)
+        self._attached: dict[FileKey, Handle] = {}
+        self._failed: dict[FileKey, _Failure] = {}
+        self._failures: Counter[FailReason] = Counter()
+        self._number = 0
+        self.bounds: Mapping[str, Bound] = {
+            **self._scan.bounds,
+            "programs": Bound(most_programs, lambda: len(self._attached)),
+            "failed_programs": Bound(MOST_FAILED, lambda: len(self._failed)),
+        }
+
+    def scan(self) -> Scanned:
+        """Look for processes, probe what is new, and no longer what nobody uses.
+
+        Raises:
+            OSError: /proc cannot be listed.
+        """
+        processes = self._scan.scan()
+        self._number += 1
+        users = _users(processes.values())
+        for key in self._attached.keys() - users.keys():
+            self._attached.pop(key).detach()
+        for key in self._failed.keys() - users.keys():
+            del self._failed[key]
+        until = self._clock() + ATTACH_SECONDS
+        for key, of_key in users.items():
+            if key not in self._attached and self._is_due(key) and self._clock() < until:
+                self._try(key, of_key)
+        return Scanned(
+            processes=MappingProxyType(processes),
+            programs=len(self._attached),
+            failures=MappingProxyType(dict(self._failures)),
+            unreadable=self._scan.unreadable,
+        )
+
+    def close(self) -> None:
+        """Probe nothing any more."""
+        while self._attached:
+            self._attached.popitem()[1].detach()
+
+    def _is_due(self, key: FileKey) -> bool:
+        failure = self._failed.get(key)
+        if failure is None:
+            return len(self._failed) < MOST_FAILED
+        if failure.reason == "too_many":
+            return len(self._attached) < self._most
+        return self._number % SCANS_BETWEEN_TRIES == 0
+
+    def _try(self, key: FileKey, users: list[tuple[UsingProcess, UsedFile]]) -> None:
+        if len(self._attached) >= self._most:
+            self._fail(key, "too_many", None)
+            return
+        openable = [use for use in users if use[1].reason is None]
+        if not openable:
+            self._fail(key, users[0][1].reason or "missing", None)
+        for user, file in openable[:MOST_TRIES]:
+            # a process may end at any time: the next one, or the next scan
+            with suppress(OSError), process_folder(self._proc, user.pid) as process:
+                if stat_fields(process)[0] == user.started_ticks:
+                    self._open(key, process, file)
+                    return
+
+    def _open(self, key: FileKey, process: int, file: UsedFile) -> None:
+        """Probe a file by one of its processes.
+
+        Raises:
+            OSError: the process has ended.
+        """
+        try:
+            with looked_at(process, file.path) as (found, status):
+                before, stamp = self._failed.get(key), (status.st_size, status.st_mtime_ns)
+                if key_of(found, status) != key:
+                    self._fail(key, "missing", None)
+                elif before is None or before.stamp != stamp:
+                    self._probe(key, found, stamp, _FUNCTIONS_OF[file.role])
+        except (OSError, NotRegular):
+            stat_fields(process)
+            self._fail(key, "missing", None)
+
+    def _probe(self, key: FileKey, found: int, stamp: _Stamp, role: Role) -> None:
+        try:
+            with readable(found) as file:
+                offsets = function_offsets(file, self._wanted[role])
+                self._attached[key] = self._attach(f"/proc/self/fd/{file}", offsets, role)
+            self._failed.pop(key, None)
+        except BadElf as error:
+            self._fail(key, error.reason, stamp)
+        except AttachFailed:
+            self._fail(key, "attach", stamp)
+        except PermissionError:
+            self._fail(key, "permission", stamp)
+
+    def _fail(self, key: FileKey, reason: FailReason, stamp: _Stamp | None) -> None:
+        """Remember it, and count it unless it failed like this before."""
+        if self._failed.get(key) != _Failure(reason, stamp):
+            self._failures[reason] += 1
+        self._failed[key] = _Failure(reason, stamp)
+
+
+def _users(processes: Iterable[UsingProcess]) -> dict[FileKey, list[tuple[UsingProcess, UsedFile]]]:
+    """The processes by the files that they use, CUDA's files first: a libc alone is of no use."""
+    users: dict[FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
+    uses = [(process, file) for process in processes for file in process.files]
+    for process, file in sorted(uses, key=lambda use: use[1].role == "libc"):
+        users.setdefault(file.key, []).append((process, file))
+    return users

@@ -1,0 +1,225 @@
+"""Which processes use CUDA, and the files by which they do.
+
+Every process of the host is looked at in each scan, as it may load CUDA at any time. To read its maps costs 10 to
+300 us, and keeps the process from mapping memory meanwhile. So they are read when the process is new, when the size of
+its memory or its executable has changed since, which happens when it loads a library, and once a minute.
+
+Not for several threads at once. A file system that does not answer any more (NFS, FUSE) stops whoever opens a file of
+it: a scan belongs on a thread that nobody else waits for.
+"""
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from exporter.sources.cuda_probe.elf import BadElf, function_offsets
+from exporter.sources.cuda_probe.inside import (
+    MOST_MAPS_BYTES,
+    FileKey,
+    NotRegular,
+    key_of,
+    looked_at,
+    process_folder,
+    read_below,
+    readable,
+    stat_fields,
+)
+from exporter.sources.cuda_probe.maps import MARK, MappedFile, Role, read_maps
+from exporter.sources.source import Bound
+
+LookReason = Literal["deleted", "missing", "not_regular", "permission"]
+
+# Of more, those with the lowest pids.
+MOST_PROCESSES = 32_768
+MOST_EXECUTABLES = 4_096
+# Scans between two readings of a process' maps that nothing else asks for.
+SCANS_BETWEEN = 12
+# Processes whose maps are to be read wait for the next scan once a scan has taken this long; it begins with them.
+SCAN_SECONDS = 2.0
+
+_Executable = tuple[int, int, int, int]  # device, inode, size, time of change (ns)
+# Mount namespace, and device, inode and path as maps shows them: on btrfs device and inode alone are those of several
+# files, one in each subvolume.
+_MappedId = tuple[int, str, int, str]
+
+
+class UsedFile(NamedTuple):
+    """A file that a process uses, which `path` names in its mount namespace; None where it is the executable.
+
+    `reason` says why it cannot be opened. Then the key is what the process' maps say of it.
+    """
+
+    key: FileKey
+    role: Role
+    path: str | None
+    reason: LookReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsingProcess:
+    """A process that maps the CUDA runtime or driver, or has the runtime linked in.
+
+    `started_ticks` is the start as /proc/<pid>/stat has it (field 22). `files` are what it uses of CUDA, and its libc.
+    """
+
+    pid: int
+    started_ticks: int
+    files: tuple[UsedFile, ...]
+
+
+class _Seen(NamedTuple):
+    """A process when its maps were read. `mapped` are the files among them, `user` what it is if it uses CUDA."""
+
+    executable: _Executable
+    memory: bytes
+    user: UsingProcess | None
+    mapped: Mapping[_MappedId, UsedFile]
+
+
+class Scan:
+    """Looks at the processes. What it knows of one is forgotten when it has ended."""
+
+    def __init__(self, proc: Path, runtime: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        """`runtime` are the functions by which an executable is known to have the CUDA runtime linked in."""
+        self.unreadable = 0  # processes of the last scan that this program has no right to look at
+        self._proc = proc
+        self._runtime = runtime
+        self._clock = clock
+        self._seen: dict[int, _Seen] = {}
+        self._mapped: dict[_MappedId, UsedFile] = {}
+        self._has_runtime: dict[_Executable, bool] = {}
+        self._number = 0
+        self._until = 0.0
+        self._late: int | None = None  # the first pid that the last scan had no time for
+        self.bounds: Mapping[str, Bound] = {
+            "processes": Bound(MOST_PROCESSES, lambda: len(self._seen)),
+            "executables": Bound(MOST_EXECUTABLES, lambda: len(self._has_runtime)),
+        }
+
+    def scan(self) -> Mapping[int, UsingProcess]:
+        """The processes that use CUDA, by pid.
+
+        Raises:
+            OSError: /proc cannot be listed.
+        """
+        self._number += 1
+        self._until = self._clock() + SCAN_SECONDS
+        self.unreadable = 0
+        names = os.listdir(self._proc)  # noqa: PTH208 - thousands, each of which a Path would be made for
+        pids = sorted(int(name) for name in names if name.isdecimal())[:MOST_PROCESSES]
+        first = bisect_left(pids, self._late or 0)
+        self._late = None
+        seen = {}
+        for pid in (*pids[first:], *pids[:first]):
+            if (of_pid := self._look(pid, self._seen.get(pid))) is not None:
+                seen[pid] = of_pid
+        self._seen = seen
+        self._mapped = {name: file for of_pid in seen.values() for name, file in of_pid.mapped.items()}
+        return {pid: of_pid.user for pid, of_pid in seen.items() if of_pid.user}
+
+    def _look(self, pid: int, before: _Seen | None) -> _Seen | None:
+        """What is seen of a process now; None where there is nothing to remember."""
+        try:
+            status = os.stat(f"{self._proc}/{pid}/exe")  # noqa: PTH116 - one system call, for each process
+            executable = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+            memory = _memory_of(f"{self._proc}/{pid}/statm")
+            is_due = (self._number + pid) % SCANS_BETWEEN == 0
+            is_same = before is not None and before.executable == executable and before.memory == memory
+            if before and is_same and not is_due and (before.user is None or self._threads_of(before.user)):
+                return before
+            if self._clock() < self._until:
+                with process_folder(self._proc, pid) as process:
+                    return self._read(process, pid, executable, memory)
+            self._late = self._late or pid
+            return before if before and before.user and self._threads_of(before.user) else None
+        except PermissionError:
+            self.unreadable += 1
+        except OSError:
+            # a thread of the kernel, or a process that has ended, which counts while it has threads but the first
+            if before and before.user and self._threads_of(before.user) > 1:
+                return before
+        return None
+
+    def _threads_of(self, user: UsingProcess) -> int:
+        """How many threads this process still has; 0 where it has ended, even if another one has its pid."""
+        try:
+            with process_folder(self._proc, user.pid) as process:
+                started_ticks, threads = stat_fields(process)
+        except OSError:
+            return 0
+        return threads if started_ticks == user.started_ticks else 0
+
+    def _read(self, process: int, pid: int, executable: _Executable, memory: bytes) -> _Seen:
+        maps = read_below(process, "maps", MOST_MAPS_BYTES)
+        program = self._program(process, executable)
+        if not program and MARK not in maps:
+            return _Seen(executable, memory, None, {})
+        namespace = os.stat("ns/mnt", dir_fd=process).st_ino
+        mapped = {}
+        for file in read_maps(os.fsdecode(maps)):
+            name = namespace, file.device, file.inode, file.path
+            known = self._mapped.get(name)
+            # once found, a file is known even if it has been deleted since
+            mapped[name] = self._mapped[name] = _opened(process, file) if known is None or known.reason else known
+        files = (*program, *mapped.values())
+        if all(file.role == "libc" for file in files):
+            return _Seen(executable, memory, None, {})
+        return _Seen(executable, memory, UsingProcess(pid, stat_fields(process)[0], files), mapped)
+
+    def _program(self, process: int, executable: _Executable) -> tuple[UsedFile, ...]:
+        """The executable, if it has the CUDA runtime linked in."""
+        if self._has_runtime.get(executable) is False:
+            return ()
+        try:
+            with looked_at(process, None) as (found, status):
+                if executable not in self._has_runtime:
+                    with readable(found) as file:
+                        function_offsets(file, self._runtime)
+                    self._remember(executable, True)
+                return (UsedFile(key_of(found, status), "program", None),)
+        except (BadElf, NotRegular):
+            self._remember(executable, False)
+        except PermissionError:
+            pass  # what it has mapped may be readable
+        return ()
+
+    def _remember(self, executable: _Executable, has_runtime: bool) -> None:
+        if len(self._has_runtime) >= MOST_EXECUTABLES:
+            del self._has_runtime[next(iter(self._has_runtime))]
+        self._has_runtime[executable] = has_runtime
+
+
+def _memory_of(statm: str) -> bytes:
+    """How many pages of memory a process has, mapped files included, as the kernel writes it."""
+    file = os.open(statm, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 256).partition(b" ")[0]
+    finally:
+        os.close(file)
+
+
+def _opened(process: int, file: MappedFile) -> UsedFile:
+    """The file that a process has mapped, or why it cannot be opened.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    reason: LookReason = "deleted"
+    if not file.is_deleted:
+        try:
+            with looked_at(process, file.path) as (found, status):
+                return UsedFile(key_of(found, status), file.role, file.path)
+        except NotRegular:
+            reason = "not_regular"
+        except PermissionError:
+            reason = "permission"
+        except OSError:
+            stat_fields(process)  # of a process that has ended nothing is there
+            reason = "missing"
+    major, _, minor = file.device.partition(":")
+    device = os.makedev(int(major, 16), int(minor, 16))
+    return UsedFile(FileKey(device, file.inode), file.role, file.path, reason)

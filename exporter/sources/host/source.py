@@ -1,0 +1,109 @@
+"""The machine: the version of NVIDIA's driver, the kernel, and which of the driver's device files may be opened.
+
+The first line of /proc/driver/nvidia/version names the module, proprietary or open, and then its version:
+
+    NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023
+    NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  (abuild@host)  Thu Jul 11 …
+
+The kernel is the machine's in a container, too.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from exporter.model.host import DeviceFile, Host
+from exporter.model.snapshot import Health
+from exporter.sources.native import Worker
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, OnHealth, absent
+
+NAME = "host"
+VERSION = "proc/driver/nvidia/version"
+# a driver is exchanged while the exporter runs, but seldom
+AGAIN_SECONDS = 60.0
+ANSWER_SECONDS = 2.0
+MOST_BYTES = 4096
+MOST_CHARS = 32
+_DIGITS = frozenset("0123456789.")
+_Files = tuple[DeviceFile, ...] | None
+
+
+def version_in(text: str) -> str:
+    """The version of the driver; "" where the text does not say it."""
+    first, _, after = text.partition("\n")[0].partition(" Kernel Module ")
+    words = after.split() if first.startswith("NVRM version:") else []
+    return next((word for word in words if "." in word and _DIGITS.issuperset(word)), "")[:MOST_CHARS]
+
+
+def read_version(root: Path) -> str:
+    """The driver's version; "" where no driver is loaded, or where it cannot be read."""
+    try:
+        with (root / VERSION).open("rb") as file:
+            return version_in(file.read(MOST_BYTES).decode("utf-8", "replace"))
+    except OSError:
+        return ""
+
+
+class HostSource:
+    """The machine as it was a minute ago at most. What is not known is left out: this source never fails.
+
+    `host` is None before the first read, and the same object as long as nothing changed.
+    """
+
+    name = NAME
+    patience_seconds = PATIENCE_SECONDS
+    bounds: Mapping[str, Bound] = MappingProxyType({})
+    health: Health = absent("no samples and no owners come from here", "nothing")
+
+    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:  # noqa: ARG002 - as every source is made
+        self.host: Host | None = None
+        self._root = Path(root)
+        self._clock = clock
+        self._read_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._worker: Worker[_Files] = Worker("device-files")
+        self._asked: asyncio.Future[_Files] | None = None
+
+    def begin(self) -> Attempt | None:
+        """Read the driver's version if it is due; only the first read is worth waiting for."""
+        is_due = self._read_at is None or self._clock() - self._read_at >= AGAIN_SECONDS
+        if is_due and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read())
+        return self._reading if self._read_at is None else None
+
+    async def close(self) -> None:
+        """Wait for nobody: a thread that reads ends with its read."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._worker.close(lambda: None)
+
+    async def device_files(self) -> _Files:
+        """The driver's device files as they are now; None where no driver is loaded, or no answer comes in time."""
+        if self._asked is None or self._asked.done():
+            answered: asyncio.Future[_Files] = asyncio.get_running_loop().create_future()
+
+            def done(result: _Files | Exception) -> None:
+                answered.set_result(None if isinstance(result, Exception) else result)
+
+            self._asked = answered
+            self._worker.begin(self._look, done)
+        # whoever asks meanwhile is told the same
+        asked = self._asked
+        await asyncio.wait((asked,), timeout=ANSWER_SECONDS)
+        return asked.result() if asked.done() else None
+
+    def _look(self) -> _Files:
+        from exporter.sources.host.device_files import look  # noqa: PLC0415 - only doctor asks
+
+        return look(self._root)
+
+    async def _read(self) -> None:
+        version = await asyncio.to_thread(read_version, self._root)
+        self._read_at = self._clock()
+        uname = os.uname()
+        host = Host(driver_version=version, kernel=uname.release, architecture=uname.machine)
+        if host != self.host:
+            self.host = host

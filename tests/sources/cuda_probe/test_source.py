@@ -1,0 +1,126 @@
+"""The source turns by its own timer, tells who follows, and detaches whatever fails."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from exporter.errors import Unavailable
+from exporter.model.cuda import CudaReading
+from exporter.model.snapshot import Health
+from exporter.sources.cuda_probe import source
+from exporter.sources.cuda_probe.probe import Turn
+from exporter.sources.cuda_probe.source import CudaProbe
+
+
+class FakeProbe:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failure: Exception | None = None
+
+    def scan(self) -> None:
+        self.calls.append("scan")
+
+    def read(self) -> Turn:
+        self.calls.append("read")
+        if self.failure:
+            raise self.failure
+        return Turn(reading=CudaReading(read_at_ns=len(self.calls)), programs=3)
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def probe() -> FakeProbe:
+    return FakeProbe()
+
+
+@pytest.fixture
+def healths() -> list[Health]:
+    return []
+
+
+@pytest.fixture
+async def running(probe: FakeProbe, healths: list[Health], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CudaProbe]:
+    monkeypatch.setattr(source, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(source, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(source, "_open", lambda *_, **__: probe)
+    made = CudaProbe(
+        proc="/proc",
+        interval_seconds=0.05,
+        max_programs=8,
+        any_kernel=False,
+        on_health=lambda _, health: healths.append(health),
+    )
+    yield made
+    await made.close()
+
+
+async def turns(running: CudaProbe, number: int) -> list[Turn]:
+    heard: list[Turn] = []
+    enough = asyncio.Event()
+
+    def hear(turn: Turn) -> None:
+        heard.append(turn)
+        if len(heard) == number:
+            enough.set()
+
+    running.follow(hear)
+    assert running.begin() is None
+    await enough.wait()
+    running.unfollow(hear)
+    return heard
+
+
+async def test_it_reads_often_and_scans_seldom(running: CudaProbe, probe: FakeProbe) -> None:
+    heard = await turns(running, 10)
+    assert probe.calls[:2] == ["scan", "read"]
+    assert 1 <= probe.calls.count("scan") < probe.calls.count("read")
+    assert running.turn is not None
+    assert running.bounds["probed_programs"].used() == 3
+    assert [turn.reading.read_at_ns for turn in heard] == sorted(turn.reading.read_at_ns for turn in heard)
+
+
+async def test_many_looks_begin_one_task(running: CudaProbe) -> None:
+    before = len(asyncio.all_tasks())
+    for _ in range(5):
+        running.begin()
+    assert len(asyncio.all_tasks()) == before + 1
+
+
+async def test_a_failure_detaches_and_is_tried_again(
+    running: CudaProbe, probe: FakeProbe, healths: list[Health]
+) -> None:
+    await turns(running, 1)
+    probe.failure = Unavailable("permission", "not permitted", remedy="permit it")
+    while running.health.up:
+        await asyncio.sleep(0.01)
+    assert running.turn is None
+    assert probe.calls[-1] == "close"
+    assert running.health.message == "not permitted"
+    probe.failure = None
+    calls = len(probe.calls)
+    await turns(running, 1)
+    assert probe.calls[calls:][-2:] == ["scan", "read"], "nothing is attached of what was before"
+    assert running.health.up
+
+
+async def test_an_own_fault_detaches_too(
+    running: CudaProbe, probe: FakeProbe, caplog: pytest.LogCaptureFixture
+) -> None:
+    await turns(running, 1)
+    probe.failure = ZeroDivisionError("a fault")
+    while running.health.up:
+        await asyncio.sleep(0.01)
+    assert probe.calls[-1] == "close"
+    assert running.turn is None
+    assert any(record.levelno == logging.ERROR for record in caplog.records)
+
+
+async def test_closing_detaches(running: CudaProbe, probe: FakeProbe) -> None:
+    await turns(running, 1)
+    await running.close()
+    while probe.calls[-1] != "close":
+        await asyncio.sleep(0.01)
