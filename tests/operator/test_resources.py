@@ -16,7 +16,6 @@ from exporter.operator.resources import (
     GPUExporterSpec,
     Object,
     read_exporter,
-    read_identity,
 )
 from tests.operator.specs import (
     CRDS,
@@ -277,23 +276,6 @@ def test_nothing_that_comes_from_there_breaks_a_reader(kind: str, given_spec: ob
 
 @pytest.mark.parametrize("item", [None, [], "x", 5])
 def test_what_is_no_object_is_refused(item: object) -> None:
-    for read in (*READERS.values(), read_identity):
+    for read in READERS.values():
         with pytest.raises(Invalid, match="the object"):
             read(item)
-
-
-def test_an_identity_is_read() -> None:
-    item = custom_resource("GPUExporter", {})
-    item["metadata"] |= {"uid": "3e1b", "generation": 4}
-    found = read_identity(item)
-    assert (found.name, found.namespace, found.uid, found.generation) == ("gpus", "ml", "3e1b", 4)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("name", "A b"), ("namespace", None), ("uid", 5), ("generation", "4"), ("generation", True)]
-)
-def test_an_identity_that_is_none_is_refused(field: str, value: object) -> None:
-    item = custom_resource("GPUExporter", {})
-    item["metadata"] |= {"uid": "3e1b", field: value}
-    with pytest.raises(Invalid, match=rf"^metadata\.{field}: "):
-        read_identity(item)
