@@ -62,8 +62,8 @@ def desired(
 def all_references(name: str, namespace: str) -> tuple[Reference, ...]:
     """Every object that a GPUExporter of this name may stand for, whatever its spec.
 
-    What is there and not desired is to be deleted, if it is this GPUExporter's: somebody may have made an object of that
-    name.
+    What is there and not desired is to be deleted, if it is this GPUExporter's: somebody may have made another object
+    under that name.
     """
     base = base_name(name)
     return (
