@@ -143,7 +143,8 @@ def test_a_program_that_has_ended_is_told_of_once(probe: Probe, proc: NarrowProc
     after = until(probe, lambda turn: turn.programs == 0)
     assert not after.reading.processes
     assert not after.reading.counts
-    assert {name: entries for name, (entries, _) in after.map_entries.items() if entries} == {}
+    # what programs set before they call CUDA is seen of all that use this libc
+    assert {name for name, (entries, _) in after.map_entries.items() if entries} <= {"visible"}
 
 
 def test_the_devices_that_a_program_chooses_itself_are_seen(probe: Probe, proc: NarrowProc) -> None:
