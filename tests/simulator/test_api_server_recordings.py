@@ -27,7 +27,6 @@ _CONTROLLER = {
 }
 # What is answered otherwise, and why.
 DIFFERENT = {
-    "47-get-as-table.json": "no tables",
     "50-apply-deployment.json": "no defaults of built-in kinds",
     "51-apply-deployment-unchanged.json": "no defaults of built-in kinds",
     "65-deployment-get.json": "no defaults of built-in kinds",
