@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from exporter.simulator.api_server import definitions, events, schemas, validation
+from exporter.simulator.api_server import defaults, definitions, events, schemas, validation
 from exporter.simulator.api_server.answers import (
     Cause,
     Json,
@@ -235,7 +235,7 @@ class Writer:
     def _decoded(self, kind: Kind, item: Object, intent: Intent) -> tuple[Object, list[str]]:
         """The object without unknown fields and with defaults, and what is to be warned of."""
         if kind.schema is None:
-            return (definitions.with_defaults(item) if kind == DEFINITION else item), []
+            return (definitions.with_defaults(item) if kind == DEFINITION else defaults.with_defaults(kind, item)), []
         item, gone = schemas.pruned(item, kind.schema)
         told = [f'unknown field "{path}"' for path in gone]
         if told and intent.validation == "Strict":
