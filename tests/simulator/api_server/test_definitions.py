@@ -1,6 +1,7 @@
 import asyncio
 import json
 import time
+from typing import Any
 
 from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
 
@@ -12,7 +13,8 @@ async def test_a_definition_is_served_a_while_after_it_is_established(client: Cl
     await client.ask("POST", DEFINITIONS, DEFINITION)
     conditions = (await client.get(f"{DEFINITIONS}/{NAME}"))["status"]["conditions"]
     assert {told["type"]: told["status"] for told in conditions} == {"NamesAccepted": "True", "Established": "True"}
-    began, seen = time.monotonic(), []
+    began = time.monotonic()
+    seen: list[tuple[int, Any]] = []
     while not seen or seen[-1][0] != 200:
         answer = await client.ask("GET", EXPORTERS)
         if answer not in seen:
