@@ -23,6 +23,8 @@ async def test_a_definition_is_served_a_while_after_it_is_established(client: Cl
         if answer not in seen:
             seen.append(answer)
     assert 0.1 < time.monotonic() - began < 1
+    recorded = (RECORDED / "crd-becomes-served.jsonl").read_text().splitlines()
+    assert [code for code, _ in seen] == [json.loads(line)["list_status"] for line in recorded]
     busy = json.loads((RECORDED / "crd-again-list-after-429.json").read_text())
     assert seen[:2] == [(404, (RECORDED / "crd-again-list-after-404.txt").read_text()), (429, busy)]
 
