@@ -10,6 +10,7 @@ from exporter.operator.events import Events
 from exporter.operator.lasting import Lasting
 from exporter.operator.leader import Leader
 from exporter.operator.operator import Operator, Parts
+from exporter.operator.reader import Reader
 from exporter.operator.reconcile import EVERYTHING, Reconciler
 from exporter.operator.work import Work
 from exporter.operator.writer import Writer
@@ -36,6 +37,7 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
         ca_file=kubernetes.ca_file,
         on_answer=lasting.counted.answered,
     )
+    reader = Reader(writer)
     work = Work()
     events = Events(writer, lasting.identity)
     parts = Parts(
@@ -51,8 +53,9 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
         ),
         reconciler=Reconciler(
             writer=writer,
+            reader=reader,
             events=events,
-            cares=_cares(writer),
+            cares=_cares(reader),
             namespaces=operator.namespaces,
             work=work,
             counted=lasting.counted,
@@ -69,5 +72,5 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
     return Operator(parts=parts, interval_seconds=operator.interval_seconds, lasting=lasting)
 
 
-def _cares(_: Writer) -> Sequence[Care]:
-    return (CareOfExporters(),)
+def _cares(reader: Reader) -> Sequence[Care]:
+    return (CareOfExporters(reader),)

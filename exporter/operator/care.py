@@ -1,41 +1,44 @@
-"""How each of the two custom resources is taken care of: what it wants, what it may have, and what its status is."""
+"""How a kind of custom resource is taken care of: what is to be written for it, and what its status is."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from exporter.operator.kinds import AnyObject, Key, Kind, Object
+from exporter.errors import SourceError
+from exporter.operator.kinds import AnyObject, Key, Kind
 from exporter.operator.plan import Plan
+from exporter.operator.reading import Invalid
+from exporter.operator.writer import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What is to be written for a custom resource.
+
+    `live` are its objects as they are, by what they are called. While `waits_for` says what is still there, `plan` is
+    to delete, and to apply nothing. `known` is what the care knows besides, for the status.
+    """
+
+    plan: Plan
+    live: Mapping[Key, AnyObject]
+    waits_for: str = ""
+    known: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How it went with a custom resource this time.
 
-    `live` is what there is of its objects now, by what they are called. `reason` is one word and `why` a sentence for
-    people, where something is not as it is wanted; both "" where all went well. `served` are the kinds that may come
-    and go and that the API serves now. `plan` is None where it is not known what is wanted.
+    `aim` is None where it is not known what is to be written; `problem` says why, or why it could not be written.
+    `live` are the objects as they are now. `refused` are those that the API server did not take.
     """
 
     owner: AnyObject
+    aim: Aim | None
     live: Mapping[Key, AnyObject]
-    plan: Plan | None
-    reason: str
-    why: str
-    served: AbstractSet[Kind]
-
-
-class Unfit(Exception):
-    """What a custom resource asks for cannot be. `reason` is one word; the text is a sentence for people.
-
-    `again_seconds` is when it may be different though nobody changes the custom resource; None for never.
-    """
-
-    def __init__(self, reason: str, why: str, *, again_seconds: float | None = None) -> None:
-        super().__init__(why)
-        self.reason = reason
-        self.again_seconds = again_seconds
+    problem: Invalid | SourceError | None = None
+    refused: Sequence[tuple[Key, Refused]] = field(default=())
 
 
 class Care(Protocol):
@@ -46,27 +49,27 @@ class Care(Protocol):
         """The custom resource's."""
 
     @property
-    def is_exclusive(self) -> bool:
-        """Whether nothing new may be made while something old is still there."""
+    def look_again_seconds(self) -> float:
+        """How often it is looked at though nothing is told: for what the API server tells nobody."""
 
-    @property
-    def look_again_seconds(self) -> float | None:
-        """How often its status is looked at though nothing is told of a change; None: with all others."""
-
-    def may_have(self, owner: Key) -> Sequence[Key]:
-        """Every object that a custom resource may have, whatever it says."""
-
-    async def wanted(self, owner: AnyObject, served: AbstractSet[Kind]) -> Sequence[Object]:
-        """The objects that it wants, in the order in which they are applied.
+    async def aim(self, owner: AnyObject, served: AbstractSet[Kind]) -> Aim:
+        """What is to be written for it, in order. `served` are the kinds that come and go, and that are there now.
 
         Raises:
-            Unfit: it cannot be used as it is; what it has stays as it is.
-            SourceError: it is not known what it wants.
+            Invalid: its spec cannot be used: what it has stays as it is.
+            SourceError: it is not known what there is.
         """
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
-        """Its status, whole.
+        """Its status, whole; equal where nothing has changed.
 
         Raises:
             SourceError: it cannot be known now.
+        """
+
+    async def gone(self, key: Key) -> Sequence[AnyObject]:
+        """What is to be deleted, now that there is no such custom resource: what nobody could own.
+
+        Raises:
+            SourceError: it is not known.
         """

@@ -1,96 +1,93 @@
-"""GPUExporters: the objects of exporters.py, and a status that says how many nodes there are and how many are ready."""
+"""GPUExporters: the objects of exporters.py, and the status of status.py."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
 
-from exporter.operator.care import Outcome, Unfit
+from exporter.operator.care import Aim, Outcome
 from exporter.operator.exporters import all_references, desired
-from exporter.operator.kinds import DAEMON_SET, GPU_EXPORTER, POD_MONITOR, AnyObject, Key, Kind, Object, metadata, text
+from exporter.operator.kinds import (
+    BY_NAME,
+    COME_AND_GO,
+    DAEMON_SET,
+    GPU_EXPORTER,
+    POD,
+    POD_MONITOR,
+    AnyObject,
+    Key,
+    Kind,
+    is_for,
+    key_of,
+    metadata,
+    text,
+)
+from exporter.operator.names import selector
+from exporter.operator.plan import plan
+from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.resources import read_exporter
+from exporter.operator.status import Obstacle, Seen, in_the_way, invalid, refused, status_of, utc_now
 
 
 class CareOfExporters:
     """What runs on nodes."""
 
     kind = GPU_EXPORTER
-    is_exclusive = False
-    look_again_seconds: float | None = None
+    look_again_seconds = 30.0
 
-    def may_have(self, owner: Key) -> Sequence[Key]:
-        """Every object that a GPUExporter of this name may have."""
-        return [Key(found.kind, found.namespace, found.name) for found in all_references(owner.name, owner.namespace)]
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
-    async def wanted(self, owner: AnyObject, served: AbstractSet[Kind]) -> Sequence[Object]:
-        """The objects that it stands for.
+    async def aim(self, owner: AnyObject, served: AbstractSet[Kind]) -> Aim:
+        """What is to be written for it.
 
         Raises:
-            Unfit: a field cannot be used.
+            Invalid: its spec cannot be used.
+            SourceError: it is not known what there is.
         """
-        try:
-            spec = read_exporter(owner)
-        except Invalid as error:
-            raise Unfit("Invalid", str(error)) from error
-        about = metadata(owner)
-        return desired(
-            text(about, "name"),
-            text(about, "namespace"),
-            text(about, "uid"),
-            spec,
-            pod_monitors=POD_MONITOR in served,
-        )
+        key, uid = key_of(owner), text(metadata(owner), "uid")
+        wanted = desired(key.name, key.namespace, uid, read_exporter(owner), pod_monitors=POD_MONITOR in served)
+        live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
+        return Aim(plan=plan(key, uid, wanted, live), live=live)
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
-        """Its status, whole."""
-        return plain_status(outcome, datetime.now(UTC))
+        """Its status, whole.
+
+        Raises:
+            SourceError: its pods cannot be listed.
+        """
+        key = key_of(outcome.owner)
+        pods = await self._reader.listed(POD, key.namespace, selector(key.name))
+        daemon_set = next((item for each, item in outcome.live.items() if each.kind == DAEMON_SET.name), None)
+        seen = Seen(daemon_set=daemon_set, pods=pods, obstacles=_obstacles(outcome))
+        return status_of(outcome.owner, seen, utc_now())
+
+    async def gone(self, key: Key) -> Sequence[AnyObject]:
+        """The binding that no namespaced object can own.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        live = await self._reader.all_of(each for each in _may_have(key) if not each.namespace)
+        return [item for item in live.values() if is_for(item, key)]
 
 
-def plain_status(outcome: Outcome, now: datetime) -> Mapping[str, object]:
-    """What the API server knows of it: what the exporters themselves say is not asked here."""
-    owner, about = outcome.owner, metadata(outcome.owner)
-    daemon_set = next((item for key, item in outcome.live.items() if key.kind == DAEMON_SET.name), {})
-    state = daemon_set.get("status")
-    state = state if isinstance(state, Mapping) else {}
-    wanted, ready = _number(state.get("desiredNumberScheduled")), _number(state.get("numberReady"))
-    rolls = _number(state.get("updatedNumberScheduled")) < wanted or state.get("observedGeneration") != metadata(
-        daemon_set
-    ).get("generation")
-    nodes = f"{ready} of {wanted} nodes are ready"
-    said = {
-        "Ready": (not outcome.reason and ready >= wanted, outcome.reason or "Nodes", outcome.why or nodes),
-        "Progressing": (not outcome.reason and (rolls or ready < wanted), outcome.reason or "Nodes", nodes),
-        "Degraded": (bool(outcome.reason), outcome.reason or "AsWanted", outcome.why or "all is as it is wanted"),
-    }
-    before = owner.get("status")
-    old = before.get("conditions") if isinstance(before, Mapping) else None
-    return {
-        "observedGeneration": _number(about.get("generation")),
-        "conditions": [
-            _condition(kind, *what, old if isinstance(old, list) else [], about, now) for kind, what in said.items()
-        ],
-        "nodesWanted": wanted,
-        "nodesReady": ready,
-    }
+def _may_have(owner: Key) -> Sequence[Key]:
+    return [Key(found.kind, found.namespace, found.name) for found in all_references(owner.name, owner.namespace)]
 
 
-def _condition(
-    kind: str, is_so: bool, reason: str, message: str, old: Sequence[object], about: AnyObject, now: datetime
-) -> Mapping[str, object]:
-    status = "True" if is_so else "False"
-    at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    for before in old:
-        if isinstance(before, Mapping) and before.get("type") == kind and before.get("status") == status:
-            at = text(before, "lastTransitionTime") or at
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message[:1024],
-        "lastTransitionTime": at,
-        "observedGeneration": _number(about.get("generation")),
-    }
+def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:
+    kind = BY_NAME[key.kind]
+    return kind in served or kind not in COME_AND_GO
 
 
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def _obstacles(outcome: Outcome) -> Sequence[Obstacle]:
+    """Why not all is as it is wanted, the worst first."""
+    found = []
+    if isinstance(outcome.problem, Invalid):
+        found.append(invalid(outcome.problem))
+    elif outcome.problem is not None:
+        found.append(refused(outcome.problem))
+    found += [refused(error) for _, error in outcome.refused]
+    if outcome.aim is not None:
+        found += [in_the_way(item) for item in outcome.aim.plan.not_ours]
+    return found

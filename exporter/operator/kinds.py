@@ -56,6 +56,7 @@ CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
 AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+POD = Kind("v1", "Pod", "pods")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 
@@ -75,6 +76,7 @@ ALL = (
     POD_MONITOR,
     SCALED_OBJECT,
     AUTOSCALER,
+    POD,
     LEASE,
     EVENT,
 )
