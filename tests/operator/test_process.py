@@ -176,7 +176,7 @@ def test_an_object_of_somebody_else_is_left_alone(api: Api, operator: OperatorPr
     assert "DaemonSet gpu" in names(api.made_in(namespace))  # the rest is there
     api.remove(Key("Service", namespace, "gpu"))
     until(lambda: "Service gpu" in names(api.made_in(namespace)))
-    until(lambda: "NotOurs" not in str((api.get(key) or {})["status"]))
+    until(lambda: "NotOurs" not in str((api.get(key) or {})["status"]), why=lambda: (api.get(key), operator.told))
 
 
 def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProcess, namespace: str) -> None:
@@ -227,5 +227,5 @@ def test_an_invalid_exporter_says_so_and_keeps_what_it_has(
     assert api.simulated is not None
     # as it was stored by an older schema
     api.simulated.put({**item, "spec": {**item["spec"], "sharing": "sometimes"}})
-    until(lambda: "spec.sharing" in str((api.get(key) or {}).get("status")))
+    until(lambda: "spec.sharing" in str((api.get(key) or {}).get("status")), why=lambda: (api.get(key), operator.told))
     assert versions(api.made_in(namespace)) == before

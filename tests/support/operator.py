@@ -27,7 +27,8 @@ from exporter.operator.kinds import (
 )
 from exporter.operator.names import FOR_ANNOTATION
 from exporter.operator.watching import MADE
-from exporter.simulator.api_server.server import SimulatedApiServer, Write
+from exporter.simulator.api_server.handling import Write
+from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.cel import reviewer
 from tests.support.components import free_port
