@@ -97,7 +97,9 @@ class Api:
 
     def add_namespace(self, name: str) -> None:
         """A namespace."""
-        answer = self.ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        answer = self.ask(
+            "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
         assert answer[0] == 201, answer
 
     def put(self, item: Object) -> Object:
@@ -286,5 +288,3 @@ def is_seen(api: Api, key: Key) -> bool:
 def names(keys: Iterable[Key]) -> set[str]:
     """Kinds and names."""
     return {f"{key.kind} {key.name}" for key in keys}
-
-
