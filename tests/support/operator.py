@@ -163,13 +163,15 @@ class Api:
         assert self.ask("DELETE", f"{DEFINITIONS}/{kind.plural}.{kind.group}", {})[0] == 200
         until(lambda: self.ask("GET", kind.path(None))[0] == 404)
 
-    def writes(self) -> list[Write]:
-        """What was asked to be written by an operator, but for leases."""
+    def writes(self, namespace: str | None = None) -> list[Write]:
+        """What was asked to be written by an operator, in a namespace or anywhere, but for leases."""
         assert self.simulated is not None
         return [
             write
             for write in tuple(self.simulated.writes)
-            if write.user.startswith("operator-") and not write.resource.startswith(LEASE.plural)
+            if write.user.startswith("operator-")
+            and not write.resource.startswith(LEASE.plural)
+            and namespace in (None, write.namespace)
         ]
 
     async def _asked(self, method: str, path: str, body: Object | None, kind: str) -> tuple[int, Any]:
