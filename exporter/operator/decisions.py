@@ -18,7 +18,10 @@ _MOST_NAMED = 5
 _SAME_SECONDS = 10
 _MOST_KINDS = 4
 _SWITCHED = {"keda": "SwitchedToKeda", "hpa": "SwitchedToHpa"}
-_SCALES = {"keda": "KEDA scales the workload now", "hpa": "a HorizontalPodAutoscaler scales the workload now"}
+_SCALES = {
+    "keda": "KEDA is there: it scales the workload now, in place of a HorizontalPodAutoscaler",
+    "hpa": "KEDA is gone: a HorizontalPodAutoscaler scales the workload now",
+}
 
 
 class Event(NamedTuple):
@@ -114,7 +117,7 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     via, before = text(new, "via"), text(old, "via")
     if before and via != before and via in _SWITCHED:
-        yield Event("Normal", _SWITCHED[via], "Apply", f"{_SCALES[via]}; the other object is gone")
+        yield Event("Normal", _SWITCHED[via], "Apply", _SCALES[via])
     was, now = _condition(old, "Ready"), _condition(new, "Ready")
     reason, message = text(now, "reason"), text(now, "message")
     if now.get("status") == "True":

@@ -21,6 +21,7 @@ from exporter.errors import SourceError, Trouble
 from exporter.log import log
 from exporter.operator.nodes import EXPORTER, NodeTrouble, is_going, node_of, trouble
 from exporter.operator.parts import AnyObject, mapping, text
+from exporter.operator.pods import METRICS_PORT
 from exporter.sources.exporters.asking import Asking
 from exporter.sources.exporters.healths import HEALTHS, MOST_BYTES, read_health
 from exporter.sources.source import Bound
@@ -37,7 +38,6 @@ ANSWER_SECONDS = 8.0
 CONNECT_SECONDS = 2.0
 # Changes within this long are told together.
 TOGETHER_SECONDS = 1.0
-PORT = 9400
 MOST_IN_FLIGHT_BYTES = 8 * 1024 * 1024
 _DURATION = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|m|h)\b|\d{4}-\d\d-\d\dT[0-9:.]+Z?")
 
@@ -233,7 +233,7 @@ def url_of_pod(pod: AnyObject) -> str:
     is_odd = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
     if is_odd or text(status, "phase") != "Running":
         return ""
-    return f"http://[{address}]:{PORT}" if address.version == 6 else f"http://{address}:{PORT}"  # noqa: PLR2004
+    return f"http://[{address}]:{METRICS_PORT}" if address.version == 6 else f"http://{address}:{METRICS_PORT}"  # noqa: PLR2004
 
 
 def _unheard(node: str, why: Trouble) -> Iterable[NodeTrouble]:

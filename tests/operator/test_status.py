@@ -25,6 +25,7 @@ from exporter.operator.status import (
     refused,
     status_of,
 )
+from exporter.operator.writer import Refused
 from tests.operator.made import (
     NOW,
     NOW_TEXT,
@@ -234,7 +235,8 @@ def test_the_most_kinds_of_trouble_still_make_one_line() -> None:
 REFUSALS: Sequence[tuple[SourceError, str]] = [
     (Unavailable("permission", "may not patch daemonsets", remedy="apply deploy/operator"), "Forbidden"),
     (Unavailable("unauthorized", "the token is refused", remedy="mount one"), "Forbidden"),
-    (Unavailable("http_status", "refuses it with 422", remedy="change it"), "Refused"),
+    (Refused("/x", 422, "spec.x: Required value", "Invalid"), "Refused"),
+    (Unavailable("http_status", "HTTP status 503", remedy="wait"), "ApiUnavailable"),
     (Unavailable("unreachable", "no route", remedy="wait"), "ApiUnavailable"),
     (TimedOut("deadline", "no answer within 5 s", remedy="wait"), "ApiUnavailable"),
     (Malformed("garbage", "no JSON", remedy="look"), "ApiUnavailable"),
