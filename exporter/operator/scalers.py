@@ -42,9 +42,10 @@ def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject]) -
         if item in own:
             continue
         above = _scaled_object_above(item)
-        if above.get("uid") in own_uids or (above.get("name") == object_name(name) and _is_labelled(item)):
+        is_kedas = bool(above) and _is_labelled(item)
+        if str(above.get("uid")) in own_uids or (is_kedas and above.get("name") == object_name(name)):
             kedas.append(item)
-        elif is_an_autoscalers(item) or above.get("uid") in by_us or (above and _is_labelled(item)):
+        elif is_an_autoscalers(item) or str(above.get("uid")) in by_us or is_kedas:
             others.append(item)
         else:
             foreign.append(item)
