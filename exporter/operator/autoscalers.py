@@ -88,10 +88,11 @@ class Wanted:
 
 def desired(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, there: There) -> Wanted:
     """What is to be done for the GPUAutoscaler of this name, namespace and uid."""
-    scalers = whose(spec.scale_target_ref, name, uid, there.scalers)
+    scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda is not False)
     via: Via | None = None if there.keda is None else "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):
-        return Wanted(delete=_deletions(scalers.own), trouble=taken)
+        left_behind = scalers.kedas if via == "hpa" else ()
+        return Wanted(delete=_deletions([*scalers.own, *left_behind]), trouble=taken)
     trouble = (
         why_invalid(spec)
         or why_not(spec.scale_target_ref, there.target, namespace)

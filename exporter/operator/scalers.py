@@ -19,8 +19,9 @@ _KEDAS_USUAL = "apps/v1", "Deployment"
 class Scalers(NamedTuple):
     """The objects that scale one target, by whose they are. No object is in two of these.
 
-    `own` are the GPUAutoscaler's, whatever they scale; `kedas` are the HPAs that KEDA made for these; `others` are of
-    other GPUAutoscalers, or of one that was there before under this name; `foreign` are not this operator's.
+    `own` are the GPUAutoscaler's, whatever they scale; `kedas` are the HPAs that KEDA made for these, and all that it
+    left behind where it is gone; `others` are of other GPUAutoscalers, or of one that had this name before; `foreign`
+    are not this operator's.
     """
 
     own: Sequence[AnyObject]
@@ -29,8 +30,8 @@ class Scalers(NamedTuple):
     foreign: Sequence[AnyObject]
 
 
-def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject]) -> Scalers:
-    """Part the objects that scale the target; ScaledObjects come before HPAs."""
+def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *, keda: bool) -> Scalers:
+    """Part the objects that scale the target; ScaledObjects come before HPAs. `keda`: it may be there."""
     ordered = sorted(scalers, key=lambda item: kind_of(item) != SCALED_OBJECT)
     own = [item for item in ordered if controller_of(item).get("uid") == uid]
     by_us = {uid_of(item) for item in ordered if is_an_autoscalers(item)}
@@ -43,7 +44,7 @@ def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject]) -
             continue
         above = _scaled_object_above(item)
         is_kedas = bool(above) and _is_labelled(item)
-        if str(above.get("uid")) in own_uids or (is_kedas and above.get("name") == object_name(name)):
+        if str(above.get("uid")) in own_uids or (is_kedas and (not keda or above.get("name") == object_name(name))):
             kedas.append(item)
         elif is_an_autoscalers(item) or str(above.get("uid")) in by_us or is_kedas:
             others.append(item)
