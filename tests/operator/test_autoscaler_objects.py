@@ -61,6 +61,11 @@ def _without_tolerance(made: Object) -> Object:
     return older
 
 
+def test_no_golden_file_is_left_over() -> None:
+    found = {path.stem.removeprefix("autoscaler-") for path in (GOLDEN / "operator").glob("autoscaler-*.yaml")}
+    assert found == {*GOLDENS}
+
+
 class Edit(NamedTuple):
     """What is edited, and the paths that change: with KEDA, and without."""
 
