@@ -1,180 +1,155 @@
-"""What scales says of itself → the last decision, the replicas, and what stops it. Pure.
+"""What the operator decided and saw → Kubernetes events for people. Pure.
 
-An HPA tells in its status (conditions AbleToScale, ScalingActive and ScalingLimited) and in events; its reasons and
-messages are from kubernetes/kubernetes, pkg/controller/podautoscaler/horizontal.go. KEDA tells in the status of the
-ScaledObject (conditions Ready, Active, Fallback and Paused), in events, and through the HPA that it makes; they are
-from kedacore/keda 2.20, apis/keda/v1alpha1, pkg/eventreason and pkg/scaling.
-
-All of it may be missing, of another form, or written by somebody else: events are made by whoever may make some.
+An event is told when something changes, not each time it is seen: what it says is the difference of two statuses, or
+what was written. What is true of many nodes is one event.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from exporter.operator.autoscaler_objects import AUTOSCALER, SCALED_OBJECT
-from exporter.operator.autoscalers import Via
-from exporter.operator.scale_events import LastScale, last_scale, scaler_failure
-from exporter.operator.scalers import AnyObject, controller_of, is_going, kind_of, metadata_of, name_of, uid_of
-from exporter.operator.status_texts import clean, count_of
-from exporter.operator.trouble import Trouble
+from exporter.operator.edits import Change
+from exporter.operator.nodes import NodeTrouble
+from exporter.operator.parts import AnyObject, and_more, condition, mapping, mappings, number, one_line, text
+from exporter.operator.status import MOST_TROUBLES, NOT_OBSTACLES
+from exporter.operator.summary import by_kind
 
-MOST_CONDITIONS = 32
-# What an HPA or KEDA says, and what to do about it. `{address}` is spec.clusterAddress.
-_REMEDIES = {
-    "FailedGetPodsMetric": "see that prometheus-adapter runs with deploy/prometheus-adapter/values.yaml, and that"
-    " Prometheus scrapes the node exporters (deploy/prometheus)",
-    "FailedGetExternalMetric": "see that the cluster role answers KEDA at {address} (deploy/cluster.yaml with the lines"
-    " of KEDA's); its log has the reason, too",
-    "ScalingDisabled": "scale the workload to one pod or more by hand: at 0 a HorizontalPodAutoscaler rests",
-    "AmbiguousSelector": "delete the other HorizontalPodAutoscaler, or make the selectors of the workloads differ",
-    "FailedGetScale": "see that the workload is there, and that its kind has the subresource scale",
-    "TriggerError": "see that the cluster role answers KEDA at {address}; KEDA leaves the replicas as they are",
-    "Paused": "remove KEDA's annotation autoscaling.keda.sh/paused or paused-replicas from the ScaledObject",
-    "Fallback": "remove spec.fallback from the ScaledObject: it scales by a number that nobody measured",
-}
-_USUAL_REMEDY = "see the events of {what}"
+MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
+_MOST_NAMED = 5
+_MOST_KINDS = 4
+_SWITCHED = {"keda": "SwitchedToKeda", "hpa": "SwitchedToHpa"}
+_SCALES = {"keda": "KEDA scales the workload now", "hpa": "a HorizontalPodAutoscaler scales the workload now"}
 
 
-class Condition(NamedTuple):
-    """A condition of somebody's status."""
+class Event(NamedTuple):
+    """An event about a custom resource: what `Events.tell` takes.
 
-    status: str
+    `reason` and `action` are one CamelCase word each, `note` is one line for people.
+    """
+
+    type: Literal["Normal", "Warning"]
     reason: str
-    message: str
+    action: str
+    note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What the autoscaler says.
+def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
+    """The events of a GPUExporter: from its status before and now, and what was written for it."""
+    return [
+        _noted(event) for event in (*_of_changes(old, new, changes), *_of_readiness(old, new), *_of_nodes(old, new))
+    ]
 
-    `has_spoken`: its controller has looked at it. `replicas` are the pods that there are, and `wanted` those that it
-    wants; None where it does not say. `limited` says what keeps it from the number that the metric asks for, which is
-    no trouble. `trouble` is why it does not scale.
+
+def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
+    """The same of a GPUAutoscaler."""
+    return [_noted(event) for event in (*_of_changes(old, new, changes), *_of_scaling(old, new))]
+
+
+def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Iterator[Event]:
+    """What was written, all in one; what somebody else had changed, each for itself."""
+    said = []
+    for verb in ("created", "updated", "deleted"):
+        whats = [str(change) for change in changes if change.verb == verb and not change.by]
+        if whats:
+            said.append(f"{verb} {and_more(whats, 12)}")
+    if said:
+        before, now = number(old, "observedGeneration"), number(new, "observedGeneration")
+        why = "it was not as it is wanted" if before == now else f"for generation {now} of the spec"
+        yield Event("Normal", "Applied", "Apply", f"{'; '.join(said)}: {why}")
+    for change in changes:
+        if change.by:
+            yield Event(
+                "Warning",
+                "Corrected",
+                "Apply",
+                f"put {change} back to what is wanted: {and_more(change.by, _MOST_NAMED)} had changed it -> change the"
+                " custom resource instead",
+            )
+
+
+def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    before, now = _condition(old, "Ready"), _condition(new, "Ready")
+    reason, message = text(now, "reason"), text(now, "message")
+    was_ready, is_ready = before.get("status") == "True", now.get("status") == "True"
+    if is_ready and not was_ready:
+        yield Event("Normal", "NodesReady", "Roll", message)
+    elif not is_ready and reason and reason not in NOT_OBSTACLES:
+        if (reason, message) != (text(before, "reason"), text(before, "message")):
+            yield Event("Warning", reason, "Apply", message)
+    elif was_ready and reason == "NodesNotReady":
+        yield Event("Warning", "NodesNotReady", "Look", message)
+    elif was_ready:
+        yield Event("Normal", reason or "RollingOut", "Roll", message)
+
+
+def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    """Troubles that began, by what they are, and nodes that have none any more.
+
+    A status names some of many troubles, but one of each kind: where it names some, a kind that is new is told.
     """
-
-    has_spoken: bool = False
-    replicas: int | None = None
-    wanted: int | None = None
-    last_scale: LastScale | None = None
-    limited: str = ""
-    is_idle: bool = False
-    trouble: Trouble | None = None
-
-
-def decision(
-    via: Via, uid: str, address: str, scalers: Sequence[AnyObject], events: Iterable[AnyObject], before: object = None
-) -> Decision:
-    """What the object of the GPUAutoscaler with this uid says.
-
-    `address` is spec.clusterAddress; `scalers` as in There; `events` those of the namespace's HPAs and ScaledObjects,
-    of core/v1 or events.k8s.io/v1; `before` is status.lastScale as it stands, which outlives events (one hour).
-    """
-    own = next((item for item in scalers if _is_own(item, uid, via)), None)
-    if own is None:
-        return Decision(last_scale=last_scale((), None, before))
-    scaled = own if via == "keda" else None
-    hpa = own if via == "hpa" else _made_for(own, scalers)
-    told = [event for event in events if isinstance(event, Mapping)]
-    status = _status(hpa)
-    conditions = conditions_of(status)
-    trouble = None
-    if scaled is not None:
-        trouble = _of_keda(scaled, address, told)
-    if trouble is None and hpa is not None:
-        trouble = _of_hpa(hpa, conditions, via, address, scaler_failure(told, scaled))
-    active = conditions.get("ScalingActive")
-    limited = conditions.get("ScalingLimited")
-    is_limited = limited is not None and limited.status == "True" and active is not None and active.status == "True"
-    return Decision(
-        has_spoken=bool(conditions_of(_status(own))),
-        replicas=count_of(status.get("currentReplicas")),
-        wanted=count_of(status.get("desiredReplicas")),
-        last_scale=last_scale([event for event in told if _is_of(event, own, hpa)], status, before),
-        limited=limited.message if is_limited and limited else "",
-        is_idle=via == "keda" and active is not None and active.reason == "ScalingDisabled",
-        trouble=trouble,
-    )
+    if "troubles" not in new:
+        return
+    before, now = _listed(old), _listed(new)
+    if _is_cut(old) or _is_cut(new):
+        known = {(trouble.source, trouble.reason) for trouble in before}
+        began = [trouble for trouble in now if (trouble.source, trouble.reason) not in known]
+        over: set[str] = set() if now else {trouble.node for trouble in before}
+    else:
+        which: Callable[[NodeTrouble], tuple[str, ...]] = lambda trouble: trouble[:3]  # noqa: E731
+        known_before = set(map(which, before))
+        began = [trouble for trouble in now if which(trouble) not in known_before]
+        over = {trouble.node for trouble in before} - {trouble.node for trouble in now}
+    for kind in by_kind(began)[:_MOST_KINDS]:
+        nodes = and_more([trouble.node for trouble in kind], _MOST_NAMED)
+        first = kind[0]
+        yield Event("Warning", "NodeTrouble", "Look", f"{nodes}: {first.source} ({first.reason}): {first.message}")
+    if over:
+        verb = "has" if len(over) == 1 else "have"
+        yield Event(
+            "Normal", "NodesRecovered", "Look", f"{and_more(sorted(over), _MOST_NAMED)} {verb} no trouble any more"
+        )
 
 
-def conditions_of(status: AnyObject) -> Mapping[str, Condition]:
-    """The conditions of a status by their type; of one that stands there twice the first."""
-    listed = status.get("conditions")
-    found: dict[str, Condition] = {}
-    for item in (listed if isinstance(listed, list) else ())[:MOST_CONDITIONS]:
-        if isinstance(item, Mapping) and isinstance(kind := item.get("type"), str):
-            said = (clean(item.get(name)) for name in ("status", "reason", "message"))
-            found.setdefault(kind, Condition(*said))
-    return found
+def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    via, before = text(new, "via"), text(old, "via")
+    if before and via != before and via in _SWITCHED:
+        yield Event("Normal", _SWITCHED[via], "Apply", f"{_SCALES[via]}; the other object is gone")
+    was, now = _condition(old, "Ready"), _condition(new, "Ready")
+    reason, message = text(now, "reason"), text(now, "message")
+    if now.get("status") == "True":
+        if was.get("status") != "True":
+            yield Event("Normal", "Ready", "Apply", message)
+    elif reason and (reason, message) != (text(was, "reason"), text(was, "message")):
+        yield Event("Warning", reason, "Apply", message)
+    scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
+    # what happened before anybody looked is no news
+    if old and scale and any(scale.get(name) != last.get(name) for name in ("time", "to")):
+        yield Event("Normal", "Scaled", "Scale", _scaled(scale))
 
 
-def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
-    """Why KEDA does not scale as the ScaledObject says."""
-    conditions = conditions_of(_status(scaled))
-    what = f"ScaledObject {name_of(scaled)}"
-    ready = conditions.get("Ready")
-    if _is(conditions.get("Paused"), "True"):
-        return _trouble("Paused", f"{what} is paused", what, address)
-    if ready is not None and ready.status == "False":
-        reason = ready.reason or "ScaledObjectNotReady"
-        return _trouble(reason, _joined(f"{what}: {ready.message}", scaler_failure(events, scaled)), what, address)
-    if _is(conditions.get("Fallback"), "True"):
-        return _trouble("Fallback", f"{what}: {conditions['Fallback'].message}", what, address)
-    return None
+def _scaled(scale: Mapping[str, object]) -> str:
+    came, went, reason = number(scale, "from"), number(scale, "to"), text(scale, "reason")
+    there = f"from {came} to {went} replicas" if came is not None else f"to {went} replicas"
+    return f"scaled {there}{': ' if reason else ''}{reason}"
 
 
-def _of_hpa(
-    hpa: AnyObject, conditions: Mapping[str, Condition], via: Via, address: str, from_scaler: str
-) -> Trouble | None:
-    """Why the HPA does not scale. At 0 pods it rests: with KEDA somebody else brings the first one back."""
-    what = f"HorizontalPodAutoscaler {name_of(hpa)}"
-    for kind in ("AbleToScale", "ScalingActive"):
-        said = conditions.get(kind)
-        if said is None or said.status != "False" or (via == "keda" and said.reason == "ScalingDisabled"):
-            continue
-        reason = said.reason or f"Not{kind}"
-        return _trouble(reason, _joined(f"{what}: {said.message}", from_scaler), what, address)
-    return None
+def _condition(status: AnyObject, kind: str) -> AnyObject:
+    return condition({"status": status}, kind)
 
 
-def _trouble(reason: str, message: str, what: str, address: str) -> Trouble:
-    remedy = _REMEDIES.get(reason, _USUAL_REMEDY).format(address=address, what=what)
-    word = "".join(letter for letter in reason if letter.isascii() and letter.isalnum())[:200]
-    # a reason is a word that begins with a letter (the API refuses the status otherwise)
-    return Trouble(word if word[:1].isalpha() else "NotScaling", f"{message} -> {remedy}")
+def _listed(status: AnyObject) -> list[NodeTrouble]:
+    return [
+        NodeTrouble(*(text(item, name) for name in NodeTrouble._fields))
+        for item in mappings(status, "troubles", MOST_TROUBLES)
+    ]
 
 
-def _joined(message: str, from_scaler: str) -> str:
-    return f"{message} ({from_scaler})" if from_scaler else message
+def _is_cut(status: AnyObject) -> bool:
+    """Whether a status may have more troubles than it names."""
+    return len(mappings(status, "troubles", MOST_TROUBLES)) == MOST_TROUBLES
 
 
-def _is(condition: Condition | None, status: str) -> bool:
-    return condition is not None and condition.status == status
-
-
-def _is_own(item: AnyObject, uid: str, via: Via) -> bool:
-    kind = SCALED_OBJECT if via == "keda" else AUTOSCALER
-    return kind_of(item) == kind and controller_of(item).get("uid") == uid and not is_going(item)
-
-
-def _made_for(scaled: AnyObject, scalers: Sequence[AnyObject]) -> AnyObject | None:
-    """The HPA that KEDA made for a ScaledObject."""
-    return next(
-        (item for item in scalers if kind_of(item) == AUTOSCALER and controller_of(item).get("uid") == uid_of(scaled)),
-        None,
-    )
-
-
-def _is_of(event: AnyObject, *items: AnyObject | None) -> bool:
-    """Whether an event is of one of these objects, and not of one that had its name before."""
-    about = event.get("regarding") or event.get("involvedObject")
-    return isinstance(about, Mapping) and any(
-        item is not None and about.get("kind") == item.get("kind") and about.get("uid") == uid_of(item)
-        for item in items
-        if item is not None and metadata_of(item).get("uid")
-    )
-
-
-def _status(item: AnyObject | None) -> AnyObject:
-    found = item.get("status") if item else None
-    return found if isinstance(found, Mapping) else {}
+def _noted(event: Event) -> Event:
+    note = one_line(event.note, MOST_NOTE_BYTES)
+    if len(note.encode()) > MOST_NOTE_BYTES:
+        note = f"{note.encode()[: MOST_NOTE_BYTES - 3].decode(errors='ignore')}…"
+    return event._replace(note=note)
