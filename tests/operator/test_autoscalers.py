@@ -15,6 +15,7 @@ from exporter.operator.targets import Target
 from exporter.operator.trouble import of_invalid
 from tests.operator.autoscaling import (
     FOUND,
+    JSON,
     NAMESPACE,
     OTHER_UID,
     REF,
@@ -311,13 +312,6 @@ class TestOneAfterTheOther:
         old = as_stored(applied(keda=True, uid=OTHER_UID, scaleTargetRef={**REF, "name": "another"}), "old")
         found = wanted(scalers=[old])
         assert (found.apply, found.delete, found.trouble, bool(found.waits_for)) == ((), (), None, True)
-
-
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
-    max_leaves=6,
-)
 
 
 @given(st.data())

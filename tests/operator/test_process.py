@@ -189,8 +189,10 @@ def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProce
     for key in keys:
         api.patch(key, {"metadata": {"annotations": {"look": "again"}}})
     until(
-        lambda: operator.metric('pod_gpu_exporter_operator_reconciliations_total{kind="GPUExporter",result="settled"}')
-        >= looked + 3
+        lambda: (
+            operator.metric('pod_gpu_exporter_operator_reconciliations_total{kind="GPUExporter",result="settled"}')
+            >= looked + 3
+        )
     )
     time.sleep(2)
     now = versions(api.made_in(namespace)) | {key: api.get(key) for key in keys}
@@ -215,9 +217,7 @@ def test_a_pod_monitor_is_there_while_its_kind_is(api: Api, operator: OperatorPr
     api.undefine(POD_MONITOR)
 
 
-def test_an_invalid_exporter_says_so_and_keeps_what_it_has(
-    api: Api, operator: OperatorProcess, namespace: str
-) -> None:
+def test_an_invalid_exporter_says_so_and_keeps_what_it_has(api: Api, operator: OperatorProcess, namespace: str) -> None:
     if IS_REAL:
         pytest.skip("a real API server refuses it; the simulated one can be told to take it")
     key = make(api, "gpu", namespace)
