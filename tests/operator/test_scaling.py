@@ -210,7 +210,8 @@ class TestTrouble:
         said = (
             f"the HPA was unable to compute the replica count: unable to get external metric"
             f" ml/s0-gpu_utilization/{SELECTOR}: unable to fetch metrics from external metrics API:"
-            " rpc error: code = Unknown desc = error when getting metric values metric:s0-gpu_utilization encountered error"
+            " rpc error: code = Unknown desc = error when getting metric values metric:s0-gpu_utilization"
+            " encountered error"
         )
         events = [
             of_keda("KEDAScalerFailed", f"rpc error: code = Unavailable desc = {why}", at)
