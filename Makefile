@@ -50,7 +50,7 @@ IN_IMAGE := web sources cli config test_reload.py $(addprefix end_to_end/,test_p
 	test_textfile.py test_promtool.py test_many_nodes.py)
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
-		--ignore tests/sources/nvml --ignore tests/cli/top/test_live.py \
+		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
@@ -103,8 +103,8 @@ LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit
 # CUDA 13.0: what compiles programs for the tests of the CUDA probe, and the library that these call
 CUDA := cuda-nvcc==13.0.88 cuda-runtime==13.0.96 cuda-crt==13.0.88 nvvm==13.0.88
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
-	@$(BIN)/$(LOCK) --extra probe -o requirements.lock
-	@$(BIN)/$(LOCK) --extra probe --extra dev -o requirements-dev.lock
+	@$(BIN)/$(LOCK) -o requirements.lock
+	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
 	@printf 'nvidia-%s\n' $(CUDA) | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-cuda.lock
 
@@ -139,6 +139,6 @@ ifeq ($(CI),true)
 	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 else
-	@$(BIN)/pip install -q -e '.[dev,probe]'
+	@$(BIN)/pip install -q -e '.[dev]'
 endif
 	@touch $@ $(VENV)/installed

@@ -105,7 +105,7 @@ def _fields(api: Json, schema: Json, needed: frozenset[str], prefix: str = "") -
         optional = "" if prefix or name in needed else "yes"
         rows.append((code(f"{prefix}{name}"), _type(followed), optional, prose(described.get("description", ""))))
         if "properties" in followed:
-            rows += _fields(api, followed, needed, f"{name}.")
+            rows += _fields(api, followed, needed, f"{prefix}{name}.")
     return rows
 
 

@@ -35,6 +35,7 @@ _MORE = {
     " it](../README.md#without-dcgm-exporter), [a protected one](../README.md#protecting-it)",
     "nvml": "[Measured use](../README.md#measured-use)",
     "processes": "[What it shows](../README.md#processes)",
+    "probe": "[What it counts, what it costs, and how to stop it](cuda-probe.md)",
     "labels": "[Labels from pods](../README.md#labels-from-pods)",
     "pods": "[Labels from pods](../README.md#labels-from-pods)",
     "sharing": "[Shared GPUs](../README.md#shared-gpus)",

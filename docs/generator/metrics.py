@@ -12,7 +12,18 @@ from exporter.cluster.outputs.families import OF_NODES
 from exporter.exposition.families import Family
 from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
-from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, host, mapping, measured
+from exporter.outputs.families import (
+    accounts,
+    assignments,
+    counters,
+    cuda,
+    gpu_manager,
+    health,
+    host,
+    mapping,
+    measured,
+    probe,
+)
 from exporter.outputs.families.slim import SLIM
 from exporter.telemetry import REFUSALS, Telemetry
 
@@ -49,6 +60,12 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
         accounts.FAMILIES,
     ),
     ("Measured use", "Where use is [measured](../README.md#measured-use).", measured.FAMILIES),
+    (
+        "What programs ask of CUDA",
+        "Where the CUDA probe runs. Every number is by container and GPU, since the probe came to see the container.",
+        cuda.FAMILIES,
+    ),
+    ("The CUDA probe", "Where it runs.", probe.FAMILIES),
     (
         "gpu-manager's",
         "Also alone on `/metric`. [What they say here](../README.md#gpu-managers-families).",

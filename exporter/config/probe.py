@@ -26,13 +26,13 @@ class ProbeSettings:
     max_programs: int = setting(
         "probe.max-programs",
         NUMBER,
-        "The most CUDA libraries and programs that are probed at a time; each takes some 200 file descriptors.",
+        "The most CUDA libraries and programs that are probed at a time. Before Linux 6.6 each takes some 200 file"
+        " descriptors.",
         default="64",
     )
     any_kernel: bool = setting(
         "probe.any-kernel",
         choice({"on": True, "off": False}),
-        "Probe on other machines, too, than those that it is made for: Linux 5.15 or later with BTF, on x86-64 or"
-        " arm64.",
+        "Probe with other kernels, too, than those that it is made for: Linux 5.15 or later with BTF.",
         default="off",
     )

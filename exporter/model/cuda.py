@@ -112,19 +112,21 @@ class SeenProcess:
     """What /proc says of a process that maps CUDA: its container, and what the environment lets it see.
 
     `visible` is CUDA_VISIBLE_DEVICES as its memory, or else the environment that it was started with, has it; None
-    where it is not set.
+    where it is not set. `is_hidden`: neither may be read, so nobody knows whether it is set.
     """
 
     id: ProcessId
     place: Place | None
     visible: str | None = None
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaUse:
     """What the processes of one container asked of one device, those that have ended included: see `CudaCounts`.
 
-    `memory_bytes` is of those that run. `released_bytes` is what processes had not freed when they ended.
+    `memory_bytes` is of those that run, `peak_bytes` the most that a reading showed, or that one of them had by itself.
+    `released_bytes` is what processes had not freed when they ended. Errors of many codes are under OTHER_ERRORS.
     `active_seconds` unites the processes: a time in which several are active counts once.
     """
 
@@ -133,6 +135,9 @@ class CudaUse:
     active_seconds: float = 0.0
     processes: int = 0
 
+
+# In `CudaUse.counts.errors`: errors of all codes that are not counted each by itself. CUDA has no negative codes.
+OTHER_ERRORS = -1
 
 # Of nobody (None): processes in no pod. The key is unknown where it is not known which GPU a process means.
 CudaKey = tuple[Owner | None, DeviceKey]

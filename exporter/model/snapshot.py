@@ -11,6 +11,7 @@ from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, S
 from exporter.model.pages import Attribute, JoinedPage, nobodys
 
 if TYPE_CHECKING:
+    from exporter.model.cuda import CudaUses
     from exporter.model.host import DeviceFile, Host
     from exporter.model.measured import Measured
 
@@ -86,6 +87,7 @@ class Snapshot:
     not known what owners of shared GPUs use of them; `unmeasured` then says why, where somebody shares one.
     `host` is None before it was read. `device_files` are those of NVIDIA's driver, where a diagnosis
     asked for them and a driver is loaded.
+    `cuda` is None where no probe runs.
     """
 
     node: str
@@ -102,6 +104,7 @@ class Snapshot:
     accounts: Accounts | None = None
     measured: "Measured | None" = None
     unmeasured: Trouble | None = None
+    cuda: "CudaUses | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

@@ -1,6 +1,7 @@
 """The composition root of the node role: a `Config` becomes sources, rules and policies, and these a `Node`.
 
-To add a source: make it in `_sources`, of its settings. Those of pages are made in page_sources.py.
+To add a source: make it in `_sources`, of its settings. Those of pages are made in page_sources.py, those that tell of
+processes in process_sources.py.
 """
 
 from collections.abc import Hashable, Mapping
@@ -13,9 +14,9 @@ from exporter.config.node import Config
 from exporter.config.parsers import LABEL_SETS
 from exporter.exposition.join import Joiner
 from exporter.model.snapshot import Facts
+from exporter.node import process_sources
 from exporter.node.accounting import Accounting, keep_in
 from exporter.node.lasting import Lasting
-from exporter.node.measuring import Measuring
 from exporter.node.node import Node
 from exporter.node.page_sources import discovery, page_sources
 from exporter.node.pages import JoinedPages
@@ -151,7 +152,7 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
     if config.devices.dra == "on" or lasting.reads_slices:
         # with --dra auto looked for by the first claim that needs them
         slices.look()
-    nvml = _nvml(config, made)
+    nvml = process_sources.nvml(config, made)
     return Sources(
         kubelet=made.get(
             KubeletSource,
@@ -165,7 +166,8 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         pages=page_sources(config, files.http, lasting.instance, made, nvml),
         discovery=discovery(config, files.http, lasting.instance, made),
         nvml=nvml,
-        measuring=_measuring(config, made, nvml),
+        measuring=process_sources.measuring(config, made, nvml),
+        probing=process_sources.probing(config, made, lasting),
         inventory=_inventory(config, made, nvml),
         host=made.get(HostSource, root=config.root),
         pods=pods,
@@ -176,24 +178,6 @@ def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, 
         ),
         made=made,
     )
-
-
-def _nvml(config: Config, made: Made) -> DriverSource:
-    from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
-
-    mode = config.nvml.mode
-    if mode == "off":
-        return NoNvml()
-    makes_page = config.dcgm.mode == "off"
-    # the page is the main job: without NVML there is none
-    return made.get(Nvml, is_missed=mode == "on" or makes_page, page_host=config.node.name if makes_page else "")
-
-
-def _measuring(config: Config, made: Made, nvml: DriverSource) -> Measuring | None:
-    mode, is_exposed = config.nvml.mode, config.processes.is_exposed
-    if mode == "off":
-        return None
-    return made.get(Measuring, nvml=nvml, root=config.root, is_missed=mode == "on", is_exposed=is_exposed)
 
 
 def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:

@@ -18,6 +18,7 @@ from exporter.telemetry import Telemetry
 if TYPE_CHECKING:
     import asyncio
 
+    from exporter.attribution.cuda_totals import CudaTotals
     from exporter.node.state_file import StateFile
 
 
@@ -42,6 +43,7 @@ class Lasting:
     "" from the first page on. `clock` dates the looks of the pulse, and `looked_at_ns` is the last one of this process.
     `accounts` are those of the ledger that may be shown. They are kept in `state_file`, if anywhere; `writing` is the
     last time that somebody did. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
+    `cuda` is None where the CUDA probe has never been on.
     """
 
     def __init__(self) -> None:
@@ -56,6 +58,7 @@ class Lasting:
         self.writing: asyncio.Task[None] | None = None
         self.wants_workloads = False
         self.reads_slices = False
+        self.cuda: CudaTotals | None = None
         self.made: Made | None = None
         self.owners: CurrentOwners | None = None
         self._sharing = ""

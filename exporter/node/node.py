@@ -209,6 +209,9 @@ class Node:
             measured=self._owners.measured,
             unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
             host=self.sources.host.host,
+            cuda=self.sources.probing.cuda_for(self._owners.owners, self.sources.pods.now.pods, in_force)
+            if self.sources.probing
+            else None,
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
@@ -221,6 +224,8 @@ class Node:
             begin(pods, streams)
         if slices.is_there:
             begin(slices, streams)
+        if self.sources.probing is not None:
+            begin(self.sources.probing, streams)
         return streams
 
     def _begin_slices(self) -> Streams:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from exporter.node.measuring import Measuring
 from exporter.sources.any_inventory import DriverSource
@@ -18,6 +20,9 @@ from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.source import PageSource
 from exporter.sources.source import Source
 
+if TYPE_CHECKING:
+    from exporter.node.probing import Probing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
@@ -32,6 +37,7 @@ class Sources:
     discovery: Discovery
     nvml: DriverSource
     measuring: Measuring | None
+    probing: "Probing | None"
     inventory: Inventories
     host: HostSource
     pods: Late[Pods]
@@ -44,6 +50,7 @@ class Sources:
         """One by one."""
         yield from (*self.pages, *self.inventory.parts)
         yield from (self.measuring,) if self.measuring else ()
+        yield from (self.probing, self.probing.probe) if self.probing else ()
         yield from (
             self.kubelet,
             self.offers,
@@ -58,4 +65,5 @@ class Sources:
     @property
     def of_machine(self) -> tuple[Source, ...]:
         """Those that speak of the machine itself."""
-        return (*self.inventory.parts, self.nvml, *(self.measuring.parts if self.measuring else ()))
+        joining = (joined.parts for joined in (self.measuring, self.probing) if joined is not None)
+        return (*self.inventory.parts, self.nvml, *chain.from_iterable(joining))

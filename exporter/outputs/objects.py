@@ -18,6 +18,7 @@ from exporter.model.entities import cut_gpus, entity_of
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import KUBELET, Snapshot
+from exporter.outputs.cuda_use import as_object
 from exporter.outputs.devices import known_devices
 
 METRICS = (
@@ -50,6 +51,10 @@ METRICS = (
     "sm_clock",
     "mem_clock",
 )
+# Families of a container's own use, as the driver's processes tell.
+OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
+# What an autoscaler may ask for.
+METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.json}
 _FAMILIES = frozenset(_FIELD_OF)
@@ -100,6 +105,7 @@ def rows(snapshot: Snapshot) -> list[Object]:
                     **_UNKNOWN,
                     **entry.metrics,
                     **_own_use(snapshot, key, owner),
+                    **_cuda_use(snapshot, key, owner),
                     "timestamp": read_at,
                 }
             )
@@ -196,6 +202,12 @@ def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
         return {}
     known = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
     return {"measured": {name: value for name, value in known.items() if value is not None}}
+
+
+def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """What the container's programs asked of the device, where the probe counts it."""
+    use = snapshot.cuda.uses.get((owner, device)) if snapshot.cuda else None
+    return {} if use is None else {"cuda": as_object(use)}
 
 
 def _rfc3339(seconds: float | None) -> str | None:

@@ -1,5 +1,7 @@
 """Fuzzes what reads the answers of others: the kubelet's protobuf, the Kubernetes API's JSON, and files of users.
 
+CUDA binaries are among these files.
+
 Whatever comes, it is read or refused as Malformed (files: as a ConfigError of one line).
 """
 
@@ -17,6 +19,8 @@ from exporter.config.plain_yaml import load_plain
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
 from exporter.exposition.slices import at_once
+from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
+from exporter.sources.cuda_probe.reader import InMemory
 from exporter.sources.exporters.answer import read_answer
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet import pods as pods_api
@@ -119,6 +123,7 @@ DECODERS = (
     read_exporter,
     read_places,
     read_prometheus,
+    lambda body: read_cuda_binary(InMemory(body)),
 )
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.cuda_binaries import CUDA, program
 from tests.support.places import DATA
 
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","uid":"c","labels":{"d":"e"}},"spec":%b}}'
@@ -39,6 +40,7 @@ def seeds(target: str) -> list[bytes]:
         b"\x09devices:\n- name: MIG-c7384736-a75d-5afc-978f-d2f1294409fd\n  containerEdits:\n    deviceNodes:\n"
         b"    - path: /dev/nvidia0\n    - path: /dev/nvidia-caps/nvidia-cap66\n\0gpu0/gi7/access 66\n"
     )
+    gpu_code = [(CUDA / name).read_bytes() for name in ("speed.fatbin", "size.fatbin", "11.8-sm_35.cubin")]
     return {
         "exposition": pages,
         "device_ids": [ids],
@@ -52,6 +54,7 @@ def seeds(target: str) -> list[bytes]:
             spec,
             b"\x0a" + ANSWER,
             b"\x0b" + EVENT % ENDPOINTS,
+            *(b"\x0d" + binary for binary in (*gpu_code, program(gpu_code[0]))),
         ],
     }[target]
 

@@ -29,6 +29,7 @@ DEPLOY = ROOT / "deploy"
 MOST_IN_A_NAME = 63
 # each with the kustomization that has the same objects
 VARIANTS = {"sidecar": "sidecar", "gpu-operator": "gpu-operator", "nvml": "nvml", "hardened": "hardened"}
+CONFIGURATION = ("ConfigMap", "pod-gpu-metrics", "pod-gpu-metrics-exporter")
 pytestmark = pytest.mark.real
 
 
@@ -54,10 +55,29 @@ def test_a_variant_has_the_same_objects_as_with_kustomize(name: str) -> None:
 
 
 # issue 12, "Must show" 4
-@pytest.mark.parametrize("component", ["measured-use", "kubernetes-api"])
+@pytest.mark.parametrize("component", ["measured-use", "cuda-probe", "kubernetes-api"])
 def test_a_component_has_the_same_objects_as_with_kustomize(component: str, tmp_path: Path) -> None:
     objects = rendered(merged(values_of("nvml"), values_of(component)))
     same_as(objects, kustomized_with(component, "nvml", tmp_path))
+
+
+def test_the_kill_switch_of_the_cuda_probe_changes_the_configuration_alone(tmp_path: Path) -> None:
+    """The pods stay as they are: they take the file over, instead of being made anew node by node."""
+    texts = {}
+    for mode in ("on", "off"):
+        objects = by_key(rendered({"cudaProbe": {"enabled": True, "mode": mode}, "config": {"probe.interval": "1s"}}))
+        (tmp_path / "config.yaml").write_text(objects.pop(CONFIGURATION)["data"]["config.yaml"])
+        probe = config_from(["serve", f"--config.file={tmp_path / 'config.yaml'}"]).probe
+        assert (probe.is_on, probe.interval_seconds) == (mode == "on", 1.0)
+        texts[mode] = objects
+    assert texts["on"] == texts["off"]
+
+
+@pytest.mark.parametrize("said", [{"probe": {"mode": "off"}}, {"probe.mode": "off"}])
+def test_what_the_configuration_says_of_the_probe_wins(said: Object, tmp_path: Path) -> None:
+    objects = by_key(rendered({"cudaProbe": {"enabled": True}, "config": said}))
+    (tmp_path / "config.yaml").write_text(objects[CONFIGURATION]["data"]["config.yaml"])
+    assert not config_from(["serve", f"--config.file={tmp_path / 'config.yaml'}"]).probe.is_on
 
 
 # issue 12, "Must show" 4

@@ -25,11 +25,12 @@ from tests.support.manifests import (
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
-ON_NODES = ["sidecar", "gpu-operator", "nvml", "hardened"]
+ON_NODES = ["sidecar", "gpu-operator", "nvml", "hardened", "cuda-probe"]
 # each with a variant to try it on
 COMPONENTS = {
     "hardened": "gpu-operator",
     "measured-use": "gpu-operator",
+    "cuda-probe": "gpu-operator",
     "kubernetes-api": "gpu-operator",
     "keda": "cluster",
 }
@@ -93,6 +94,35 @@ def test_measured_use_is_what_the_plain_manifest_has_as_comments(with_component:
     text, changes = re.subn(r"# (hostPID: true|- \{name: (?:NVIDIA_|log-).*\})$", r"\1", text, flags=re.MULTILINE)
     assert changes == 7
     assert by_key(with_component) == by_key(objects_in(text))
+
+
+# issue 13, Safety
+@pytest.mark.parametrize("with_component", ["cuda-probe"], indirect=True)
+def test_the_cuda_probe_is_given_what_it_needs_and_no_more(with_component: list[Object]) -> None:
+    pod, before = pod_of(with_component), pod_of(variant("gpu-operator"))
+    container = exporter_in(pod)
+    context = container.pop("securityContext")
+    added = context["capabilities"].pop("add")
+    assert added == ["BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH"]
+    # all else is dropped, nothing is privileged, seccomp and the read-only root stay
+    assert context == exporter_in(before)["securityContext"]
+    assert pod.pop("hostPID") is True
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    known = {mount["mountPath"] for mount in exporter_in(before)["volumeMounts"]}
+    assert mounted - known == {"/var/log/containers", "/var/log/pods", "/etc/pod-gpu-metrics-exporter/config"}
+    assert pod.keys() == before.keys()
+
+
+@pytest.mark.parametrize("with_component", ["cuda-probe"], indirect=True)
+def test_the_cuda_probe_is_switched_by_a_file_so_that_no_restart_is_needed(
+    with_component: list[Object], tmp_path: Path
+) -> None:
+    container = exporter_in(pod_of(with_component))
+    assert not any("probe" in text.lower() for text in (*container["args"], *(env["name"] for env in container["env"])))
+    written = of_kind(with_component, "ConfigMap")["data"]["config.yaml"]
+    for text, is_on in ((written, True), (written.replace('"on"', '"off"'), False)):
+        (tmp_path / "config.yaml").write_text(text)
+        assert config_from(["serve", f"--config.file={tmp_path / 'config.yaml'}"]).probe.is_on is is_on
 
 
 @pytest.mark.parametrize("with_component", ["keda"], indirect=True)

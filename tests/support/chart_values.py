@@ -34,6 +34,7 @@ def _monitor(name: str) -> dict[str, tuple[Any, Object]]:
 
 
 ON_GPU_OPERATOR = {"mode": "gpu-operator"}
+WITH_PROBE = {"cudaProbe": {"enabled": True}}
 WITH_CLUSTER = {"cluster": {"enabled": True}}
 # by path: the value, and the other values with which it makes a difference
 EXAMPLES: dict[str, tuple[Any, Object]] = {
@@ -61,6 +62,10 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "nvml.nvidiaVisibleDevices": ("0,1", {"nvml": {"enabled": True}}),
     "nvml.nvidiaDriverCapabilities": ("all", {"nvml": {"enabled": True}}),
     "measuredUse.enabled": (True, {}),
+    "cudaProbe.enabled": (True, {}),
+    "cudaProbe.mode": ("off", WITH_PROBE),
+    "cudaProbe.capabilities": (["BPF", "PERFMON", "SYS_ADMIN", "SYS_PTRACE"], WITH_PROBE),
+    "cudaProbe.resources": ({"limits": {"memory": "256Mi"}}, WITH_PROBE),
     "kubeletPath": ("/var/lib/k0s/kubelet/pod-resources", {}),
     "cdi.etc": (False, {}),
     "cdi.run": (False, {}),

@@ -1,9 +1,11 @@
 """CUDA binaries put together by hand: what no compiler writes. What nvcc writes is in tests/data/cuda/."""
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from exporter.sources.cuda_probe.cubin import Kernel
 from exporter.sources.cuda_probe.reader import InMemory
 from tests.support.places import DATA
 
@@ -11,6 +13,13 @@ CUDA = DATA / "cuda"
 PTX, CUBIN, LTO = 1, 2, 8
 LZ4, ZSTD = 0x2000, 0x8000
 EM_X86_64, EM_CUDA = 62, 190
+
+# of the kernels in kernels.cu
+PARAMETER_BYTES = {
+    "saxpy": 24, "_Z9block_sumPKfPf": 16, "_Z12on_the_stackIdLi64EEvPKi3BigPT_": 176, "given_shared": 16, "calls": 8,
+}  # fmt: skip
+# ptxas no longer says for these: where a kernel's parameters begin in its bank of constants, and end it
+PARAMETERS_AT = {90: 0x210, 120: 0x380}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +111,25 @@ class Counted:
     def read(self, offset: int, size: int) -> bytes:
         self.asked += size
         return InMemory(self._data).read(offset, size)
+
+
+def said_by_ptxas(text: str, number: int) -> dict[str, Kernel]:
+    """The figures of `ptxas -v`, by kernel; of code it says nothing."""
+    kernels = {}
+    for part in text.split("Compiling entry function ")[1:]:
+        name = part.split("'")[1]
+        frame = re.search(rf"properties for {re.escape(name)}\s+(\d+) bytes stack frame", part)
+        used = re.search(r"Used (\d+) registers.*", part)
+        assert frame is not None
+        assert used is not None
+        shared = re.search(r"(\d+) bytes smem", used[0])
+        constants = [int(found) for found in re.findall(r"(\d+) bytes cmem\[\d+\]", used[0])]
+        kernels[name] = Kernel(
+            name=name,
+            code_bytes=0,
+            registers=int(used[1]),
+            shared_bytes=int(shared[1]) if shared else 0,
+            constant_bytes=sum(constants) or PARAMETERS_AT[number] + PARAMETER_BYTES[name],
+            stack_bytes=int(frame[1]),
+        )
+    return kernels

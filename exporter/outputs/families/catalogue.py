@@ -2,7 +2,18 @@
 
 from collections.abc import Sequence
 
-from exporter.outputs.families import accounts, assignments, counters, gpu_manager, health, host, mapping, measured
+from exporter.outputs.families import (
+    accounts,
+    assignments,
+    counters,
+    cuda,
+    gpu_manager,
+    health,
+    host,
+    mapping,
+    measured,
+    probe,
+)
 from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 
@@ -14,5 +25,7 @@ FAMILIES: Sequence[OwnFamily[Look]] = (
     *host.FAMILIES,
     *accounts.FAMILIES,
     *measured.FAMILIES,
+    *cuda.FAMILIES,
+    *probe.FAMILIES,
     *gpu_manager.FAMILIES,
 )

@@ -2,7 +2,7 @@
 
 import re
 
-from exporter.simulator.api_server.answers import Cause, Json, Object, Refused, bad_request, invalid
+from exporter.simulator.api_server.answers import Cause, Json, Object, Refused, bad_request, conflict, invalid
 from exporter.simulator.api_server.kinds import Kind
 from exporter.simulator.api_server.server_side_apply import undeclared
 from exporter.simulator.api_server.store import Key
@@ -43,6 +43,18 @@ def check_appliable(kind: Kind, key: Key, body: Json) -> None:
         which = f"{key.namespace}/{key.name}; {kind.api_version}, Kind={kind.name}"
         said = f"failed to create typed patch object ({which}): {missing}: field not declared in schema"
         raise Refused(500, "", said)
+
+
+def check_uid_of_new(kind: Kind, key: Key, body: Object) -> None:
+    """Refuse to make an object anew that the body takes for another.
+
+    Raises:
+        Refused: 409.
+    """
+    uid = body["metadata"].get("uid")
+    if uid:
+        said = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(kind.group, kind.plural, key.name, said)
 
 
 def check_finalizers(kind: Kind, live: Object, item: Object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from exporter.simulator.api_server import defaults, definitions, events, schemas, validation
+from exporter.simulator.api_server import built_in_rules, defaults, definitions, events, schemas, validation
 from exporter.simulator.api_server.answers import (
     Cause,
     Json,
@@ -19,7 +19,7 @@ from exporter.simulator.api_server.answers import (
     invalid,
     not_found,
 )
-from exporter.simulator.api_server.checks import check_appliable, check_finalizers, name_problems
+from exporter.simulator.api_server.checks import check_appliable, check_finalizers, check_uid_of_new, name_problems
 from exporter.simulator.api_server.kinds import CORE_EVENT, DEFINITION, EVENT, NAMESPACE, Kind, Kinds
 from exporter.simulator.api_server.managers import UPDATE, Managed, Manager, after_update, read_managed, write_managed
 from exporter.simulator.api_server.server_side_apply import applier, apply
@@ -136,6 +136,7 @@ class Writer:
         live = self._store.get(key)
         is_new = live is None
         if live is None:
+            check_uid_of_new(kind, key, body)
             if subresource:
                 raise not_found(kind.group, kind.plural, key.name)
             self._check_namespace(kind, key.namespace)
@@ -271,7 +272,7 @@ class Writer:
     def _check(self, kind: Kind, item: Object, before: Object | None) -> None:
         """Refuse what is invalid."""
         name = str(item["metadata"].get("name") or "")
-        causes = name_problems(kind, item["metadata"])
+        causes = [*name_problems(kind, item["metadata"]), *built_in_rules.problems(kind, item, before)]
         if kind in (EVENT, CORE_EVENT) and before is None:
             found = events.problems(item, is_core=kind == CORE_EVENT)
             if found:

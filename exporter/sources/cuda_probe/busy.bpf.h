@@ -41,14 +41,23 @@ static __always_inline struct stream *any_stream(struct sums *sums, u64 handle)
 	return NULL;
 }
 
-static __always_inline void begin_work(struct sums *sums, u64 handle, u64 now)
+// What was launched so far: tells which of two launches was first.
+static __always_inline u64 works_of(struct sums *sums)
+{
+	return sums->launches + sums->graph_launches;
+}
+
+static __always_inline void begin_work(struct sums *sums, u64 handle)
 {
 	struct stream *stream = any_stream(sums, handle);
 
 	if (!stream)
 		return;
-	stream->last = now;
-	if (!stream->since && !__sync_val_compare_and_swap(&stream->since, 0, now))
+	stream->last = works_of(sums);
+	if (stream->since)
+		return;
+	u64 now = bpf_ktime_get_ns();
+	if (!__sync_val_compare_and_swap(&stream->since, 0, now))
 		if (!__sync_fetch_and_add(&sums->open, 1))
 			sums->open_since = now;
 }

@@ -168,12 +168,12 @@ static __noinline int released(struct thread *thread, u32 code)
 	return 0;
 }
 
-static __noinline int event_recorded(struct thread *thread, u64 now)
+static __noinline int event_recorded(struct thread *thread, struct sums *sums)
 {
-	if (!thread)
+	if (!thread || !sums)
 		return 0;
 	struct address_id id = address_of(thread, thread->a);
-	struct event event = { .recorded = now, .stream = thread->b, .ordinal = thread->device.ordinal };
+	struct event event = { .recorded = works_of(sums), .stream = thread->b, .ordinal = thread->device.ordinal };
 	bpf_map_update_elem(&events, &id, &event, BPF_ANY);
 	return 0;
 }
@@ -221,25 +221,29 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 	thread->sp = 0;
 
 	u32 code = (u32)PT_REGS_RC(ctx), operation = thread->operation;
+	if (operation == SET_DEVICE && !code) { // a: ordinal
+		thread->device.ordinal = thread->a; // nothing is asked of the device before
+		return 0;
+	}
 	struct device_id device = thread->device;
 	struct sums *sums = sums_of(&device);
 	if (!sums)
 		return 0;
-	u64 now = bpf_ktime_get_ns();
 	if (code && code != NOT_READY)
 		count_error(&device, code);
+	u64 now; // asked for where it is needed: it takes longer than all else that a launch does here
 	switch (operation) {
 	case LAUNCH: // a: stream, b: threads
 		__sync_fetch_and_add(&sums->launches, 1);
 		if (!code) {
 			__sync_fetch_and_add(&sums->threads, thread->b);
-			begin_work(sums, thread->a, now);
+			begin_work(sums, thread->a);
 		}
 		break;
 	case GRAPH_LAUNCH: // a: stream
 		__sync_fetch_and_add(&sums->graph_launches, 1);
 		if (!code)
-			begin_work(sums, thread->a, now);
+			begin_work(sums, thread->a);
 		break;
 	case ALLOCATE: // a: where the address is put, b: bytes
 		allocated(thread, sums, code);
@@ -256,41 +260,40 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 			break;
 		__sync_fetch_and_add(&sums->copied[kind], thread->b);
 		if (thread->a >> 8)
-			end_stream(&device, sums, thread->a >> 8, now);
+			end_stream(&device, sums, thread->a >> 8, bpf_ktime_get_ns());
 		break;
 	}
 	case STREAM_SYNC: // a: stream
+		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
 		if (!code)
 			end_stream(&device, sums, thread->a, now);
 		break;
 	case DEVICE_SYNC:
+		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
 		if (!code)
 			end_streams(&device, sums, now);
 		break;
 	case EVENT_RECORD: // a: event, b: stream
 		if (!code)
-			event_recorded(thread, now);
+			event_recorded(thread, sums);
 		break;
 	case EVENT_SYNC: // a: event
+		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
 		if (!code)
 			event_happened(thread, now);
 		break;
 	case EVENT_QUERY: // a: event
 		if (!code)
-			event_happened(thread, now);
+			event_happened(thread, bpf_ktime_get_ns());
 		break;
 	case EVENT_DESTROY: { // a: event
 		struct address_id id = address_of(thread, thread->a);
 		bpf_map_delete_elem(&events, &id);
 		break;
 	}
-	case SET_DEVICE: // a: ordinal
-		if (!code)
-			thread->device.ordinal = thread->a;
-		break;
 	}
 	return 0;
 }

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from exporter.errors import Malformed, Unavailable
 from exporter.sources.cuda_probe.cubin import EM_CUDA, Kernel, read_cubin
 from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, Compression, Image, read_images
-from exporter.sources.cuda_probe.reader import InMemory, Part, Reader, malformed
+from exporter.sources.cuda_probe.reader import REMEDY, InMemory, Part, Reader
 from exporter.sources.cuda_probe.sections import read_elf
 from exporter.sources.cuda_probe.unpacking import MOST_IMAGE_BYTES, unpack
 
@@ -85,7 +85,7 @@ def read_cuda_binary(
     named = [section for name in _SECTIONS for section in elf.sections if elf.is_named(section, name)]
     filled = [section for section in named if section.size and section.kind != _NOBITS]
     if not filled:
-        raise malformed("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)")
+        raise Malformed("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)", remedy=REMEDY)
     for section in filled:
         reading.read_fatbins(Part(reader, section.offset, section.size))
     return reading.result()
@@ -124,6 +124,7 @@ class _Reading:
         if self._ended_early:
             return
         try:
+            self._look_at_the_clock()  # sections may be many, one over the other, and without an image
             for image in read_images(reader):
                 self._spend(image)
                 try:
@@ -145,8 +146,9 @@ class _Reading:
         cubin = read_cubin(reader, self._limits.kernels - self._kernels)
         self._kernels += len(cubin.kernels)
         self._name_bytes += sum(len(kernel.name) for kernel in cubin.kernels)
-        architecture = architecture or str(cubin.number)
-        self._architectures["cubin"].add((cubin.number, architecture))
+        if not architecture:
+            architecture = str(cubin.number)
+            self._architectures["cubin"].add((cubin.number, architecture))
         known = self._relocatable if cubin.is_relocatable else self._linked
         known.update(Compiled(cubin.number, architecture, kernel) for kernel in cubin.kernels)
 
@@ -166,7 +168,9 @@ class _Reading:
             tuple(architecture for _, architecture in sorted(found)) for found in self._architectures.values()
         )
         if not (cubins or ptx or lto):
-            raise malformed("no_samples", next(iter(self._unread), self._ended_early or "its fatbins are empty"))
+            raise Malformed(
+                "no_samples", next(iter(self._unread), self._ended_early or "its fatbins are empty"), remedy=REMEDY
+            )
         return CudaBinary(
             kernels=tuple(sorted(kernels, key=_order)),
             cubins=cubins,
@@ -189,15 +193,18 @@ class _Reading:
             raise _EndedEarly(f"its kernels' names have more than {limits.name_bytes} bytes")
         if self._unpacked_bytes > limits.unpacked_bytes:
             raise _EndedEarly(f"more than {limits.unpacked_bytes} bytes would have to be unpacked")
+        self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
         if self._clock() > self._until:
-            raise _EndedEarly(f"it took more than {limits.seconds:g} s")
+            raise _EndedEarly(f"it took more than {self._limits.seconds:g} s")
 
     def _leave(self, why: str) -> None:
         self._unread[why if why in self._unread or len(self._unread) < _MOST_REASONS else "for other reasons"] += 1
 
     def _read_image(self, reader: Reader, image: Image) -> None:
         if image.kind not in self._architectures:
-            raise malformed("garbage", "of this nothing is known")
+            raise Malformed("garbage", "of this nothing is known", remedy=REMEDY)
         self._architectures[image.kind].add((image.number, image.architecture))
         if image.kind != "cubin":
             return

@@ -40,7 +40,10 @@ _LOADED, _EXECUTABLE = 1, 1
 _SYMBOL_TABLE, _STRINGS, _DYNAMIC_SYMBOLS = 2, 3, 11
 _UNDEFINED = 0
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
-_OBJECT, _FUNCTION = 1, 2
+# st_info: binding (local, global, weak) and type (2 is a function, 1 a variable). A local variable is another one than
+# what libraries know by its name; a local function may be what the linker has made of a global one.
+_FUNCTIONS = frozenset({0x02, 0x12, 0x22})
+_VARIABLES = frozenset({0x11, 0x21})
 
 
 class BadElf(ExporterError):
@@ -91,7 +94,7 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
     """
     elf = _Elf(file, machine)
     places: dict[str, set[int]] = {}
-    for name, address in elf.symbols(frozenset(wanted), _FUNCTION):
+    for name, address in elf.symbols(frozenset(wanted), _FUNCTIONS):
         if (offset := elf.offset_of(address)) is not None:
             of_name = places.setdefault(name, set())
             of_name.add(offset)
@@ -113,7 +116,7 @@ def variable_address(file: int, names: Collection[str], mapped_offset: int, mach
         OSError: reading fails.
     """
     elf = _Elf(file, machine)
-    found = next(elf.symbols(frozenset(names), _OBJECT), None)
+    found = next(elf.symbols(frozenset(names), _VARIABLES), None)
     return None if found is None else found[1] - elf.address_of(mapped_offset)
 
 
@@ -145,15 +148,15 @@ class _Elf:
         # 65,535 sections at most: with more, their number stands elsewhere and is 0 here
         self._tables = self._find_tables(self._read(sections, shape[1] * _SECTION.size))
 
-    def symbols(self, wanted: frozenset[str], kind: int) -> Iterator[tuple[str, int]]:
-        """Name and address of each symbol that is wanted, of this kind and defined here."""
+    def symbols(self, wanted: frozenset[str], kinds: frozenset[int]) -> Iterator[tuple[str, int]]:
+        """Name and address of each symbol that is wanted, of these kinds and defined here."""
         for table in self._tables:
             names = self._places_of_names(table, wanted)
             if not names:
                 continue
             for symbols in self._pieces(table.offset, table.size - table.size % _SYMBOL.size, 0):
                 for name, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
-                    if name in names and info & 0xF == kind and section != _UNDEFINED:
+                    if name in names and info in kinds and section != _UNDEFINED:
                         yield names[name], address
 
     def offset_of(self, address: int) -> int | None:

@@ -62,7 +62,7 @@ struct device_id {
 struct stream {
 	u64 handle; // 0: this place is free
 	u64 since;  // its first launch that no synchronisation has ended; 0: it has no work
-	u64 last;   // its last launch
+	u64 last;   // how many launches there were with its last one
 };
 
 struct sums {
@@ -130,7 +130,7 @@ struct thread {
 };
 
 struct event {
-	u64 recorded;
+	u64 recorded; // how many launches there were before
 	u64 stream;
 	u32 ordinal;
 	u32 zero;

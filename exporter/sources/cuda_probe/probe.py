@@ -11,11 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from exporter.errors import Unavailable
+from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
-from exporter.sources.cuda_probe import functions, gate, records
+from exporter.model.measured import Place
+from exporter.sources.cuda_probe import functions, gate, records, self_test
 from exporter.sources.cuda_probe.bpf_maps import BpfError
-from exporter.sources.cuda_probe.environment import visible_devices
+from exporter.sources.cuda_probe.environment import Hidden, visible_devices
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.inside import process_folder, stat_fields
 from exporter.sources.cuda_probe.libbpf import Link, Object
@@ -124,10 +125,15 @@ class Probe:
         except BpfError as error:
             raise gate.refused(error) from error
         try:
+            if not any_kernel:
+                self_test.check(loaded, machine)
             return cls(loaded, proc, most_programs)
         except BpfError as error:
             loaded.close()
             raise gate.refused(error) from error
+        except SourceError:
+            loaded.close()
+            raise
 
     def scan(self) -> None:
         """Look for processes that use CUDA, and probe their files; leave those that nobody uses any more.
@@ -202,8 +208,13 @@ class Probe:
         for process in new:
             of_host = host.by_pid.get(process.pid)
             if of_host is not None and not self._has_ended(process):
-                visible = visible_devices(self._proc, process.pid)
-                self._seen[process] = SeenProcess(id=process, place=of_host.place, visible=visible)
+                self._seen[process] = self._seen_in(process, of_host.place)
+
+    def _seen_in(self, process: ProcessId, place: Place | None) -> SeenProcess:
+        try:
+            return SeenProcess(id=process, place=place, visible=visible_devices(self._proc, process.pid))
+        except Hidden:
+            return SeenProcess(id=process, place=place, is_hidden=True)
 
     def _forget(self, reading: CudaReading) -> None:
         # what they had allocated is not to be found under their pids by later ones

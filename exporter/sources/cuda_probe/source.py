@@ -30,7 +30,10 @@ PAUSE_SECONDS = 60.0
 
 
 class CudaProbe:
-    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails."""
+    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails.
+
+    `opened` is how many times it was loaded into the kernel: each time it counts from 0.
+    """
 
     name = NAME
     patience_seconds = 0.0
@@ -46,6 +49,7 @@ class CudaProbe:
     ) -> None:
         """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
         self.turn: Turn | None = None
+        self.opened = 0
         self.bounds: Mapping[str, Bound] = {
             "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
         }
@@ -128,7 +132,10 @@ class CudaProbe:
         try:
             if self._probe is None:
                 self._probe = self._open()
-            if time.monotonic() - self._scanned_at >= self._interval_seconds:
+                self.opened += 1
+                self._scanned_at = -float("inf")
+            # with the turn that is nearest: one that comes a little early would else wait for the next
+            if time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2:
                 self._scanned_at = time.monotonic()
                 self._probe.scan()
             return self._probe.read()

@@ -1,6 +1,10 @@
 import asyncio
+import copy
 import json
 import time
+from typing import Any
+
+import pytest
 
 from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
 
@@ -12,12 +16,15 @@ async def test_a_definition_is_served_a_while_after_it_is_established(client: Cl
     await client.ask("POST", DEFINITIONS, DEFINITION)
     conditions = (await client.get(f"{DEFINITIONS}/{NAME}"))["status"]["conditions"]
     assert {told["type"]: told["status"] for told in conditions} == {"NamesAccepted": "True", "Established": "True"}
-    began, seen = time.monotonic(), []
+    began = time.monotonic()
+    seen: list[tuple[int, Any]] = []
     while not seen or seen[-1][0] != 200:
         answer = await client.ask("GET", EXPORTERS)
         if answer not in seen:
             seen.append(answer)
     assert 0.1 < time.monotonic() - began < 1
+    recorded = (RECORDED / "crd-becomes-served.jsonl").read_text().splitlines()
+    assert [code for code, _ in seen] == [json.loads(line)["list_status"] for line in recorded]
     busy = json.loads((RECORDED / "crd-again-list-after-429.json").read_text())
     assert seen[:2] == [(404, (RECORDED / "crd-again-list-after-404.txt").read_text()), (429, busy)]
 
@@ -56,6 +63,42 @@ async def test_a_definition_is_refused_whose_name_is_not_that_of_its_resource(cl
     status, answer = await client.ask("POST", DEFINITIONS, {**DEFINITION, "metadata": {"name": "exporters"}})
     assert status == 422
     assert 'must be spec.names.plural+"."+spec.group' in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "said"),
+    [
+        ({}, ".type", "must not be empty for specified object fields"),
+        ({"type": "text"}, ".type", "Unsupported value"),
+        ({"type": "array"}, ".items", "must be specified"),
+        ({"type": "integer", "minimum": 1, "default": 0}, ".default", "should be greater than or equal to 1"),
+        ({"type": "object", "additionalProperties": {}, "properties": {"a": {"type": "string"}}}, "", "exclusive"),
+        ({"type": "array", "uniqueItems": True, "items": {"type": "string"}}, ".uniqueItems", "quadratic"),
+        ({"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}}, "", "if and only if"),
+        (
+            {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+            },
+            ".items.properties[k].default",
+            "must have a default or be a required property",
+        ),
+        ({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}, "", "must be atomic"),
+        ({"type": "string", "x-kubernetes-validations": [{"rule": ""}]}, "", "rule is not specified"),
+    ],
+)
+async def test_a_definition_is_refused_whose_schema_is_not_structural(
+    client: Client, schema: dict[str, Any], field: str, said: str
+) -> None:
+    definition = copy.deepcopy(DEFINITION)
+    version = definition["spec"]["versions"][0]
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["x"] = schema
+    status, answer = await client.ask("POST", DEFINITIONS, definition)
+    assert status == 422
+    [cause] = [cause for cause in answer["details"]["causes"] if said in cause["message"]]
+    assert cause["field"].startswith(f"spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[x]{field}")
 
 
 def _of(item: dict[str, dict[str, list[dict[str, str]]]], kind: str) -> dict[str, str]:

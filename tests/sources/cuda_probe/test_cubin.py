@@ -1,6 +1,5 @@
 """Cubins: what ptxas said of each kernel when it made it is what is read from the file."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,40 +8,23 @@ import pytest
 from exporter.errors import Malformed
 from exporter.sources.cuda_probe.cubin import Cubin, Kernel, read_cubin
 from exporter.sources.cuda_probe.reader import InMemory
-from tests.support.cuda_binaries import CUDA, EM_X86_64, Function, Section, attributes, cubin, elf
+from tests.support.cuda_binaries import (
+    CUDA,
+    EM_X86_64,
+    PARAMETER_BYTES,
+    Function,
+    Section,
+    attributes,
+    cubin,
+    elf,
+    said_by_ptxas,
+)
 
 CUBINS = sorted(CUDA.glob("*.cubin"))
-PARAMETER_BYTES = {
-    "saxpy": 24, "_Z9block_sumPKfPf": 16, "_Z12on_the_stackIdLi64EEvPKi3BigPT_": 176, "given_shared": 16, "calls": 8,
-}  # fmt: skip
-# ptxas no longer says for these: where a kernel's parameters begin in its bank of constants, and end it
-PARAMETERS_AT = {90: 0x210, 120: 0x380}
 
 
 def read(data: bytes, most_kernels: int = 100) -> Cubin:
     return read_cubin(InMemory(data), most_kernels)
-
-
-def said_by_ptxas(text: str, number: int) -> dict[str, Kernel]:
-    """The figures of `ptxas -v`, by kernel; of code it says nothing."""
-    kernels = {}
-    for part in text.split("Compiling entry function ")[1:]:
-        name = part.split("'")[1]
-        frame = re.search(rf"properties for {re.escape(name)}\s+(\d+) bytes stack frame", part)
-        used = re.search(r"Used (\d+) registers.*", part)
-        assert frame is not None
-        assert used is not None
-        shared = re.search(r"(\d+) bytes smem", used[0])
-        constants = [int(found) for found in re.findall(r"(\d+) bytes cmem\[\d+\]", used[0])]
-        kernels[name] = Kernel(
-            name=name,
-            code_bytes=0,
-            registers=int(used[1]),
-            shared_bytes=int(shared[1]) if shared else 0,
-            constant_bytes=sum(constants) or PARAMETERS_AT[number] + PARAMETER_BYTES[name],
-            stack_bytes=int(frame[1]),
-        )
-    return kernels
 
 
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.stem)

@@ -167,6 +167,16 @@ def test_a_variable_is_where_the_program_says(tmp_path: Path, options: tuple[str
         running.communicate(b"\n")
 
 
+def test_a_mapping_begins_at_the_page_in_which_its_segment_begins() -> None:
+    content = made(segment=(1, 5, 0x1234, 0x40_1234, 0, 0x100, 0x100, 0), symbol=(1, 0x11, 0, 1, 0x40_2000, 0))
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        assert variable_address(file.fileno(), {"cudaMalloc"}, 0x1000, "x86_64") == 0x1000
+        with pytest.raises(BadElf, match="damaged"):
+            variable_address(file.fileno(), {"cudaMalloc"}, 0x1334, "x86_64")
+
+
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SEGMENT = struct.Struct("<IIQQQQQQ")

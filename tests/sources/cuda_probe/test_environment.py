@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from exporter.sources.cuda_probe import environment
 from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, visible_devices
+from exporter.sources.cuda_probe.maps import read_maps
 from tests.sources.cuda_probe.elves import compiled
 from tests.support.components import real
 
@@ -100,6 +102,22 @@ def test_what_a_program_in_c_has_set(tmp_path: Path, options: tuple[str, ...]) -
 
 
 @pytest.mark.real
+def test_the_variable_of_the_libc_and_no_longer_when_that_is_replaced(tmp_path: Path) -> None:
+    """A program that does not name `environ` has no copy of it; a static variable of this name is none."""
+    source = C.replace("extern char **environ;", "static char **environ;")
+    program = compiled(tmp_path / "a.out", source)
+    (libc,) = (f for f in read_maps(Path("/proc/self/maps").read_text()) if f.role == "libc")
+    own = tmp_path / "libc.so.6"
+    shutil.copy(libc.path, own)
+    with running("env", f"LD_LIBRARY_PATH={tmp_path}", program, "set", "3", value="0") as pid:
+        assert str(own) in Path(f"/proc/{pid}/maps").read_text()
+        assert visible_devices(PROC, pid) == "3"
+        shutil.copy(libc.path, tmp_path / "other")
+        (tmp_path / "other").rename(own)
+        assert visible_devices(PROC, pid) == "0"
+
+
+@pytest.mark.real
 def test_the_start_counts_where_the_memory_says_nothing(tmp_path: Path) -> None:
     program = compiled(tmp_path / "a.out", C, "-static", "-s")
     with running(program, "set", "3", value="0") as pid:
@@ -132,12 +150,15 @@ def test_a_program_without_the_right_to_trace(tmp_path: Path) -> None:
         real("root-to-become-another-user-with")
     program = compiled(tmp_path / "a.out", C)
     ask = (
-        "import os, sys; from pathlib import Path; from exporter.sources.cuda_probe.environment import visible_devices;"
-        "os.setresuid(65534, 65534, 65534); print(visible_devices(Path('/proc'), int(sys.argv[1])))"
+        "import os, sys; from pathlib import Path;"
+        "from exporter.sources.cuda_probe.environment import Hidden, visible_devices;"
+        "os.setresuid(65534, 65534, 65534)\n"
+        "try: print(visible_devices(Path('/proc'), int(sys.argv[1])))\n"
+        "except Hidden: print('hidden')"
     )
     with running(program, "set", "3", value="0") as pid:
         said = subprocess.run([sys.executable, "-c", ask, str(pid)], capture_output=True, check=True, timeout=30).stdout
-    assert said == b"None\n"
+    assert said == b"hidden\n"
 
 
 def test_no_such_process(tmp_path: Path) -> None:

@@ -149,6 +149,17 @@ def test_copies_at_one_path_are_told_apart(world: World) -> None:
 
 
 @pytest.mark.real
+def test_copies_that_maps_shows_alike_are_told_apart(world: World) -> None:
+    """On btrfs the kernel shows one device and inode for a file in each of two snapshots."""
+    for pid, root in ((8, world.one), (9, world.two)):
+        world.proc.put(pid, root=root, maps=(LIBRARY,), namespace=str(pid))
+        maps = world.proc.folder / str(pid) / "maps"
+        maps.write_text(maps.read_text().replace(str(inode(root)), "7"))
+    world.scan()
+    assert world.kernel.inodes == sorted([inode(world.one), inode(world.two)])
+
+
+@pytest.mark.real
 def test_one_file_of_two_containers_is_one(world: World) -> None:
     (world.two / LIBRARY.lstrip("/")).unlink()
     (world.two / LIBRARY.lstrip("/")).hardlink_to(world.one / LIBRARY.lstrip("/"))
@@ -294,6 +305,26 @@ def test_a_file_deleted_before_it_was_seen(world: World) -> None:
 
 
 @pytest.mark.real
+def test_a_file_that_one_process_cannot_show_is_found_by_another(world: World) -> None:
+    library = world.one / LIBRARY.lstrip("/")
+    for pid, root in ((8, world.two), (9, world.one)):
+        world.proc.put(pid, root=root, maps=("/usr/libcuda.so.1",))
+        maps = world.proc.folder / str(pid) / "maps"
+        maps.write_text(maps.read_text().replace(" 7 ", f" {library.stat().st_ino} "))
+    library.rename(world.one / "usr/libcuda.so.1")
+    (world.one / "usr/libcuda.so.1").write_bytes((world.two / LIBRARY.lstrip("/")).read_bytes())
+    scanned = world.scan()
+    assert [process.files[0].reason for process in scanned.processes.values()] == ["missing", None]
+    assert scanned.failures == {"missing": 1, "no_functions": 1}  # it is a runtime by its functions
+
+
+@pytest.mark.real
+def test_libraries_with_names_like_those_of_cuda_do_not_count(world: World) -> None:
+    world.proc.put(8, root=world.one, maps=("/usr/lib/libcudadebugger.so.1", LIBC))
+    assert world.scan().processes == {}
+
+
+@pytest.mark.real
 def test_a_link_within_the_root_is_followed_there(world: World) -> None:
     at = world.one / LIBRARY.lstrip("/")
     at.rename(world.one / "real")
@@ -419,6 +450,45 @@ def test_a_process_that_ends_before_its_file_is_probed(world: World, monkeypatch
 
     monkeypatch.setattr(world.programs._scan, "scan", scan_and_end)
     assert (world.scan().failures, world.kernel.now) == ({}, [])
+
+
+@pytest.mark.real
+def test_a_file_that_is_another_one_by_the_time_it_is_probed(
+    world: World, libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = world.programs._scan.scan
+
+    def scan_and_replace() -> Any:
+        processes = seen()
+        (world.one / LIBRARY.lstrip("/")).rename(world.one / "before")
+        put(libraries / "cudart", world.one, LIBRARY)
+        return processes
+
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    monkeypatch.setattr(world.programs._scan, "scan", scan_and_replace)
+    assert (world.scan().failures, world.kernel.now) == ({"missing": 1}, [])
+
+
+@pytest.mark.real
+def test_a_process_that_ends_while_its_file_is_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*given: Any) -> Any:
+        world.proc.end(8)
+        raise FileNotFoundError
+
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    monkeypatch.setattr(programs, "looked_at", end)
+    assert world.scan().failures == {}
+
+
+@pytest.mark.real
+def test_no_more_files_that_failed_are_remembered_than_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MOST_FAILED", 3)
+    paths = tuple(f"/l/libcuda.so.{number}" for number in range(8))
+    for path in paths:
+        put(Path("/etc/hostname"), world.one, path)
+    world.proc.put(8, root=world.one, maps=paths)
+    assert world.scan(30).failures == {"not_elf": 3}
+    assert world.programs.bounds["failed_programs"].used() == 3
 
 
 @pytest.mark.real

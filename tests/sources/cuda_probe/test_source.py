@@ -101,7 +101,9 @@ async def test_a_failure_detaches_and_is_tried_again(
     assert probe.calls[-1] == "close"
     assert running.health.message == "not permitted"
     probe.failure = None
+    calls = len(probe.calls)
     await turns(running, 1)
+    assert probe.calls[calls:][-2:] == ["scan", "read"], "nothing is attached of what was before"
     assert running.health.up
 
 

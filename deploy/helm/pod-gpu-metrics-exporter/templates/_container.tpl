@@ -45,7 +45,7 @@ timeoutSeconds: 3
       value: {{ .Values.nvml.nvidiaDriverCapabilities | quote }}
     {{- end }}
     # both files are named in the environment, so that healthcheck and doctor in this container know them, too
-    {{- if .Values.config }}
+    {{- if include "exporter.config" . }}
     - name: POD_GPU_EXPORTER_CONFIG_FILE
       value: /etc/pod-gpu-metrics-exporter/config/config.yaml
     {{- end }}
@@ -68,8 +68,8 @@ timeoutSeconds: 3
     {{- include "exporter.probe" (dict "path" "/-/healthy" "root" .) | nindent 4 }}
   readinessProbe:
     {{- include "exporter.probe" (dict "path" "/-/ready" "root" .) | nindent 4 }}
-  resources: {{- toYaml .Values.resources | nindent 4 }}
-  securityContext: {{- toYaml .Values.securityContext | nindent 4 }}
+  resources: {{- toYaml (ternary .Values.cudaProbe.resources .Values.resources .Values.cudaProbe.enabled) | nindent 4 }}
+  securityContext: {{- include "exporter.securityContext" . | nindent 4 }}
   volumeMounts:
     # the folder, not the socket: a mounted socket file is dead after the first restart of the kubelet
     - name: pod-resources
@@ -85,7 +85,7 @@ timeoutSeconds: 3
       mountPath: /var/run/cdi
       readOnly: true
     {{- end }}
-    {{- if .Values.measuredUse.enabled }}
+    {{- if include "exporter.seesProcesses" . }}
     # names of links say whose a container is
     - name: log-containers
       mountPath: /var/log/containers
@@ -94,7 +94,7 @@ timeoutSeconds: 3
       mountPath: /var/log/pods
       readOnly: true
     {{- end }}
-    {{- if .Values.config }}
+    {{- if include "exporter.config" . }}
     - name: config
       mountPath: /etc/pod-gpu-metrics-exporter/config
       readOnly: true
@@ -132,7 +132,7 @@ timeoutSeconds: 3
     path: /var/run/cdi
     type: DirectoryOrCreate
 {{- end }}
-{{- if .Values.measuredUse.enabled }}
+{{- if include "exporter.seesProcesses" . }}
 - name: log-containers
   hostPath:
     path: /var/log/containers
@@ -142,7 +142,7 @@ timeoutSeconds: 3
     path: /var/log/pods
     type: Directory
 {{- end }}
-{{- if .Values.config }}
+{{- if include "exporter.config" . }}
 - name: config
   configMap:
     name: {{ include "exporter.fullname" . }}

@@ -71,6 +71,32 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or (eq .Values.mode "nvml") .Values.nvml.enabled .Values.measuredUse.enabled -}}true{{- end -}}
 {{- end -}}
 
+{{/* Which process is in which container, and whose that is. */}}
+{{- define "exporter.seesProcesses" -}}
+{{- if or .Values.measuredUse.enabled .Values.cudaProbe.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* The configuration file, or nothing. What `config` says of the probe wins over cudaProbe.mode. */}}
+{{- define "exporter.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if and .Values.cudaProbe.enabled (not (hasKey $config "probe.mode")) -}}
+{{- $config = merge $config (dict "probe" (dict "mode" .Values.cudaProbe.mode)) -}}
+{{- end -}}
+{{- with $config -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "exporter.securityContext" -}}
+{{- $context := deepCopy .Values.securityContext -}}
+{{- if .Values.cudaProbe.enabled -}}
+{{- $capabilities := default (dict) $context.capabilities -}}
+{{- $added := concat (default (list) $capabilities.add) .Values.cudaProbe.capabilities -}}
+{{- $_ := set $context "capabilities" (merge (dict "add" $added) $capabilities) -}}
+{{- end -}}
+{{- toYaml $context -}}
+{{- end -}}
+
 {{/* Two pages of one target, for a monitor whose settings are the context's `monitor`. */}}
 {{- define "exporter.endpoints" -}}
 {{- range $path := list "/gpu/metrics" "/metrics" }}

@@ -1,0 +1,49 @@
+"""Before any program is probed, one of our own is: under a seccomp filter that does not know uretprobe(2)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from exporter.errors import Unsupported
+from exporter.sources.cuda_probe import functions, gate, self_test
+from exporter.sources.cuda_probe.gate import Machine
+from exporter.sources.cuda_probe.libbpf import Object
+from tests.cuda.needs import lacking, root
+
+RISKY = Machine(release="6.11.0-9-generic", architecture="x86_64", types=True)
+
+
+@pytest.fixture
+def loaded() -> Iterator[Object]:
+    root()
+    machine = gate.this_machine()
+    if not gate.program_file(machine).exists():
+        lacking("the probe's program (make probe)")
+    at_once = gate.kernel_version(machine.release) >= gate.AT_ONCE_KERNEL
+    loaded = Object(
+        gate.program_file(machine),
+        {},
+        (functions.ENTERED, functions.RETURNED, functions.SET_ENVIRONMENT),
+        at_once=at_once,
+    )
+    yield loaded
+    loaded.close()
+
+
+def test_this_kernel(loaded: Object) -> None:
+    self_test.check(loaded, RISKY)
+
+
+def test_a_kernel_on_which_the_child_dies(loaded: Object) -> None:
+    with pytest.raises(Unsupported, match="probed programs die where a seccomp filter is in force"):
+        self_test.check(loaded, RISKY, "import os; os.kill(os.getpid(), 11)")
+
+
+def test_a_child_that_could_not_test_it(loaded: Object) -> None:
+    with pytest.raises(Unsupported, match=r"could not be tested \(exit code 3\)"):
+        self_test.check(loaded, RISKY, "raise SystemExit(3)")
+
+
+@pytest.mark.parametrize("machine", [RISKY._replace(release="6.8.0"), RISKY._replace(architecture="aarch64")])
+def test_where_there_is_no_such_system_call(loaded: Object, machine: Machine) -> None:
+    self_test.check(loaded, machine, "import os; os.kill(os.getpid(), 11)")
