@@ -10,6 +10,7 @@ from exporter.operator.reading import Invalid
 from exporter.operator.status import (
     GRACE_SECONDS,
     MOST_TROUBLES,
+    Obstacle,
     Seen,
     invalid,
     is_same,
@@ -261,6 +262,18 @@ def test_since_when_a_condition_is_so() -> None:
     assert says(third, "Ready")[0] == "True"
     assert time_of(third, "Ready") == "2026-11-22T12:02:00Z"
     assert time_of(third, "Degraded") == NOW_TEXT
+
+
+def test_a_message_in_which_only_times_have_changed_stays() -> None:
+    """So that a failure that somebody tells of anew every half minute writes no new status."""
+
+    def at(time: str, reason: str = "Forbidden", *, old: Object | None = None) -> Object:
+        obstacle = Obstacle(reason=reason, message=f"at {time} it said: no, after 5.25 s")
+        return status_of(gpu_exporter(status=old), Seen(obstacles=[obstacle], troubles=()), NOW)
+
+    first = at("2026-11-22T12:00:00Z")
+    assert at("2026-11-22T12:00:30Z", old=first) == first
+    assert message(at("2026-11-22T12:00:30Z", "Refused", old=first), "Ready").startswith("at 2026-11-22T12:00:30Z")
 
 
 def test_a_transition_time_that_is_none_is_written_anew() -> None:

@@ -32,7 +32,7 @@ def test_the_page_names_no_reason_that_there_is_not() -> None:
     conditions = {"Ready", "Progressing", "Degraded"}
     of_pods = {"NodeLost", "NotReady"}
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]*)?)`", PAGE))
-    assert named - of_kubernetes - conditions - of_pods <= given() | {"Forbidden", "GPUAutoscaler"}
+    assert named - of_kubernetes - conditions - of_pods <= given() | {"Forbidden", "Waiting"}
 
 
 def test_its_numbers_are_the_programs() -> None:
