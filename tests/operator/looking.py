@@ -12,7 +12,7 @@ from tests.operator.made import Object, pod
 from tests.sources.exporters.conftest import Respond, whole
 
 OWNER = "ml/gpu"
-FAST = {"every_seconds": 0.1, "again_seconds": 0.05}
+FAST = {"every_seconds": 0.05, "again_seconds": 0.02}
 
 
 @asynccontextmanager
