@@ -1,0 +1,58 @@
+"""How objects are read for the worker: as they are now, and none where there is none."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from exporter.errors import SourceError, Unsupported
+from exporter.operator.kinds import BY_NAME, CLUSTER_WIDE, AnyObject, Key, Kind
+from exporter.sources.kubernetes.api import KubernetesApi
+
+
+class Reader:
+    """Reads objects. Each has its apiVersion and kind, which the items of a list do not say."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    async def get(self, key: Key) -> AnyObject | None:
+        """An object; None where there is none.
+
+        One of the whole cluster that may not be read is none either: who may not read it has not made it.
+
+        Raises:
+            SourceError: it is not known.
+        """
+        kind = BY_NAME[key.kind]
+        try:
+            return _of(kind, await self._api.get(kind.path(key.namespace, key.name)))
+        except Unsupported:
+            return None
+        except SourceError as error:
+            if kind in CLUSTER_WIDE and error.reason == "permission":
+                return None
+            raise
+
+    async def all_of(self, keys: Iterable[Key]) -> dict[Key, AnyObject]:
+        """Those of the objects that there are.
+
+        Raises:
+            SourceError: it is not known.
+        """
+        wanted = tuple(keys)
+        found = await asyncio.gather(*(self.get(key) for key in wanted))
+        return {key: item for key, item in zip(wanted, found, strict=True) if item is not None}
+
+    async def listed(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> Sequence[AnyObject]:
+        """The objects of a kind with these labels, in a namespace or everywhere.
+
+        Raises:
+            SourceError: it is not known.
+        """
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        answer = await self._api.list(kind.path(namespace), {"labelSelector": selector} if selector else {})
+        items = answer.get("items")
+        return [_of(kind, item) for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+
+
+def _of(kind: Kind, item: AnyObject) -> AnyObject:
+    return {**item, "apiVersion": kind.api_version, "kind": kind.name}
