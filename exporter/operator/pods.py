@@ -14,6 +14,7 @@ DCGM_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless"
 METRICS_PORT = 9400
 DCGM_PORT = 9401
 COUNTERS_FOLDER = "/etc/pod-gpu-metrics"
+CONFIG_MAP_FOLDER = "/etc/pod-gpu-metrics-counters"
 COUNTERS_KEY = "counters.csv"
 # what dcgm-exporter takes without a word; its own setting is in milliseconds
 _USUAL_INTERVAL_SECONDS = 30
@@ -22,6 +23,7 @@ _RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory":
 # the probe's tables in the kernel count as the container's memory
 _PROBES_RESOURCES = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "160Mi"}}
 _PROBES_CAPABILITIES = ["BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH"]
+_COPIERS_RESOURCES = {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}}
 # no limit of CPU: a throttled dcgm-exporter answers late, and its page goes missing
 _DCGM_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -39,7 +41,8 @@ def pod_template(name: str, spec: GPUExporterSpec, version: str) -> Object:
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": asks_kubernetes(spec),
         "enableServiceLinks": False,
-        "containers": [_dcgm_exporter(spec), _exporter(spec, version)],
+        "initContainers": [_copier("counters-first", spec, version, "--once")],
+        "containers": [_dcgm_exporter(spec), _exporter(spec, version), _copier("counters", spec, version)],
         "volumes": _volumes(name, spec),
     }
     if asks_kubernetes(spec):
@@ -101,8 +104,38 @@ def _dcgm_exporter(spec: GPUExporterSpec) -> Object:
             "allowPrivilegeEscalation": False,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumeMounts": [_mount("counters", COUNTERS_FOLDER)],
+        "volumeMounts": [_mount("counters-copy", COUNTERS_FOLDER)],
     }
+
+
+def _copier(name: str, spec: GPUExporterSpec, version: str, *options: str) -> Object:
+    """Brings the list of fields to dcgm-exporter, and each later one, which it does not see in a ConfigMap's volume.
+
+    exporter/cli/keep_copy.py says why.
+    """
+    paths = f"{CONFIG_MAP_FOLDER}/{COUNTERS_KEY}", f"{COUNTERS_FOLDER}/{COUNTERS_KEY}"
+    return {
+        "name": name,
+        "image": _image(spec, version),
+        "command": ["python3", "-m", "exporter.cli.keep_copy", *options, *paths],
+        "resources": _resources(None, _COPIERS_RESOURCES),
+        "securityContext": {
+            "runAsUser": 65534,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            _mount("counters", CONFIG_MAP_FOLDER),
+            {"name": "counters-copy", "mountPath": COUNTERS_FOLDER},
+        ],
+    }
+
+
+def _image(spec: GPUExporterSpec, version: str) -> str:
+    return spec.image or f"{IMAGE}:{version}"
 
 
 def _exporter(spec: GPUExporterSpec, version: str) -> Object:
@@ -119,7 +152,7 @@ def _exporter(spec: GPUExporterSpec, version: str) -> Object:
         mounts += [_mount(volume, path) for volume, path in _PODS_LOGS]
     return {
         "name": "exporter",
-        "image": spec.image or f"{IMAGE}:{version}",
+        "image": _image(spec, version),
         "args": arguments(spec),
         "env": _environment(spec),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
@@ -152,6 +185,7 @@ def _environment(spec: GPUExporterSpec) -> list[Object]:
 def _volumes(name: str, spec: GPUExporterSpec) -> list[Object]:
     volumes = [
         {"name": "counters", "configMap": _counters(name, spec)},
+        {"name": "counters-copy", "emptyDir": {"sizeLimit": "4Mi"}},
         _of_node("pod-resources", "/var/lib/kubelet/pod-resources", "Directory"),
         # either may be missing, and a mount of what comes later would stay empty: so it is made first
         _of_node("etc-cdi", "/etc/cdi", "DirectoryOrCreate"),
