@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from exporter.operator.parts import AnyObject, condition, mapping, mappings, moment, number, one_line, text
 
-POD = "pod"
+POD, EXPORTER = "pod", "exporter"  # as sources of trouble
 # Of a pod that has not become ready after so long it is not said any more that it starts (a Deployment's own limit,
 # progressDeadlineSeconds). The image of dcgm-exporter has some hundred megabytes.
 STARTING_SECONDS = 600.0

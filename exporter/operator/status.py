@@ -11,7 +11,7 @@ from typing import Any
 
 from exporter.errors import SourceError
 from exporter.operator.conditions import Verdict, conditions_of
-from exporter.operator.nodes import NodeTrouble, age_seconds, is_going, is_ready, node_of, pod_troubles
+from exporter.operator.nodes import EXPORTER, NodeTrouble, age_seconds, is_going, is_ready, node_of, pod_troubles
 from exporter.operator.parts import AnyObject, condition, mapping, number, one_line, text
 from exporter.operator.reading import Invalid
 from exporter.operator.rollout import Rollout, progress_of, readiness_of
@@ -19,9 +19,10 @@ from exporter.operator.summary import listed, summary
 
 Object = dict[str, Any]
 MOST_TROUBLES = 20
+# The reasons of the condition Ready that say how far the nodes are; others are of an `Obstacle`.
+NOT_OBSTACLES = frozenset({"Starting", "NoNodes", "AllNodesReady", "NodesNotReady", "RollingOut"})
 # What an exporter that starts says of its sources is believed after so long: dcgm-exporter starts beside it.
 GRACE_SECONDS = 60.0
-_EXPORTER = "exporter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ def _troubles(seen: Seen, now: datetime) -> list[NodeTrouble]:
     old_enough = {node_of(pod) for pod in pods if age_seconds(pod, now) >= GRACE_SECONDS}
     for trouble in seen.troubles or ():
         # an exporter that is not ready need not answer: its pod says why
-        if trouble.node in (ready if trouble.source == _EXPORTER else ready | old_enough):
+        if trouble.node in (ready if trouble.source == EXPORTER else ready | old_enough):
             found.add(trouble)
     return sorted(found)
 
