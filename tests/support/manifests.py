@@ -23,8 +23,8 @@ Key = tuple[str, str, str]
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 KUBERNETES = ["1.31", "1.34", "1.37"]
-# of the Prometheus operator, whose schemas kubernetes-validate does not have; and what defines kinds, which it cannot check
-CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "CustomResourceDefinition"}
+# of the Prometheus operator, whose schemas kubernetes-validate does not have
+CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 
 # what the pod's environment has beside settings: for the runtime, and for what finds pods and the configuration
 OTHER_ENVIRONMENT = {
