@@ -1,0 +1,67 @@
+"""RBAC: whether a user may do what a request asks for."""
+
+from collections.abc import Iterable
+
+from exporter.simulator.api_server.answers import Object, forbidden
+from exporter.simulator.api_server.kinds import Kind
+
+Rules = list[tuple[str, Object]]  # rules by namespace, "" for everywhere
+
+
+def check(
+    rules: Rules, user: str, verb: str, kind: Kind, *, namespace: str = "", name: str = "", subresource: str = ""
+) -> None:
+    """Refuse what no rule allows.
+
+    Raises:
+        Refused: 403, in a real API server's words.
+    """
+    resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    if any(_allows(rule, verb, kind.group, resource, name) for where, rule in rules if where in ("", namespace)):
+        return
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    why = f'User "{user}" cannot {verb} resource "{resource}" in API group "{kind.group}" {where}'
+    raise forbidden(kind.group, kind.plural, name, why)
+
+
+def check_grant(rules: Rules, user: str, kind: Kind, item: Object) -> None:
+    """Refuse a role with rights that its writer does not have, as a real API server does.
+
+    Raises:
+        Refused: 403, with the rights that are missing.
+    """
+    if kind.name not in ("Role", "ClusterRole"):
+        return
+    namespace = str(item["metadata"].get("namespace", ""))
+    held = [rule for where, rule in rules if where in ("", namespace)]
+    missing = [
+        f'{{APIGroups:["{group}"], Resources:["{resource}"], Verbs:["{verb}"]}}'
+        for rule in item.get("rules") or ()
+        for group in rule.get("apiGroups") or ()
+        for resource in rule.get("resources") or ()
+        for verb in rule.get("verbs") or ()
+        if not any(_grants(own, verb, group, resource, rule.get("resourceNames") or ()) for own in held)
+    ]
+    if missing and not any(_allows(own, "escalate", kind.group, kind.plural, "") for own in held):
+        who = f'user "{user}" (groups=["system:authenticated"])'
+        said = f"{who} is attempting to grant RBAC permissions not currently held"
+        raise forbidden(kind.group, kind.plural, str(item["metadata"].get("name")), f"{said}:\n" + "\n".join(missing))
+
+
+def _allows(rule: Object, verb: str, group: str, resource: str, name: str) -> bool:
+    names = rule.get("resourceNames") or ()
+    return _grants({**rule, "resourceNames": ()}, verb, group, resource, ()) and (not names or name in names)
+
+
+def _grants(rule: Object, verb: str, group: str, resource: str, names: Iterable[str]) -> bool:
+    own = rule.get("resourceNames") or ()
+    return (
+        _has(rule.get("apiGroups") or (), group)
+        and _has(rule.get("resources") or (), resource)
+        and _has(rule.get("verbs") or (), verb)
+        and (not own or (bool(names) and set(names) <= set(own)))
+    )
+
+
+def _has(listed: Iterable[str], wanted: str) -> bool:
+    return any(entry in ("*", wanted) for entry in listed)
