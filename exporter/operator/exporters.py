@@ -8,12 +8,13 @@ from exporter.operator.names import (
     FOR_ANNOTATION,
     base_name,
     binding_name,
+    config_name,
     counters_name,
     labels,
     owner,
     selector,
 )
-from exporter.operator.pods import COUNTERS_KEY, METRICS_PORT, asks_kubernetes, pod_template
+from exporter.operator.pods import CONFIG_KEY, COUNTERS_KEY, METRICS_PORT, asks_kubernetes, pod_template, settings
 from exporter.operator.resources import GPUExporterSpec, Object
 
 # deploy/operator/operator.yaml has it, with the rules of deploy/rbac.yaml. The operator may bind it, and no other.
@@ -39,7 +40,7 @@ def desired(
     belong to the GPUExporter by an owner reference but the ClusterRoleBinding, which no namespaced object can own: who
     deletes what is not wanted (`all_references`) deletes it, and finds by FOR_ANNOTATION whose it was.
     """
-    wanted = [_service(name)]
+    wanted = [_service(name), _object("v1", "ConfigMap", config_name(name), data={CONFIG_KEY: settings(spec)})]
     if not (spec.collectors and spec.collectors.config_map):
         wanted.append(_counters(name, spec))
     if asks_kubernetes(spec):
@@ -68,6 +69,7 @@ def all_references(name: str, namespace: str) -> tuple[Reference, ...]:
     return (
         Reference(f"{_RBAC}/v1", "ClusterRoleBinding", "", binding_name(name, namespace)),
         Reference("v1", "Service", namespace, base),
+        Reference("v1", "ConfigMap", namespace, config_name(name)),
         Reference("v1", "ConfigMap", namespace, counters_name(name)),
         Reference("v1", "ServiceAccount", namespace, base),
         Reference("apps/v1", "DaemonSet", namespace, base),

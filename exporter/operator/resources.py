@@ -97,7 +97,7 @@ class Labels:
     names: str = of(parsed(label_names, "pod, legacy, or pod=X,namespace=Y,container=Z", 400), "pod")
     pod_uid: bool = of(flag, False)
     pod_labels: tuple[str, ...] = of(
-        each(parsed(regex, "a regular expression of at least one character", 200), 32, once=True), ()
+        each(parsed(regex, "a regular expression of at least one character", 200, r"[ -~]+"), 32, once=True), ()
     )
 
 

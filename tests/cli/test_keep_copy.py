@@ -1,4 +1,4 @@
-"""The copy of a ConfigMap's file that dcgm-exporter can follow: a real process, and inotify as dcgm-exporter uses it."""
+"""The copy of a ConfigMap's file that dcgm-exporter can follow: a real process, and inotify as it uses it."""
 
 import ctypes
 import os

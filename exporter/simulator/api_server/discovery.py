@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from exporter.simulator.api_server.answers import Json, Object
-from exporter.simulator.api_server.kinds import VERBS, Kind
+from exporter.simulator.api_server.answers import Json, Object, no_resource, not_served
+from exporter.simulator.api_server.kinds import Kind, Kinds
 
 AGGREGATED = "apidiscovery.k8s.io"
 VERSION = {
@@ -76,7 +76,7 @@ def _resources(kind: Kind) -> list[Object]:
         "name": kind.plural,
         "singularName": kind.singular or kind.name.lower(),
         **about,
-        "verbs": list(VERBS),
+        "verbs": kind.verbs,
         **({"shortNames": list(kind.short_names)} if kind.short_names else {}),
         **({"categories": list(kind.categories)} if kind.categories else {}),
     }
@@ -102,7 +102,7 @@ def _aggregated(kind: Kind) -> Object:
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.name} if kind.is_custom() else own,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular or kind.name.lower(),
-        "verbs": list(VERBS),
+        "verbs": kind.verbs,
         **({"shortNames": list(kind.short_names)} if kind.short_names else {}),
         **({"categories": list(kind.categories)} if kind.categories else {}),
         **({"subresources": below} if below else {}),
@@ -111,3 +111,31 @@ def _aggregated(kind: Kind) -> Object:
 
 def _name(entry: Object) -> Json:
     return entry["name"]
+
+
+def document(kinds: Kinds, parts: list[str], accept: str, host: str) -> tuple[Object | str, str]:
+    """What a path that names no collection is answered with, and the type of that.
+
+    Raises:
+        Refused: 404, where nothing is there.
+    """
+    root, below, groups = parts[0], parts[1:], kinds.groups()
+    if root in ("healthz", "livez", "readyz"):
+        return "ok", "text/plain"
+    answer: Object | None = None
+    if root == "version":
+        answer = VERSION
+    elif root in ("api", "apis") and not below and AGGREGATED in accept:
+        kind = f"application/json;g={AGGREGATED};v=v2;as=APIGroupDiscoveryList"
+        return aggregated(kinds, groups, is_core=root == "api"), kind
+    elif root == "api" and not below:
+        answer = core_versions(host)
+    elif root == "apis" and not below:
+        answer = group_list(groups)
+    elif root == "apis" and below[0] in groups and len(below) == 1:
+        answer = group(below[0], groups[below[0]])
+    elif root in ("api", "apis") and any(kind.api_version == "/".join(below) for kind in kinds):
+        answer = resource_list(kinds, "/".join(below))
+    if answer is None:
+        raise no_resource() if root == "apis" and below[0] in groups else not_served()
+    return answer, "application/json"

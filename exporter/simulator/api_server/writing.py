@@ -2,18 +2,16 @@
 
 import copy
 import random
-import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from exporter.simulator.api_server import definitions, events, schemas, validation
+from exporter.simulator.api_server import defaults, definitions, events, schemas, validation
 from exporter.simulator.api_server.answers import (
     Cause,
     Json,
     Object,
-    Refused,
     already_exists,
     bad_request,
     conflict,
@@ -21,22 +19,19 @@ from exporter.simulator.api_server.answers import (
     invalid,
     not_found,
 )
+from exporter.simulator.api_server.checks import check_appliable, check_finalizers, name_problems
 from exporter.simulator.api_server.kinds import CORE_EVENT, DEFINITION, EVENT, NAMESPACE, Kind, Kinds
 from exporter.simulator.api_server.managers import UPDATE, Managed, Manager, after_update, read_managed, write_managed
-from exporter.simulator.api_server.server_side_apply import applier, apply, undeclared
+from exporter.simulator.api_server.server_side_apply import applier, apply
 from exporter.simulator.api_server.store import Key, Store
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
-    " end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
-    " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+from exporter.simulator.api_server.subresources import (
+    ITS_OWN,
+    SCALE,
+    STATUS,
+    for_subresource,
+    is_other,
+    merged_subresource,
 )
-_LONGEST_NAME = 253
-# What the API server alone writes.
-_ITS_OWN = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
-_FREE_NAMES = ("rbac.authorization.k8s.io",)  # groups whose objects may have any name
-STATUS, SCALE = "status", "scale"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +52,11 @@ class Written:
     created: bool = False
     changed: bool = True
     warnings: list[str] = field(default_factory=list)
+
+
+def now() -> str:
+    """The time as objects tell it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Writer:
@@ -131,8 +131,8 @@ class Writer:
         Raises:
             Refused: there are conflicts, the object cannot be read, or would be invalid.
         """
-        _check_appliable(kind, key, body)
-        body = _for_subresource(kind, body, subresource)
+        check_appliable(kind, key, body)
+        body = for_subresource(kind, body, subresource)
         live = self._store.get(key)
         is_new = live is None
         if live is None:
@@ -190,8 +190,8 @@ class Writer:
             said = f"UID in precondition: {item['metadata']['uid']}, UID in object meta: {live['metadata']['uid']}"
             raise conflict(kind.group, kind.plural, key.name, f"Precondition failed: {said}")
         given = item["metadata"].get("managedFields")
-        item = _merged_subresource(kind, live, item, subresource)
-        _check_finalizers(kind, live, item)
+        item = merged_subresource(kind, live, item, subresource)
+        check_finalizers(kind, live, item)
         self._check(kind, item, live)
         if managed is None:
             former = read_managed(live if not given else {"metadata": {"managedFields": given}})
@@ -199,7 +199,7 @@ class Writer:
             time = None if subresource == SCALE else now()
             managed = after_update(former, live, item, kind.shape, manager=manager, time=time)
         if kind.has_generation or kind.is_custom():
-            item["metadata"]["generation"] = live["metadata"].get("generation", 1) + _is_other(kind, live, item)
+            item["metadata"]["generation"] = live["metadata"].get("generation", 1) + is_other(kind, live, item)
         item["metadata"]["managedFields"] = write_managed(managed)
         if not item["metadata"]["managedFields"]:
             del item["metadata"]["managedFields"]
@@ -235,7 +235,7 @@ class Writer:
     def _decoded(self, kind: Kind, item: Object, intent: Intent) -> tuple[Object, list[str]]:
         """The object without unknown fields and with defaults, and what is to be warned of."""
         if kind.schema is None:
-            return (definitions.with_defaults(item) if kind == DEFINITION else item), []
+            return (definitions.with_defaults(item) if kind == DEFINITION else defaults.with_defaults(kind, item)), []
         item, gone = schemas.pruned(item, kind.schema)
         told = [f'unknown field "{path}"' for path in gone]
         if told and intent.validation == "Strict":
@@ -251,7 +251,7 @@ class Writer:
         elif kind.has_status:
             new = definitions.first_status(item) if kind == DEFINITION else kind.skeleton[STATUS]
             item[STATUS] = copy.deepcopy(new)
-        metadata = {name: value for name, value in item["metadata"].items() if name not in _ITS_OWN}
+        metadata = {name: value for name, value in item["metadata"].items() if name not in ITS_OWN}
         metadata.pop("resourceVersion", None)
         metadata.pop("managedFields", None)
         metadata |= {"uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)), "creationTimestamp": now()}
@@ -271,9 +271,7 @@ class Writer:
     def _check(self, kind: Kind, item: Object, before: Object | None) -> None:
         """Refuse what is invalid."""
         name = str(item["metadata"].get("name") or "")
-        causes = []
-        if kind.group not in _FREE_NAMES:
-            causes += _name_problems(item["metadata"])
+        causes = name_problems(kind, item["metadata"])
         if kind in (EVENT, CORE_EVENT) and before is None:
             found = events.problems(item, is_core=kind == CORE_EVENT)
             if found:
@@ -284,93 +282,3 @@ class Writer:
             causes += validation.problems(item, before, kind.schema, self._rules)
         if causes:
             raise invalid(kind.group, kind.name, name, causes)
-
-
-def now() -> str:
-    """The time as objects tell it."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _check_appliable(kind: Kind, key: Key, body: Json) -> None:
-    if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
-        raise bad_request("the body of an apply is no object")
-    metadata = body.setdefault("metadata", {})
-    if metadata.get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
-    if metadata.get("name", key.name) != key.name:
-        said = metadata["name"]
-        raise bad_request(f"the name of the object ({said}) does not match the name on the URL ({key.name})")
-    if kind.namespaced and metadata.get("namespace", key.namespace) != key.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    given = str(body.get("apiVersion") or "")
-    if given != kind.api_version:
-        said = f"Specified patch version: {given}, expected: {kind.api_version}"
-        raise bad_request(f"Incorrect version specified in apply patch. {said}")
-    missing = undeclared(body, kind.schema) if kind.schema is not None else None
-    if missing:
-        # a real one takes this for its own fault: kubernetes/kubernetes#139253
-        which = f"{key.namespace}/{key.name}; {kind.api_version}, Kind={kind.name}"
-        said = f"failed to create typed patch object ({which}): {missing}: field not declared in schema"
-        raise Refused(500, "", said)
-
-
-def _for_subresource(kind: Kind, body: Object, subresource: str) -> Object:
-    """The part of an applied object that counts where it is applied."""
-    if subresource == STATUS:
-        metadata = {name: body["metadata"][name] for name in ("name", "namespace", "resourceVersion", "uid")
-                    if name in body["metadata"]}  # fmt: skip
-        return {**{name: body[name] for name in ("apiVersion", "kind", STATUS) if name in body}, "metadata": metadata}
-    return {name: value for name, value in body.items() if name != STATUS or not kind.has_status}
-
-
-def _merged_subresource(kind: Kind, live: Object, item: Object, subresource: str) -> Object:
-    """The new object with what its writer may not change here put back."""
-    if subresource == STATUS:
-        metadata = dict(live["metadata"])
-        if not kind.is_custom() and "annotations" in item["metadata"]:
-            metadata["annotations"] = item["metadata"]["annotations"]
-        return {**{name: value for name, value in live.items() if name != STATUS},
-                **({STATUS: item[STATUS]} if STATUS in item else {}), "metadata": metadata}  # fmt: skip
-    metadata = {name: value for name, value in item["metadata"].items() if name not in _ITS_OWN}
-    metadata |= {name: live["metadata"][name] for name in (*_ITS_OWN, "resourceVersion", "name", "namespace")
-                 if name in live["metadata"]}  # fmt: skip
-    metadata = {name: value for name, value in metadata.items() if value not in (None, [], {}) or name == "generation"}
-    kept = {**item, "metadata": metadata}
-    if kind.has_status:
-        kept.pop(STATUS, None)
-        if STATUS in live:
-            kept[STATUS] = live[STATUS]
-    return kept
-
-
-def _is_other(kind: Kind, live: Object, item: Object) -> bool:
-    """Whether what is wanted has changed: all but the metadata and, where it is a subresource, the status."""
-    left_out = {"metadata", STATUS} if kind.has_status else {"metadata"}
-    return {name: value for name, value in live.items() if name not in left_out} != {
-        name: value for name, value in item.items() if name not in left_out
-    }
-
-
-def _check_finalizers(kind: Kind, live: Object, item: Object) -> None:
-    if not live["metadata"].get("deletionTimestamp"):
-        return
-    new = set(item["metadata"].get("finalizers") or ()) - set(live["metadata"].get("finalizers") or ())
-    if new:
-        names = ", ".join(f'"{name}"' for name in sorted(new))
-        said = (
-            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{names}}}"
-        )
-        cause = Cause("Forbidden", "metadata.finalizers", f"Forbidden: {said}")
-        raise invalid(kind.group, kind.name, str(item["metadata"].get("name")), [cause])
-
-
-def _name_problems(metadata: Object) -> list[Cause]:
-    name = str(metadata.get("name") or "")
-    if not name:
-        return [Cause("Required", "metadata.name", "Required value: name or generateName is required")]
-    if not _NAME.fullmatch(name):
-        return [Cause("Invalid", "metadata.name", f'Invalid value: "{name}": {_NAME_RULE}')]
-    if len(name) > _LONGEST_NAME:
-        said = f"must be no more than {_LONGEST_NAME} bytes"
-        return [Cause("Invalid", "metadata.name", f'Invalid value: "{name}": {said}')]
-    return []
