@@ -10,6 +10,7 @@ from exporter.config.given import Given
 from exporter.config.operator import GROUPS, SETTINGS, OperatorConfig
 from exporter.errors import ConfigError
 
+MOST_LEASE_SECONDS = 3600
 _SETTINGS = by_name(SETTINGS)
 
 
@@ -59,6 +60,11 @@ def _check_together(config: OperatorConfig) -> None:
         raise ConfigError(
             "--operator.leader-election: it is not known in which namespace the lease is; name it with"
             " --operator.lease-namespace, or turn it off where only one replica ever runs"
+        )
+    if operator.lease_seconds % 1 or operator.lease_seconds > MOST_LEASE_SECONDS:
+        raise ConfigError(
+            f"--operator.lease-duration: {operator.lease_seconds:g}s is not allowed; it takes whole seconds, an hour at"
+            " most"
         )
     check_once("--operator.namespace", operator.namespaces)
     check_once("--web.listen-address", config.web.listen_addresses)

@@ -41,6 +41,12 @@ class OperatorSettings:
         "What the lease is called.",
         default="pod-gpu-metrics-operator",
     )
+    lease_seconds: float = setting(
+        "operator.lease-duration",
+        POSITIVE_DURATION,
+        "How long a replica that is gone without a word keeps the others from working; whole seconds.",
+        default="15s",
+    )
     interval_seconds: float = setting(
         "operator.interval",
         POSITIVE_DURATION,

@@ -65,6 +65,7 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
             namespace=operator.lease_namespace or "",
             name=operator.lease_name,
             identity=lasting.identity,
+            lease_seconds=int(operator.lease_seconds),
         )
         if operator.leader_election == "on"
         else None,

@@ -1,7 +1,8 @@
 """One of several replicas works: the one that holds a Lease (coordination.k8s.io/v1).
 
-As client-go does it, and with its times: the holder renews every 2 s; who has not renewed for 10 s stops; who has seen
-no renewal for 15 s takes over. What is compared is when this process saw a change, never another machine's clock.
+As client-go does it, and with its times: of a lease of 15 s, the holder renews it every 2 s; who has not renewed it for
+10 s stops; who has seen no renewal for 15 s takes it. What is compared is when this process saw a change, and never
+another machine's clock.
 """
 
 import asyncio
@@ -16,10 +17,11 @@ from exporter.log import log
 from exporter.operator.kinds import LEASE, Object, text
 from exporter.operator.writer import Refused, Writer
 
-LEASE_SECONDS = 15
-RENEW_SECONDS = 10.0
-RETRY_SECONDS = 2.0
+# Parts of the lease: how long the holder works without a renewal, and how often anybody tries.
+RENEW = 10 / 15
+RETRY = 2 / 15
 RELEASE_SECONDS = 3.0
+MOST_LEASE_SECONDS = 3600
 
 
 class Leader:
@@ -32,17 +34,15 @@ class Leader:
         namespace: str,
         name: str,
         identity: str,
-        lease_seconds: int = LEASE_SECONDS,
-        renew_seconds: float = RENEW_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
+        lease_seconds: int,
     ) -> None:
-        """`identity` is this process': no other may have it. The times are for tests."""
+        """`identity` is this process': no other may have it."""
         self.is_leader = False
         self.holder = ""
         self._writer = writer
         self._namespace, self._name, self._identity = namespace, name, identity
         self._lease_seconds = lease_seconds
-        self._renew_seconds, self._retry_seconds = renew_seconds, retry_seconds
+        self._renew_seconds, self._retry_seconds = lease_seconds * RENEW, lease_seconds * RETRY
         # the lease as it was last seen, and when it was seen to be that
         self._seen: Mapping[str, Any] | None = None
         self._seen_at = 0.0
@@ -115,7 +115,9 @@ class Leader:
         self.holder = text(spec, "holderIdentity")
         is_own = self.holder == self._identity
         seconds = spec.get("leaseDurationSeconds")
-        lasts = seconds if isinstance(seconds, int) and 0 < seconds <= 3600 else self._lease_seconds  # noqa: PLR2004
+        lasts = self._lease_seconds
+        if isinstance(seconds, int) and 0 < seconds <= MOST_LEASE_SECONDS:
+            lasts = seconds
         if not is_own and self.holder and now < self._seen_at + lasts:
             return False
         spec.update(self._spec(spec if is_own else None, spec.get("leaseTransitions")))

@@ -143,6 +143,7 @@ class KubernetesApi:
         timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         token = self.token()
         status = "none"
+        asked = "watch" if seconds is None else verb.removesuffix(" and watch")
         try:
             # a watch, too, is answered at once, though its events may be long in coming
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -150,7 +151,7 @@ class KubernetesApi:
                     self._url + path, parameters=parameters, headers=token, timeout=timeout
                 )
             status = str(response.status)
-            self._on_answer(verb, status)
+            self._on_answer(asked, status)
             async with response:
                 await self._check(response, path, verb, has_token=bool(token))
                 if on_open:
@@ -171,7 +172,7 @@ class KubernetesApi:
             ) from error
         finally:
             if status == "none":
-                self._on_answer(verb, status)
+                self._on_answer(asked, status)
 
     def token(self) -> dict[str, str]:
         """Its header, read anew for every request: it is replaced while the program runs. None where no file is."""
