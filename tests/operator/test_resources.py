@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cluster.scaling import METRICS_TO_ASK
 from exporter.operator.reading import Invalid, key_of
 from exporter.operator.resources import (
     GPUAutoscalerSpec,
@@ -19,6 +18,7 @@ from exporter.operator.resources import (
     read_exporter,
     read_identity,
 )
+from exporter.outputs.objects import METRICS_TO_ASK
 from tests.operator.specs import (
     CRDS,
     EVERYTHING,
