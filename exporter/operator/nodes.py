@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from exporter.operator.parts import AnyObject, condition, mapping, mappings, moment, number, one_line, text
+from exporter.operator.parts import AnyObject, condition, mapping, mappings, moment, number, one_line, text, word
 
 POD, EXPORTER = "pod", "exporter"  # as sources of trouble
 # Of a pod that has not become ready after so long it is not said any more that it starts (a Deployment's own limit,
@@ -128,7 +128,7 @@ def _of_pod(pod: AnyObject, name: str) -> tuple[str, str] | None:
             " (cpu, memory, pods), or ask for less with spec.resources"
         )
     if text(status, "phase") in _ENDED:
-        reason = re.sub(r"[^A-Za-z0-9]", "", text(status, "reason")) or "Failed"
+        reason = word(text(status, "reason")) or "Failed"
         told = one_line(text(status, "message").partition(". ")[0], _MOST_TOLD_CHARS)
         return reason, (
             f"its pod {name} has ended{': ' if told else ''}{told} -> it is made again; if that does not help, look at"

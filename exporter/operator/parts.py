@@ -1,11 +1,14 @@
 """Parts of an object that the Kubernetes API says: whatever has another type than it should is not there. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 AnyObject = Mapping[str, Any]
 _NOTHING: AnyObject = {}
+_LARGEST = 2**31 - 1
+_NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
 def mapping(of: AnyObject, *path: str) -> AnyObject:
@@ -31,9 +34,14 @@ def text(of: AnyObject, name: str) -> str:
 
 
 def number(of: AnyObject, name: str) -> int | None:
-    """A whole number of at least 0; None where there is none."""
+    """A whole number from 0 to what 31 bits hold; None where there is none."""
     found = of.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _LARGEST else None
+
+
+def word(said: str) -> str:
+    """A reason, as a condition may have it: letters and digits; what else is in it is left out."""
+    return _NO_LETTER.sub("", said)[:63].lstrip("0123456789")
 
 
 def condition(of: AnyObject, kind: str) -> AnyObject:

@@ -11,8 +11,17 @@ from typing import Any
 
 from exporter.errors import SourceError
 from exporter.operator.conditions import Verdict, conditions_of
-from exporter.operator.nodes import EXPORTER, NodeTrouble, age_seconds, is_going, is_ready, node_of, pod_troubles
-from exporter.operator.parts import AnyObject, condition, mapping, number, one_line, text
+from exporter.operator.nodes import (
+    EXPORTER,
+    NodeTrouble,
+    age_seconds,
+    is_going,
+    is_ready,
+    node_of,
+    pod_troubles,
+    trouble,
+)
+from exporter.operator.parts import AnyObject, condition, mapping, mappings, number, one_line, text, word
 from exporter.operator.reading import Invalid
 from exporter.operator.rollout import Rollout, progress_of, readiness_of
 from exporter.operator.summary import listed, summary
@@ -52,7 +61,7 @@ def status_of(exporter: AnyObject, seen: Seen, now: datetime) -> Object:
     old = mapping(exporter, "status")
     rollout = Rollout.of(seen.daemon_set)
     found = _troubles(seen, now)
-    nodes = {trouble.node for trouble in found}
+    nodes = {each.node for each in found}
     blocked = Verdict("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
     generation = number(mapping(exporter, "metadata"), "generation") or 0
     status: Object = {"observedGeneration": generation}
@@ -67,10 +76,10 @@ def status_of(exporter: AnyObject, seen: Seen, now: datetime) -> Object:
     if known_before:
         # nobody has been asked since this process began: what was known is not forgotten for that
         verdicts["Degraded"] = known_before
-        status |= {name: old[name] for name in ("nodesInTrouble", "troubles") if name in old}
+        status |= _troubles_before(old)
     elif found or seen.troubles is not None:
         status["nodesInTrouble"] = len(nodes)
-        status["troubles"] = [trouble._asdict() for trouble in listed(found, MOST_TROUBLES)]
+        status["troubles"] = [each._asdict() for each in listed(found, MOST_TROUBLES)]
     status["conditions"] = conditions_of(verdicts, old, generation, now)
     return status
 
@@ -128,7 +137,7 @@ def _all_of(obstacles: Sequence[Obstacle]) -> str:
 def _said_before(old: AnyObject) -> Verdict | None:
     """The condition Degraded as the last process left it; None where it did not know either."""
     found = condition({"status": old}, "Degraded")
-    reason, message = text(found, "reason"), text(found, "message")
+    reason, message = word(text(found, "reason")), text(found, "message")
     match found.get("status"):
         case "True":
             return Verdict("True", reason or "NodesInTrouble", message)
@@ -137,16 +146,28 @@ def _said_before(old: AnyObject) -> Verdict | None:
     return None
 
 
+def _troubles_before(old: AnyObject) -> Object:
+    troubles = [
+        trouble(*(text(item, name) for name in NodeTrouble._fields))
+        for item in mappings(old, "troubles", MOST_TROUBLES)
+    ]
+    nodes = number(old, "nodesInTrouble")
+    return {
+        "nodesInTrouble": len({each.node for each in troubles}) if nodes is None else nodes,
+        "troubles": [each._asdict() for each in troubles],
+    }
+
+
 def _troubles(seen: Seen, now: datetime) -> list[NodeTrouble]:
     """All that is wrong on nodes, in stable order."""
     pods = [pod for pod in seen.pods if not is_going(pod)]
-    found = {trouble for pod in pods for trouble in pod_troubles(pod, now)}
+    found = {each for pod in pods for each in pod_troubles(pod, now)}
     ready = {node_of(pod) for pod in pods if is_ready(pod)}
     old_enough = {node_of(pod) for pod in pods if age_seconds(pod, now) >= GRACE_SECONDS}
-    for trouble in seen.troubles or ():
+    for each in seen.troubles or ():
         # an exporter that is not ready need not answer: its pod says why
-        if trouble.node in (ready if trouble.source == EXPORTER else ready | old_enough):
-            found.add(trouble)
+        if each.node in (ready if each.source == EXPORTER else ready | old_enough):
+            found.add(each)
     return sorted(found)
 
 
