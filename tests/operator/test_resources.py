@@ -14,14 +14,13 @@ from exporter.operator.resources import (
     GPUAutoscalerSpec,
     GPUExporterSpec,
     Object,
-    read_autoscaler,
     read_exporter,
-    read_identity,
 )
 from exporter.outputs.objects import METRICS_TO_ASK
 from tests.operator.specs import (
     CRDS,
     EVERYTHING,
+    READERS,
     REFUSED,
     SCALING,
     SCALING_EVERYTHING,
@@ -32,10 +31,9 @@ from tests.operator.specs import (
     custom_resource,
     refused_spec,
 )
-from tests.support.cel import RULES, broken
+from tests.support.cel import reviewer
 from tests.support.manifests import KUBERNETES
 
-READERS = {"GPUExporter": read_exporter, "GPUAutoscaler": read_autoscaler}
 SPECS: dict[str, type] = {"GPUExporter": GPUExporterSpec, "GPUAutoscaler": GPUAutoscalerSpec}
 NOWHERE = dataclasses.MISSING
 
@@ -192,7 +190,7 @@ def broken_rules(kind: str, item: Object) -> dict[str, str]:
     return {
         f"{path}{rule.get('fieldPath', '')}": why
         for path, rule, value in rules_of(filled, SCHEMAS[kind])
-        if (why := broken(rule, value, value))
+        if (why := reviewer(rule, value, value))
     }
 
 
@@ -216,19 +214,16 @@ def test_every_rule_names_a_field_and_refuses_something() -> None:
             for refused in REFUSED
             if refused.by_rule and refused.kind == kind
             for _, rule, value in rules_of({"spec": {"minReplicas": 1, **refused_spec(refused)}}, schema)
-            if broken(rule, value, value)
+            if reviewer(rule, value, value)
         }
         assert rules - refusing <= {"self == oldSelf"}
-    assert {
-        rule for _, node in ALL for rule in (each["rule"] for each in node.get("x-kubernetes-validations", ()))
-    } == {*RULES}
 
 
 def test_the_target_of_an_autoscaler_cannot_be_changed() -> None:
     target = SCHEMAS["GPUAutoscaler"]["properties"]["spec"]["properties"]["scaleTargetRef"]
     (rule,) = target["x-kubernetes-validations"]
-    assert broken(rule, SCALING["scaleTargetRef"], SCALING["scaleTargetRef"]) is None
-    said = broken(rule, {"name": "other"}, SCALING["scaleTargetRef"])
+    assert reviewer(rule, SCALING["scaleTargetRef"], SCALING["scaleTargetRef"]) is None
+    said = reviewer(rule, {"name": "other"}, SCALING["scaleTargetRef"])
     assert said is not None
     assert said.startswith("spec.scaleTargetRef cannot be changed")
 
@@ -281,23 +276,6 @@ def test_nothing_that_comes_from_there_breaks_a_reader(kind: str, given_spec: ob
 
 @pytest.mark.parametrize("item", [None, [], "x", 5])
 def test_what_is_no_object_is_refused(item: object) -> None:
-    for read in (*READERS.values(), read_identity):
+    for read in READERS.values():
         with pytest.raises(Invalid, match="the object"):
             read(item)
-
-
-def test_an_identity_is_read() -> None:
-    item = custom_resource("GPUExporter", {})
-    item["metadata"] |= {"uid": "3e1b", "generation": 4}
-    found = read_identity(item)
-    assert (found.name, found.namespace, found.uid, found.generation) == ("gpus", "ml", "3e1b", 4)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("name", "A b"), ("namespace", None), ("uid", 5), ("generation", "4"), ("generation", True)]
-)
-def test_an_identity_that_is_none_is_refused(field: str, value: object) -> None:
-    item = custom_resource("GPUExporter", {})
-    item["metadata"] |= {"uid": "3e1b", field: value}
-    with pytest.raises(Invalid, match=rf"^metadata\.{field}: "):
-        read_identity(item)
