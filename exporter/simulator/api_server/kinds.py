@@ -119,7 +119,10 @@ BUILT_IN: tuple[Kind, ...] = (
     _workload("Deployment", "deployments", "deploy", scale=True),
     _workload("ReplicaSet", "replicasets", "rs", scale=True),
     _workload("StatefulSet", "statefulsets", "sts", scale=True),
-    Kind(group="batch", version="v1", name="Job", plural="jobs", categories=("all",), has_status=True, skeleton={"spec": {}, "status": {}}),
+    Kind(
+        group="batch", version="v1", name="Job", plural="jobs", categories=("all",), has_status=True,
+        has_generation=True, skeleton={"spec": {}, "status": {}},
+    ),
     Kind(
         group="autoscaling", version="v2", name="HorizontalPodAutoscaler", plural="horizontalpodautoscalers",
         short_names=("hpa",), categories=("all",), has_status=True,
