@@ -11,13 +11,11 @@ pkg/scaling/executor/scale_scaledobjects.go for what scales to zero and back.
 from decimal import Decimal
 from typing import NamedTuple
 
+from exporter.operator.kinds import AUTOSCALER, GPU_AUTOSCALER, SCALED_OBJECT, Kind
 from exporter.operator.names import INSTANCE_LABEL, MANAGER, MANAGER_LABEL, NAME_LABEL, base_name, owner
 from exporter.operator.quantities import in_thousandths, plain, read, written
 from exporter.operator.resources import Behavior, GPUAutoscalerSpec, Object, ScaleTarget, ScalingRules
 
-KIND = "GPUAutoscaler"
-SCALED_OBJECT = ("keda.sh/v1alpha1", "ScaledObject")
-AUTOSCALER = ("autoscaling/v2", "HorizontalPodAutoscaler")
 _NAME = "pod-gpu-metrics-autoscaler"
 
 
@@ -120,15 +118,15 @@ def tolerance_of(rules: ScalingRules) -> Decimal | None:
     return None if rules.tolerance is None else read(rules.tolerance)
 
 
-def _object(kind: tuple[str, str], name: str, namespace: str, uid: str, spec: Object) -> Object:
+def _object(kind: Kind, name: str, namespace: str, uid: str, spec: Object) -> Object:
     return {
-        "apiVersion": kind[0],
-        "kind": kind[1],
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
         "metadata": {
             "name": object_name(name),
             "namespace": namespace,
             "labels": labels(name),
-            "ownerReferences": [owner(name, uid, KIND)],
+            "ownerReferences": [owner(name, uid, GPU_AUTOSCALER.name)],
         },
         "spec": spec,
     }

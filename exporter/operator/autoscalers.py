@@ -17,28 +17,22 @@ from typing import Literal, NamedTuple
 
 from exporter.operator.autoscaler_objects import (
     ADAPTED,
-    AUTOSCALER,
-    KIND,
-    SCALED_OBJECT,
     autoscaler,
     object_name,
     scaled_object,
 )
 from exporter.operator.autoscaler_specs import misgivings, why_invalid
-from exporter.operator.resources import GPUAutoscalerSpec, Object
-from exporter.operator.scalers import (
+from exporter.operator.kinds import (
+    AUTOSCALER,
+    GPU_AUTOSCALER,
+    SCALED_OBJECT,
     AnyObject,
-    Scalers,
-    controller_of,
-    is_an_autoscalers,
-    is_going,
-    kind_of,
-    metadata_of,
-    name_of,
-    older,
-    uid_of,
-    whose,
+    Kind,
+    is_controlled_by,
+    metadata,
 )
+from exporter.operator.resources import GPUAutoscalerSpec, Object
+from exporter.operator.scalers import Scalers, is_a, is_an_autoscalers, is_going, name_of, older, uid_of, whose
 from exporter.operator.targets import REF, Target, why_not
 from exporter.operator.trouble import Trouble, at
 
@@ -115,22 +109,22 @@ def _not_wanted(
 ) -> tuple[list[AnyObject], list[AnyObject]]:
     """What is to be deleted here, and all that has to be gone before something is applied."""
     wanted = SCALED_OBJECT if via == "keda" else AUTOSCALER
-    wrong = [item for item in scalers.own if kind_of(item) != wanted or name_of(item) != object_name(name)]
+    wrong = [item for item in scalers.own if not is_a(item, wanted) or name_of(item) != object_name(name)]
     if via == "hpa":
         # the garbage collector takes them, too, but not while it cannot ask for their owner's kind
         wrong += scalers.kedas
     going = [item for item in scalers.own if item not in wrong and is_going(item)]
     # of a GPUAutoscaler that had this name before, or of one that must leave the target to this one
-    others = [item for item in all_scalers if _is_called(item, wanted, name) and controller_of(item).get("uid") != uid]
+    others = [item for item in all_scalers if _is_called(item, wanted, name) and not is_controlled_by(item, uid)]
     return wrong, [*wrong, *scalers.others, *others, *going]
 
 
 def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: Scalers) -> Trouble | None:
     """Whether somebody else scales the target: an older GPUAutoscaler, or a ScaledObject or an HPA of other making."""
     if rival := older(spec.scale_target_ref, uid, there.autoscalers):
-        by = f"{KIND} {name_of(rival)}, which is older,"
+        by = f"{GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
     elif scalers.foreign:
-        by = f"{kind_of(scalers.foreign[0])[1]} {name_of(scalers.foreign[0])}, which this operator did not make,"
+        by = f"{scalers.foreign[0].get('kind')} {name_of(scalers.foreign[0])}, which this operator did not make,"
     else:
         return None
     return at(
@@ -174,18 +168,18 @@ def _with_what_stays(trouble: Trouble, own: Sequence[AnyObject]) -> Trouble:
 
 
 def _via_of(own: Sequence[AnyObject]) -> Via | None:
-    return None if not own else "keda" if kind_of(own[0]) == SCALED_OBJECT else "hpa"
+    return None if not own else "keda" if is_a(own[0], SCALED_OBJECT) else "hpa"
 
 
 def _until_gone(item: AnyObject) -> str:
-    is_stuck = kind_of(item) == SCALED_OBJECT and is_going(item) and metadata_of(item).get("finalizers")
+    is_stuck = is_a(item, SCALED_OBJECT) and is_going(item) and metadata(item).get("finalizers")
     holds = "; KEDA's finalizer is on it: does KEDA's operator run?" if is_stuck else ""
     what = f"{item.get('kind')} {name_of(item)}"
     return f"{what} to be deleted, since two autoscalers would undo each other's changes{holds}"
 
 
-def _is_called(item: AnyObject, kind: tuple[str, str], name: str) -> bool:
-    return kind_of(item) == kind and name_of(item) == object_name(name)
+def _is_called(item: AnyObject, kind: Kind, name: str) -> bool:
+    return is_a(item, kind) and name_of(item) == object_name(name)
 
 
 def _deletions(items: Iterable[AnyObject]) -> tuple[Reference, ...]:
@@ -193,7 +187,7 @@ def _deletions(items: Iterable[AnyObject]) -> tuple[Reference, ...]:
         Reference(
             str(item.get("apiVersion")),
             str(item.get("kind")),
-            str(metadata_of(item).get("namespace")),
+            str(metadata(item).get("namespace")),
             name_of(item),
             uid_of(item),
         )

@@ -39,7 +39,7 @@ def read(quantity: str | int) -> Decimal:
     text = str(quantity)
     found = _FORM.fullmatch(text) if len(text) <= MOST_CHARS else None
     if not found:
-        raise ValueError(text)
+        raise ValueError(f"{text[:MOST_CHARS]!r} is no quantity")
     number, suffix = found.groups()
     if suffix is None:
         return Decimal(number)

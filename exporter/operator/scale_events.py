@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from exporter.operator.scalers import AnyObject, uid_of
-from exporter.operator.status_texts import clean, count_of, innermost, shown_time, time_of
+from exporter.operator.conditions import written
+from exporter.operator.kinds import AnyObject
+from exporter.operator.parts import mapping, mappings
+from exporter.operator.scalers import uid_of
+from exporter.operator.status_texts import clean, count_of, innermost, time_of
 
 MOST_EVENTS = 2000
 # An HPA emits its event right before it writes its status.
@@ -37,7 +40,7 @@ class LastScale:
 
     def as_object(self) -> dict[str, Any]:
         """As it stands in the status."""
-        said = {"time": shown_time(self.time), "from": self.before, "to": self.after, "reason": self.reason or None}
+        said = {"time": written(self.time), "from": self.before, "to": self.after, "reason": self.reason or None}
         return {name: value for name, value in said.items() if value is not None}
 
 
@@ -85,7 +88,7 @@ def scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> str
     if not failures:
         return ""
     time, message = max(failures)
-    return f"at {shown_time(time)} the cluster role said: {message}"
+    return f"at {written(time)} the cluster role said: {message}"
 
 
 def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
@@ -102,7 +105,9 @@ def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
         if event.get("reason") == "SuccessfulRescale" and told and found and abs(told - time) <= _SAME_MOMENT:
             change = LastScale(time=time, after=count_of(int(found[1])), reason=found[2])
     current, wanted = count_of(status.get("currentReplicas")), count_of(status.get("desiredReplicas"))
-    updated = [found for item in _conditions(status) if (found := _UPDATED.search(clean(item.get("message"))))]
+    updated = [
+        found for item in mappings(status, "conditions", 32) if (found := _UPDATED.search(clean(item.get("message"))))
+    ]
     if not updated:
         return change
     after = count_of(int(updated[0][1]))
@@ -132,21 +137,14 @@ def _of_object(known: object) -> LastScale | None:
     )
 
 
-def _conditions(status: AnyObject) -> Iterable[AnyObject]:
-    listed = status.get("conditions")
-    return [item for item in (listed if isinstance(listed, list) else ())[:32] if isinstance(item, Mapping)]
-
-
 def _time_of(event: AnyObject) -> datetime | None:
     """When it happened for the last time; a series is of several alike."""
-    series = event.get("series")
-    metadata = event.get("metadata")
     times = (
-        series.get("lastObservedTime") if isinstance(series, Mapping) else None,
+        mapping(event, "series").get("lastObservedTime"),
         event.get("lastTimestamp") or event.get("deprecatedLastTimestamp"),
         event.get("eventTime"),
         event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp"),
-        metadata.get("creationTimestamp") if isinstance(metadata, Mapping) else None,
+        mapping(event, "metadata").get("creationTimestamp"),
     )
     return next((found for value in times if (found := time_of(value)) and found > _YEAR_ONE), None)
 
@@ -156,8 +154,7 @@ def _message(event: AnyObject) -> str:
 
 
 def _about(event: AnyObject) -> AnyObject:
-    found = event.get("regarding") or event.get("involvedObject")
-    return found if isinstance(found, Mapping) else {}
+    return mapping(event, "regarding") or mapping(event, "involvedObject")
 
 
 def _limited(events: Iterable[AnyObject]) -> list[AnyObject]:

@@ -4,14 +4,13 @@ They are as the API gave them, and anybody may have made them: what is of anothe
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from exporter.operator.autoscaler_objects import KIND, SCALED_OBJECT, labels, object_name
+from exporter.operator.autoscaler_objects import labels, object_name
+from exporter.operator.kinds import GPU_AUTOSCALER, SCALED_OBJECT, AnyObject, Kind, controller_of, metadata
 from exporter.operator.names import INSTANCE_LABEL
-from exporter.operator.resources import API_VERSION, ScaleTarget
+from exporter.operator.resources import ScaleTarget
 
-AnyObject = Mapping[str, Any]
-_KEDAS_GROUP = SCALED_OBJECT[0].rpartition("/")[0]
 # what a ScaledObject means that names no kind (KEDA's ParseGVKR)
 _KEDAS_USUAL = "apps/v1", "Deployment"
 
@@ -32,7 +31,7 @@ class Scalers(NamedTuple):
 
 def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *, keda: bool) -> Scalers:
     """Part the objects that scale the target; ScaledObjects come before HPAs. `keda`: it may be there."""
-    ordered = sorted(scalers, key=lambda item: kind_of(item) != SCALED_OBJECT)
+    ordered = sorted(scalers, key=lambda item: not is_a(item, SCALED_OBJECT))
     own = [item for item in ordered if controller_of(item).get("uid") == uid]
     by_us = {uid_of(item) for item in ordered if is_an_autoscalers(item)}
     kedas: list[AnyObject] = []
@@ -61,7 +60,7 @@ def of_target(ref: ScaleTarget, items: Iterable[AnyObject]) -> Iterator[AnyObjec
         target = spec.get("scaleTargetRef") if isinstance(spec, Mapping) else None
         if not isinstance(target, Mapping):
             continue
-        version, kind = _KEDAS_USUAL if kind_of(item) == SCALED_OBJECT else ("", "")
+        version, kind = _KEDAS_USUAL if is_a(item, SCALED_OBJECT) else ("", "")
         version, kind = target.get("apiVersion") or version, target.get("kind") or kind
         # an HPA may leave the version out
         group = str(version).rpartition("/")[0] if version else wanted[0]
@@ -85,58 +84,42 @@ def older(ref: ScaleTarget, uid: str, autoscalers: Sequence[AnyObject]) -> AnyOb
 
 def is_an_autoscalers(item: AnyObject) -> bool:
     """Whether a GPUAutoscaler made it."""
-    by = controller_of(item)
-    return (by.get("apiVersion"), by.get("kind")) == (API_VERSION, KIND)
+    return is_a(controller_of(item), GPU_AUTOSCALER)
 
 
-def controller_of(item: AnyObject) -> AnyObject:
-    """The owner reference that controls an object; empty where nobody does."""
-    owners = metadata_of(item).get("ownerReferences")
-    for owner in owners if isinstance(owners, list) else ():
-        if isinstance(owner, Mapping) and owner.get("controller") is True:
-            return owner
-    return {}
-
-
-def kind_of(item: AnyObject) -> tuple[object, object]:
-    """An object's apiVersion and kind."""
-    return item.get("apiVersion"), item.get("kind")
+def is_a(item: AnyObject, kind: Kind) -> bool:
+    """Whether an object is of this kind."""
+    return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
 
 
 def is_going(item: AnyObject) -> bool:
     """Whether it is being deleted."""
-    return bool(metadata_of(item).get("deletionTimestamp"))
+    return bool(metadata(item).get("deletionTimestamp"))
 
 
 def name_of(item: AnyObject) -> str:
     """Its name."""
-    return str(metadata_of(item).get("name"))
+    return str(metadata(item).get("name"))
 
 
 def uid_of(item: AnyObject) -> str:
     """Its uid."""
-    return str(metadata_of(item).get("uid"))
-
-
-def metadata_of(item: AnyObject) -> AnyObject:
-    """Its metadata; empty where there are none."""
-    found = item.get("metadata")
-    return found if isinstance(found, Mapping) else {}
+    return str(metadata(item).get("uid"))
 
 
 def _scaled_object_above(item: AnyObject) -> AnyObject:
     by = controller_of(item)
     group = str(by.get("apiVersion")).rpartition("/")[0]
-    return by if (group, by.get("kind")) == (_KEDAS_GROUP, SCALED_OBJECT[1]) else {}
+    return by if (group, by.get("kind")) == (SCALED_OBJECT.group, SCALED_OBJECT.name) else {}
 
 
 def _is_labelled(item: AnyObject) -> bool:
     """Whether it has labels as some GPUAutoscaler's object has: KEDA copies them from the ScaledObject to its HPA."""
-    said = metadata_of(item).get("labels")
+    said = metadata(item).get("labels")
     if not isinstance(said, Mapping):
         return False
     return all(said.get(key) == value for key, value in labels("").items() if key != INSTANCE_LABEL)
 
 
 def _age(item: AnyObject) -> tuple[str, str]:
-    return str(metadata_of(item).get("creationTimestamp")), name_of(item)
+    return str(metadata(item).get("creationTimestamp")), name_of(item)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exporter.operator.autoscaler_objects import AUTOSCALER, SCALED_OBJECT
 from exporter.operator.autoscalers import Via
+from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, AnyObject, is_controlled_by, metadata
+from exporter.operator.parts import mapping, mappings
 from exporter.operator.scale_events import LastScale, last_scale, scaler_failure
-from exporter.operator.scalers import AnyObject, controller_of, is_going, kind_of, metadata_of, name_of, uid_of
+from exporter.operator.scalers import is_a, is_going, name_of, uid_of
 from exporter.operator.status_texts import clean, count_of
 from exporter.operator.trouble import Trouble
 
@@ -99,12 +100,10 @@ def decision(
 
 def conditions_of(status: AnyObject) -> Mapping[str, Condition]:
     """The conditions of a status by their type; of one that stands there twice the first."""
-    listed = status.get("conditions")
     found: dict[str, Condition] = {}
-    for item in (listed if isinstance(listed, list) else ())[:MOST_CONDITIONS]:
-        if isinstance(item, Mapping) and isinstance(kind := item.get("type"), str):
-            said = (clean(item.get(name)) for name in ("status", "reason", "message"))
-            found.setdefault(kind, Condition(*said))
+    for item in mappings(status, "conditions", MOST_CONDITIONS):
+        if isinstance(kind := item.get("type"), str):
+            found.setdefault(kind, Condition(*(clean(item.get(name)) for name in ("status", "reason", "message"))))
     return found
 
 
@@ -154,13 +153,13 @@ def _is(condition: Condition | None, status: str) -> bool:
 
 def _is_own(item: AnyObject, uid: str, via: Via) -> bool:
     kind = SCALED_OBJECT if via == "keda" else AUTOSCALER
-    return kind_of(item) == kind and controller_of(item).get("uid") == uid and not is_going(item)
+    return is_a(item, kind) and is_controlled_by(item, uid) and not is_going(item)
 
 
 def _made_for(scaled: AnyObject, scalers: Sequence[AnyObject]) -> AnyObject | None:
     """The HPA that KEDA made for a ScaledObject."""
     return next(
-        (item for item in scalers if kind_of(item) == AUTOSCALER and controller_of(item).get("uid") == uid_of(scaled)),
+        (item for item in scalers if is_a(item, AUTOSCALER) and is_controlled_by(item, uid_of(scaled))),
         None,
     )
 
@@ -171,10 +170,9 @@ def _is_of(event: AnyObject, *items: AnyObject | None) -> bool:
     return isinstance(about, Mapping) and any(
         item is not None and about.get("kind") == item.get("kind") and about.get("uid") == uid_of(item)
         for item in items
-        if item is not None and metadata_of(item).get("uid")
+        if item is not None and metadata(item).get("uid")
     )
 
 
 def _status(item: AnyObject | None) -> AnyObject:
-    found = item.get("status") if item else None
-    return found if isinstance(found, Mapping) else {}
+    return mapping(item or {}, "status")

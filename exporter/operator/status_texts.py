@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime
 
+from exporter.operator.parts import one_line
+
 MOST_CHARS = 1024
 _MOST_TIME_CHARS = 40
 _MOST_COUNT = 2**31 - 1
@@ -19,9 +21,7 @@ def clean(value: object) -> str:
     """A text on one line, of at most MOST_CHARS characters; "" where it is none."""
     if not isinstance(value, str):
         return ""
-    line = _SELECTOR.sub("", " ".join(value[: 4 * MOST_CHARS].split()))
-    printable = "".join(letter if letter.isprintable() else "?" for letter in line)
-    return printable if len(printable) <= MOST_CHARS else f"{printable[: MOST_CHARS - 1]}…"
+    return one_line(_SELECTOR.sub("", value[: 4 * MOST_CHARS]), MOST_CHARS)
 
 
 def innermost(text: str) -> str:
@@ -44,8 +44,3 @@ def time_of(value: object) -> datetime | None:
         return found.astimezone(UTC).replace(microsecond=0) if found.tzinfo else None
     except (ValueError, OverflowError):
         return None
-
-
-def shown_time(time: datetime) -> str:
-    """A time as Kubernetes writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -120,3 +120,9 @@ VALID = st.builds(
     st.integers(0, 100),
     st.one_of(st.none(), st.integers(1, 604_800)),
 )
+# what anybody may have written into a field
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=6,
+)

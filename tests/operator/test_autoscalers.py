@@ -1,6 +1,7 @@
 """What is done for a GPUAutoscaler, or why not: each reason with the field and what to do."""
 
 import copy
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.pods import OwnerReference
+from exporter.operator.autoscaler_objects import ADAPTED
 from exporter.operator.autoscalers import There, desired
 from exporter.operator.reading import Invalid
 from exporter.operator.resources import Object, read_autoscaler
@@ -15,6 +17,7 @@ from exporter.operator.targets import Target
 from exporter.operator.trouble import of_invalid
 from tests.operator.autoscaling import (
     FOUND,
+    JSON,
     NAMESPACE,
     OTHER_UID,
     REF,
@@ -27,7 +30,9 @@ from tests.operator.autoscaling import (
     spec_of,
     wanted,
 )
-from tests.operator.specs import REFUSED, SCALING, custom_resource, refused_spec
+from tests.operator.specs import REFUSED, SCALING, complaints, custom_resource, refused_spec
+from tests.support.manifests import objects_of
+from tests.support.places import ROOT
 
 ROLLOUT = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"}
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "trainer-7d9f"}
@@ -313,13 +318,6 @@ class TestOneAfterTheOther:
         assert (found.apply, found.delete, found.trouble, bool(found.waits_for)) == ((), (), None, True)
 
 
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
-    max_leaves=6,
-)
-
-
 @given(st.data())
 def test_odd_objects_of_others_break_nothing(data: st.DataObject) -> None:
     """Anybody in the namespace can make an HPA, and label and own it as they like."""
@@ -338,3 +336,25 @@ def test_the_usual_spec_is_one_that_the_schema_takes() -> None:
     """The tables above change one thing of it each."""
     usual: dict[str, Any] = SCALING
     assert wanted(**usual).trouble is None
+
+
+EXAMPLES = sorted((ROOT / "deploy" / "operator" / "examples").glob("autoscaler*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_valid_and_scale_with_and_without_keda(path: Path) -> None:
+    (item,) = objects_of(path)
+    assert complaints("GPUAutoscaler", item) == []
+    for keda in (True, False):
+        there = There(keda=keda, target=FOUND, scalers=[], autoscalers=[])
+        found = desired(read_autoscaler(item), item["metadata"]["name"], item["metadata"]["namespace"], UID, there)
+        assert len(found.apply) == 1
+        is_to_zero = "idleSeconds" in item["spec"]
+        assert (found.trouble and found.trouble.reason) == ("KedaMissing" if is_to_zero and not keda else None)
+
+
+def test_every_reason_is_in_the_docs() -> None:
+    page = (ROOT / "docs" / "operator-autoscaling.md").read_text()
+    reasons = {case.reason for case in TROUBLES.values()} | {"KedaMissing", "NeverIdle"}
+    assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
+    assert {metric for metric in ADAPTED if f"`{metric}`" not in page} == set()
