@@ -1,4 +1,4 @@
-"""deploy/operator/examples: what the schemas take, what the operator reads, and no field that they would drop."""
+"""deploy/operator/examples: what the schemas take, what the operator reads, and no field that the schemas would drop."""
 
 from pathlib import Path
 from typing import Any
@@ -8,45 +8,47 @@ import yaml
 
 from exporter.operator.autoscaler_specs import misgivings, why_invalid
 from exporter.operator.resources import read_autoscaler, read_exporter
-from exporter.simulator.api_server.schemas import pruned
-from tests.operator.specs import SCHEMAS, complaints
-from tests.support.cel import broken
+from exporter.simulator.api_server.schemas import pruned, with_defaults
+from exporter.simulator.api_server.validation import problems
+from tests.operator.specs import SCHEMAS
+from tests.support.cel import reviewer
 from tests.support.places import ROOT
 
-EXAMPLES = sorted((ROOT / "deploy" / "operator" / "examples").glob("*.yaml"))
+EXAMPLES = {path.stem: path for path in (ROOT / "deploy" / "operator" / "examples").glob("*.yaml")}
 Object = dict[str, Any]
 
 
-def read(path: Path) -> Object:
-    (item,) = yaml.safe_load_all(path.read_text())
+def read(name: str) -> Object:
+    (item,) = yaml.safe_load_all(EXAMPLES[name].read_text())
     return dict(item)
 
 
-def examples(kind: str) -> list[Path]:
-    return [path for path in EXAMPLES if read(path)["kind"] == kind]
+def test_none_is_left_out() -> None:
+    assert EXAMPLES.keys() == {"minimal", "every-field", "autoscaler", "autoscaler-to-zero"}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_what_the_schema_takes(path: Path) -> None:
-    item = read(path)
-    assert complaints(item["kind"], item) == []
-    assert broken(item["kind"], item) == []
-    assert pruned(item, SCHEMAS[item["kind"]])[1] == []
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_what_the_schema_takes(name: str) -> None:
+    item = read(name)
+    schema = SCHEMAS[item["kind"]]
+    assert pruned(item, schema)[1] == []
+    assert problems(with_defaults(item, schema), None, schema, reviewer) == []
 
 
-def test_the_operator_reads_the_examples() -> None:
-    for path in examples("GPUExporter"):
-        assert read_exporter(read(path)).image
-    for path in examples("GPUAutoscaler"):
-        spec = read_autoscaler(read(path))
-        assert why_invalid(spec) is None
-        assert misgivings(spec, keda=True) is None
-        # what the comments say of KEDA
-        assert (misgivings(spec, keda=False) is None) == ("zero" not in path.stem)
+@pytest.mark.parametrize("name", ["minimal", "every-field"])
+def test_the_operator_reads_an_exporter(name: str) -> None:
+    assert read_exporter(read(name)).image
 
 
-def test_the_minimal_one_is_as_small_as_can_be_and_the_other_one_has_every_field() -> None:
-    small, whole = (read(path)["spec"] for path in (EXAMPLES[-1], EXAMPLES[-2]))
-    assert [path.stem for path in EXAMPLES[-2:]] == ["every-field", "minimal"]
-    assert small.keys() == {"image"}
-    assert whole.keys() == SCHEMAS["GPUExporter"]["properties"]["spec"]["properties"].keys()
+@pytest.mark.parametrize("name", ["autoscaler", "autoscaler-to-zero"])
+def test_the_operator_reads_an_autoscaler(name: str) -> None:
+    spec = read_autoscaler(read(name))
+    assert why_invalid(spec) is None
+    assert misgivings(spec, keda=True) is None
+    # what its comment says of KEDA
+    assert (misgivings(spec, keda=False) is None) == (name == "autoscaler")
+
+
+def test_the_minimal_one_says_the_image_alone_and_another_one_has_every_field() -> None:
+    assert read("minimal")["spec"].keys() == {"image"}
+    assert read("every-field")["spec"].keys() == SCHEMAS["GPUExporter"]["properties"]["spec"]["properties"].keys()
