@@ -90,8 +90,9 @@ class ProcessOwners:
         for process in new:
             found = by_start.get(_start(process.id))
             if found is not None:
-                self._note(process.cgroup_id, _Known(found.place, found.visible))
-                self._known[process.id] = _of_process(process, _Known(found.place, found.visible))
+                known = _Known(found.place, found.visible, is_sure=not found.is_hidden)
+                self._note(process.cgroup_id, known)
+                self._known[process.id] = _of_process(process, known)
         for process in new:
             of_cgroup = self._of_cgroups.get(process.cgroup_id)
             if process.id not in self._known and process.ended_ns is not None and of_cgroup is not None:
@@ -125,9 +126,12 @@ class ProcessOwners:
             self._empty_since.pop(gone, None)
 
     def _devices(self, known: _Known, owner: Owner | None) -> tuple[DeviceKey, ...]:
-        if not known.is_sure or (owner is None and known.place is not None):
+        if owner is None and known.place is not None:
             return ()  # in docker's container, for example: the kubelet does not know what that was given
         devices, are_in_order = self._held.of(owner)
+        if not known.is_sure:
+            # of several it may see any, in any order; of one that one, or none
+            return visible(devices, None) if len(devices) == 1 else ()
         return visible(devices, known.visible) if are_in_order or is_by_uuid(known.visible) else ()
 
     def _may_be_late(self, process: ProcessId, look: int) -> bool:
@@ -141,7 +145,7 @@ class ProcessOwners:
         before = self._of_cgroups.pop(cgroup, known)
         if before is not None and before.place != known.place:
             before = None
-        elif before is not None and before.visible != known.visible:
+        elif before is not None and (before.visible, before.is_sure) != (known.visible, known.is_sure):
             before = before._replace(is_sure=False)
         self._of_cgroups[cgroup] = before
         if len(self._of_cgroups) > MOST_CGROUPS:

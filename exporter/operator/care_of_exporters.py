@@ -10,6 +10,7 @@ from exporter.operator.exporters import all_references, desired
 from exporter.operator.kinds import (
     BY_NAME,
     COME_AND_GO,
+    CONFIG_MAP,
     DAEMON_SET,
     GPU_EXPORTER,
     POD,
@@ -24,11 +25,12 @@ from exporter.operator.kinds import (
 )
 from exporter.operator.looks import Looks
 from exporter.operator.names import selector
+from exporter.operator.parts import mapping
 from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
-from exporter.operator.resources import read_exporter
-from exporter.operator.status import Obstacle, Seen, in_the_way, invalid, refused, status_of, utc_now
+from exporter.operator.resources import GPUExporterSpec, read_exporter
+from exporter.operator.status import Obstacle, Seen, in_the_way, invalid, no_counters, refused, status_of, utc_now
 
 
 class CareOfExporters:
@@ -49,9 +51,20 @@ class CareOfExporters:
             SourceError: it is not known what there is.
         """
         key, uid = key_of(owner), text(metadata(owner), "uid")
-        wanted = desired(key.name, key.namespace, uid, read_exporter(owner), pod_monitors=POD_MONITOR in served)
+        spec = read_exporter(owner)
+        wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served)
         live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
-        return Aim(plan=plan(key, uid, wanted, live), live=live)
+        return Aim(plan=plan(key, uid, wanted, live), live=live, known=await self._lacking(spec, key.namespace))
+
+    async def _lacking(self, spec: GPUExporterSpec, namespace: str) -> Obstacle | None:
+        """Whether the list of fields that the spec names is there: a pod that mounts none waits without a word."""
+        named = spec.collectors.config_map if spec.collectors else None
+        if named is None:
+            return None
+        found = await self._reader.get(Key(CONFIG_MAP.name, namespace, named.name))
+        if found is not None and (named.key in mapping(found, "data") or named.key in mapping(found, "binaryData")):
+            return None
+        return no_counters(named.name, named.key, is_there=found is not None)
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         """Its status, whole.
@@ -100,4 +113,5 @@ def _obstacles(outcome: Outcome) -> Sequence[Obstacle]:
     found += [refused(error) for _, error in outcome.refused]
     if outcome.aim is not None:
         found += [in_the_way(item) for item in outcome.aim.plan.not_ours]
+        found += [outcome.aim.known] if isinstance(outcome.aim.known, Obstacle) else []
     return found

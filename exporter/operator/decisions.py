@@ -4,17 +4,18 @@ An event is told when something changes, not each time it is seen: what it says 
 what was written. What is true of many nodes is one event.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from exporter.operator.edits import Change
 from exporter.operator.nodes import NodeTrouble
-from exporter.operator.parts import AnyObject, and_more, condition, mapping, mappings, number, one_line, text
+from exporter.operator.parts import AnyObject, and_more, condition, mapping, mappings, moment, number, one_line, text
 from exporter.operator.status import MOST_TROUBLES, NOT_OBSTACLES
 from exporter.operator.summary import by_kind
 
 MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
 _MOST_NAMED = 5
+_SAME_SECONDS = 10
 _MOST_KINDS = 4
 _SWITCHED = {"keda": "SwitchedToKeda", "hpa": "SwitchedToHpa"}
 _SCALES = {"keda": "KEDA scales the workload now", "hpa": "a HorizontalPodAutoscaler scales the workload now"}
@@ -53,7 +54,7 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> It
             said.append(f"{verb} {and_more(whats, 12)}")
     if said:
         before, now = number(old, "observedGeneration"), number(new, "observedGeneration")
-        why = "it was not as it is wanted" if before == now else f"for generation {now} of the spec"
+        why = "not all was as it is wanted" if before == now else f"for generation {now} of the spec"
         yield Event("Normal", "Applied", "Apply", f"{'; '.join(said)}: {why}")
     for change in changes:
         if change.by:
@@ -70,15 +71,16 @@ def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     before, now = _condition(old, "Ready"), _condition(new, "Ready")
     reason, message = text(now, "reason"), text(now, "message")
     was_ready, is_ready = before.get("status") == "True", now.get("status") == "True"
-    if is_ready and not was_ready:
-        yield Event("Normal", "NodesReady", "Roll", message)
-    elif not is_ready and reason and reason not in NOT_OBSTACLES:
+    if is_ready:
+        if not was_ready:
+            yield Event("Normal", "NodesReady", "Roll", message)
+    elif reason and reason not in NOT_OBSTACLES:
         if (reason, message) != (text(before, "reason"), text(before, "message")):
             yield Event("Warning", reason, "Apply", message)
     elif was_ready and reason == "NodesNotReady":
         yield Event("Warning", "NodesNotReady", "Look", message)
-    elif was_ready and not is_ready:
-        yield Event("Normal", reason or "RollingOut", "Roll", message)
+    elif was_ready:
+        yield Event("Normal", "RollingOut", "Roll", message)
 
 
 def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
@@ -122,13 +124,21 @@ def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
         yield Event("Warning", reason, "Apply", message)
     scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
     # what happened before anybody looked is no news
-    if old and scale and any(scale.get(name) != last.get(name) for name in ("time", "to")):
+    if old and number(scale, "to") is not None and not _is_same_scale(scale, last):
         yield Event("Normal", "Scaled", "Scale", _scaled(scale))
 
 
-def _scaled(scale: Mapping[str, object]) -> str:
+def _is_same_scale(scale: AnyObject, last: AnyObject) -> bool:
+    """Two tell of a change, a moment apart: the autoscaler's event and its status."""
+    now, before = moment(scale, "time"), moment(last, "time")
+    if now is None or before is None:
+        return scale.get("time") == last.get("time") and scale.get("to") == last.get("to")
+    return scale.get("to") == last.get("to") and abs((now - before).total_seconds()) <= _SAME_SECONDS
+
+
+def _scaled(scale: AnyObject) -> str:
     came, went, reason = number(scale, "from"), number(scale, "to"), text(scale, "reason")
-    there = f"from {came} to {went} replicas" if came is not None else f"to {went} replicas"
+    there = f"to {went} replicas" if came is None else f"from {came} to {went} replicas"
     return f"scaled {there}{': ' if reason else ''}{reason}"
 
 

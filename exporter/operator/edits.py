@@ -50,7 +50,8 @@ def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
     others = [
         (one_line(text(entry, "manager"), 128) or "somebody", mapping(entry, "fieldsV1"))
         for entry in mappings(mapping(there, "metadata"), "managedFields", 100)
-        if text(entry, "manager") != MANAGER and not entry.get("subresource")
+        # a status is the business of whoever writes it; a number of replicas is changed by way of `scale`, too
+        if text(entry, "manager") != MANAGER and entry.get("subresource") != "status"
     ]
     fields, edited, by = [], [], dict[str, None]()
     for path, steps in _differences(_own(wanted), there, "", (), 0):
@@ -82,7 +83,7 @@ def _differences(
     wanted: object, live: object, path: str, steps: tuple[_Step, ...], depth: int
 ) -> Iterator[tuple[str, tuple[_Step, ...]]]:
     """The deepest parts that are not as wanted: each as people write its path, and as `managedFields` has it."""
-    if isinstance(wanted, Mapping) and isinstance(live, Mapping) and wanted and depth < _MOST_DEEP:
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping) and depth < _MOST_DEEP:
         for name, value in wanted.items():
             inner = f"{path}.{name}" if path else str(name)
             yield from _differences(value, live.get(name), inner, (*steps, (f"f:{name}",)), depth + 1)

@@ -1,6 +1,7 @@
 """Whose processes are that the probe counts, and which devices they number."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -89,6 +90,14 @@ def told(process: CudaProcess, *all_seen: SeenProcess, by: Facts = KNOWN) -> Who
 def test_a_process_of_a_pod(own: str | None, by_proc: str | None, devices: list[int]) -> None:
     found = told(process(visible=own), seen(7, place(A), by_proc))
     assert found == Whose(A, tuple(KEYS[number] for number in devices))
+
+
+def test_whose_environment_may_not_be_read_means_the_one_device_that_there_is() -> None:
+    hidden = replace(seen(7, place(A)), is_hidden=True)
+    assert told(process(), hidden) == Whose(A, ())
+    assert told(process(), replace(seen(7, place(B)), is_hidden=True)) == Whose(B, (KEYS[3],))
+    # what the program has set itself is known all the same
+    assert told(process(visible="1"), hidden) == Whose(A, (KEYS[3],))
 
 
 def test_the_number_of_a_device_means_the_one_at_its_place() -> None:

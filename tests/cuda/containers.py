@@ -4,13 +4,12 @@ Its libraries are copies of its own, at the same path in every container. It tak
 """
 
 import contextlib
-import errno
-import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from tests.cuda.needs import root
 from tests.cuda.programs import built
@@ -18,6 +17,7 @@ from tests.support.components import real
 
 Runtime = Literal["containerd", "crio"]
 Driver = Literal["systemd", "cgroupfs"]
+_RUN = uuid4()
 LIBRARIES = Path("/opt/cuda")
 HIERARCHIES = Path("/sys/fs/cgroup")
 # of version 1, those that a process can enter as they are
@@ -49,6 +49,16 @@ exec chroot . "$@"
 """
 
 
+def uid(number: int) -> str:
+    """The UID of a pod: another one in each run of the tests, as cgroups are the machine's."""
+    return str(uuid5(NAMESPACE_OID, f"{_RUN} pod {number}"))
+
+
+def container_id(number: int) -> str:
+    """The id of a container, likewise."""
+    return 2 * uuid5(NAMESPACE_OID, f"{_RUN} container {number}").hex
+
+
 def cgroup_of(pod_uid: str, container_id: str, runtime: Runtime = "containerd", driver: Driver = "systemd") -> str:
     """The path of a container's cgroup, as the runtime names it with the kubelet's driver. The pod is Burstable."""
     if driver == "systemd":
@@ -72,40 +82,46 @@ def cgroups(path: str) -> Iterator[list[Path]]:
     """A cgroup of this path in every hierarchy, until the block ends; its processes have to end before."""
     made: list[Path] = []
     try:
-        yield [_make(hierarchy, path, made) for hierarchy in _hierarchies()]
+        for hierarchy in _hierarchies():
+            made.append(hierarchy / path)
+            _make(made[-1])
+        yield made
     finally:
-        _remove(reversed(made))
+        for folder in made:
+            _remove(folder, len(path.split("/")))
 
 
-def _make(hierarchy: Path, path: str, made: list[Path]) -> Path:
-    folder = hierarchy
-    for level in path.split("/"):
-        folder /= level
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue  # a pod's, say, of another container of these tests
-        made.append(folder)
-    return folder
-
-
-def _remove(folders: Iterable[Path]) -> None:
+def _make(folder: Path) -> None:
     until = time.monotonic() + _GONE_WITHIN
-    for folder in folders:
-        while True:
-            try:
-                folder.rmdir()
-            except FileNotFoundError:
-                break
-            except OSError as error:
-                if error.errno == errno.EBUSY and not _is_parent(folder) and time.monotonic() < until:
-                    time.sleep(0.02)  # its last process is just ending
-                    continue
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:  # another run of the tests has just removed one above it
+            if time.monotonic() > until:
+                raise
+        else:
+            return
+
+
+def _remove(folder: Path, levels: int) -> None:
+    """Remove it and the levels above it that are empty then."""
+    until = time.monotonic() + _GONE_WITHIN
+    # its last process is just ending
+    while folder.exists() and not _removed(folder) and time.monotonic() < until:
+        time.sleep(0.02)
+    for above, _ in zip(folder.parents, range(1, levels), strict=False):
+        if not _removed(above):
             break
 
 
-def _is_parent(folder: Path) -> bool:
-    return any(entry.is_dir() for entry in os.scandir(folder))
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

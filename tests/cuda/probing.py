@@ -14,7 +14,7 @@ from tests.cuda.programs import Truth, without_times
 
 _NOTHING = CudaCounts()
 # of the times that are compared: a part of them, and what a busy machine may put between two clocks being read
-_PART, _NS = 0.2, 3_000_000
+_PART, _NS = 0.2, 5_000_000
 
 
 class NarrowProc:
@@ -73,7 +73,7 @@ def is_true(turn: Turn, truth: Truth, pid: int = 0) -> None:
     assert not any(turn.reading.lost.values()), turn.reading.lost
 
 
-def until(probe: Probe, wanted: Callable[[Turn], bool], seconds: float = 5.0) -> Turn:
+def until(probe: Probe, wanted: Callable[[Turn], object], seconds: float = 5.0) -> Turn:
     """Turn until this is so. Returns that turn."""
     ends = time.monotonic() + seconds
     while True:

@@ -16,6 +16,7 @@
  *     malloc M BYTES, managed M BYTES, mallocasync M BYTES S, free M, freeasync M S     M: a number below 4096
  *     copy KIND BYTES, copyasync KIND BYTES S      KIND: a cudaMemcpyKind, 0 to 4
  *     sync S, devicesync, record E S, query E, eventsync E, destroy E
+ *     wait                      for another line on the standard input, having said "waiting"
  *     knock                     sync 0, again and again, until there is another line on the standard input
  *     sleep US, barrier, setenv VALUE (of CUDA_VISIBLE_DEVICES), fork (a child runs the rest), exit (at once)
  *     repeat N ... end          not nested in another repeat
@@ -77,7 +78,11 @@ static int run(struct worker *own, const char *command, const char *arguments)
         use_event(own, command, (int)a, (int)b);
     else if (!strcmp(command, "sleep"))
         usleep((unsigned int)a);
-    else if (!strcmp(command, "knock"))
+    else if (!strcmp(command, "wait")) {
+        printf("waiting\n");
+        fflush(stdout);
+        wait_for_line();
+    } else if (!strcmp(command, "knock"))
         knock(own);
     else if (!strcmp(command, "barrier"))
         pthread_barrier_wait(&barrier);

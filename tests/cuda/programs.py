@@ -25,6 +25,7 @@ Variant = Literal["opens", "linked", "static", "driver"]
 _SHARED = ("-fPIC", "-shared", "-fno-ipa-icf")
 _RUNTIME = (*_SHARED, "-Wl,-soname,libcudart.so.13", "-Wl,--version-script=libcudart.map", "stub_cudart.c")
 _STARTS_WITHIN = 20.0
+WAITING = "waiting\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,10 @@ class Program:
         self._started.stdin.write("\n")
         self._started.stdin.flush()
 
+    def waits(self) -> None:
+        """Return once a script has come to a `wait`; the next `go` ends that."""
+        self._read(WAITING)
+
     def truth(self) -> Truth:
         """What was done. It comes once the scripts have ended; the program is still there. Of each child, one."""
         return _truth(self._read("{"))
@@ -179,6 +184,8 @@ class Program:
     def _read(self, begins: str) -> str:
         assert self._started.stdout
         line = self._started.stdout.readline()
+        while line == WAITING and begins != WAITING:
+            line = self._started.stdout.readline()
         if not line.startswith(begins):
             raise AssertionError(f"the program said {line!r}, not {begins!r}...")
         return line

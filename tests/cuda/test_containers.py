@@ -6,24 +6,21 @@ import pytest
 
 from exporter.attribution.cgroups import read_cgroups
 from exporter.model.measured import Place
-from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container
+from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container, container_id, uid
 from tests.cuda.programs import Program, built
-
-UID = "0f5b2c31-7d0e-4a52-9c7e-{:012x}".format
-ID = "{:064x}".format
 
 
 @pytest.mark.parametrize("driver", ["systemd", "cgroupfs"])
 @pytest.mark.parametrize("runtime", ["containerd", "crio"])
 def test_a_program_is_in_the_cgroup_that_a_runtime_names(tmp_path: Path, runtime: Runtime, driver: Driver) -> None:
     with (
-        container(tmp_path, cgroup_of(UID(7), ID(8), runtime, driver)) as made,
+        container(tmp_path, cgroup_of(uid(7), container_id(8), runtime, driver)) as made,
         Program("launch 0 1 1 1 1 1 1 0", before=made.before, libraries=LIBRARIES) as program,
     ):
         (pid,) = made.pids
         text = Path(f"/proc/{pid}/cgroup").read_text()
         truth = program.done()
-    assert read_cgroups(text) == Place(container_id=ID(8), pod_uid=UID(7))
+    assert read_cgroups(text) == Place(container_id=container_id(8), pod_uid=uid(7))
     assert truth.counts[0].launches == 1
     assert not any(folder.exists() for folder in made.folders)
     assert not any(folder.parent.exists() for folder in made.folders)
@@ -33,7 +30,10 @@ def test_every_container_has_a_copy_of_its_own_at_the_same_path(tmp_path: Path) 
     roots = [tmp_path / "a", tmp_path / "b"]
     for root in roots:
         root.mkdir()
-    with container(roots[0], cgroup_of(UID(1), ID(1))) as a, container(roots[1], cgroup_of(UID(1), ID(2))) as b:
+    with (
+        container(roots[0], cgroup_of(uid(1), container_id(1))) as a,
+        container(roots[1], cgroup_of(uid(1), container_id(2))) as b,
+    ):
         with (
             Program("", before=a.before, libraries=LIBRARIES),
             Program("", before=b.before, libraries=LIBRARIES, variant="linked"),

@@ -20,13 +20,12 @@ from exporter.outputs.cuda_use import as_object
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import Container, Pod, World
-from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container
+from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container, uid
 from tests.cuda.needs import root
 from tests.cuda.probing import NarrowProc, probing
 from tests.cuda.programs import Program, built
 from tests.support.components import real
 
-UID = "6f5b2c31-7d0e-4a52-9c7e-{:012x}".format
 SECONDS = 20.0
 # as in a DaemonSet: the node's /var/log, in the mount namespace of the exporter
 BELOW_ROOT = ("sh", "-ec", 'mount --bind "$1/var/log" /var/log; shift; exec "$@"', "below")
@@ -111,7 +110,7 @@ async def node() -> AsyncIterator[SimulatedNode]:
     simulated = SimulatedNode(World(gpus=4, seed=3))
     uuids = [gpu.uuid for gpu in simulated.world.gpus]
     simulated.world.pods = tuple(
-        Pod(namespace="ml", name=name, uid=UID(number), containers=(Container(name="main", devices=devices),))
+        Pod(namespace="ml", name=name, uid=uid(number), containers=(Container(name="main", devices=devices),))
         for number, (name, held) in enumerate({"train": (0, 2), "serve": (1,), "lab": (3,)}.items())
         for devices in [tuple(("nvidia.com/gpu", uuids[index]) for index in held)]
     )

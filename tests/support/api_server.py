@@ -1,6 +1,7 @@
 """A client of the simulated Kubernetes API server."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +37,7 @@ class Client:
         headers = {"User-Agent": "tests/1", "Content-Type": kind}
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else io.BytesIO(json.dumps(body).encode())
         async with self.session.request(method, self.server.url + path, data=data, headers=headers) as response:
             text = await response.text()
             return response.status, json.loads(text) if response.content_type == "application/json" else text

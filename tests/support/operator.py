@@ -194,7 +194,7 @@ class OperatorProcess:
 
     def __init__(self, api: Api, folder: Path, user: str = "a", *flags: str) -> None:
         self.port = free_port()
-        self._log = folder / f"operator-{user}.log"
+        self._log = folder / f"operator-{user}-{self.port}.log"
         token = folder / f"token-{user}"
         token.write_text("admin" if IS_REAL else f"token-{user}")
         environment = {name: text for name, text in os.environ.items() if not name.startswith("POD_GPU_EXPORTER_")}

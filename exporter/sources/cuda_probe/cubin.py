@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exporter.sources.cuda_probe.reader import Reader, malformed
+from exporter.errors import Malformed
+from exporter.sources.cuda_probe.reader import REMEDY, Reader
 from exporter.sources.cuda_probe.sections import Elf, Section, read_elf, read_table
 
 EM_CUDA = 190
@@ -71,7 +72,9 @@ def read_cubin(reader: Reader, most_kernels: int) -> Cubin:
     """
     elf = read_elf(reader)
     if elf.machine != EM_CUDA:
-        raise malformed("garbage", f"it is an ELF file for machine {elf.machine}, not for GPUs ({EM_CUDA})")
+        raise Malformed(
+            "garbage", f"it is an ELF file for machine {elf.machine}, not for GPUs ({EM_CUDA})", remedy=REMEDY
+        )
     number = (elf.flags >> 8 if elf.os_abi == _NEW_OS_ABI else elf.flags) & 0xFF
     is_relocatable = elf.kind == _RELOCATABLE
     registers, stacks = _of_functions(reader, elf)
@@ -82,7 +85,7 @@ def read_cubin(reader: Reader, most_kernels: int) -> Cubin:
     for symbol, name, in_section in _entries(reader, elf):
         name_bytes += len(name)
         if len(kernels) == most_kernels or name_bytes > _MOST_BYTES_OF_NAMES:
-            raise malformed("oversize", "it has more kernels than are read of one file")
+            raise Malformed("oversize", "it has more kernels than are read of one file", remedy=REMEDY)
         code = elf.sections[in_section]
         kernels.append(
             Kernel(
@@ -103,7 +106,9 @@ def _entries(reader: Reader, elf: Elf) -> Iterator[tuple[int, str, int]]:
     if table is None:
         return
     if table.link >= len(elf.sections):
-        raise malformed("garbage", f"its symbols have their names in section {table.link}, of {len(elf.sections)}")
+        raise Malformed(
+            "garbage", f"its symbols have their names in section {table.link}, of {len(elf.sections)}", remedy=REMEDY
+        )
     names = read_table(reader, elf.sections[table.link])
     symbols = read_table(reader, table)
     symbols = symbols[: len(symbols) - len(symbols) % _SYMBOL.size]

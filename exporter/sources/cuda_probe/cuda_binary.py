@@ -12,7 +12,7 @@ from types import MappingProxyType
 from exporter.errors import Malformed, Unavailable
 from exporter.sources.cuda_probe.cubin import EM_CUDA, Kernel, read_cubin
 from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, Compression, Image, read_images
-from exporter.sources.cuda_probe.reader import InMemory, Part, Reader, malformed
+from exporter.sources.cuda_probe.reader import REMEDY, InMemory, Part, Reader
 from exporter.sources.cuda_probe.sections import read_elf
 from exporter.sources.cuda_probe.unpacking import MOST_IMAGE_BYTES, unpack
 
@@ -85,7 +85,7 @@ def read_cuda_binary(
     named = [section for name in _SECTIONS for section in elf.sections if elf.is_named(section, name)]
     filled = [section for section in named if section.size and section.kind != _NOBITS]
     if not filled:
-        raise malformed("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)")
+        raise Malformed("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)", remedy=REMEDY)
     for section in filled:
         reading.read_fatbins(Part(reader, section.offset, section.size))
     return reading.result()
@@ -168,7 +168,9 @@ class _Reading:
             tuple(architecture for _, architecture in sorted(found)) for found in self._architectures.values()
         )
         if not (cubins or ptx or lto):
-            raise malformed("no_samples", next(iter(self._unread), self._ended_early or "its fatbins are empty"))
+            raise Malformed(
+                "no_samples", next(iter(self._unread), self._ended_early or "its fatbins are empty"), remedy=REMEDY
+            )
         return CudaBinary(
             kernels=tuple(sorted(kernels, key=_order)),
             cubins=cubins,
@@ -202,7 +204,7 @@ class _Reading:
 
     def _read_image(self, reader: Reader, image: Image) -> None:
         if image.kind not in self._architectures:
-            raise malformed("garbage", "of this nothing is known")
+            raise Malformed("garbage", "of this nothing is known", remedy=REMEDY)
         self._architectures[image.kind].add((image.number, image.architecture))
         if image.kind != "cubin":
             return

@@ -36,6 +36,10 @@ _MOST_ADDRESS = 1 << 63
 _MOST_BYTES = 4 * MOST_CHARACTERS  # of UTF-8
 
 
+class Hidden(Exception):
+    """The process is there, and this one has no right to read its environment."""
+
+
 class _Unreadable(Exception):
     """The environment cannot be read from the process' memory."""
 
@@ -44,14 +48,21 @@ def visible_devices(proc: Path, pid: int) -> str | None:
     """CUDA_VISIBLE_DEVICES of a process, its first 4,096 characters; None where it is not set, or the process is gone.
 
     `proc` is /proc. Bytes that are no UTF-8 are replaced.
+
+    Raises:
+        Hidden: it may not be read. Of another user's process it takes CAP_DAC_READ_SEARCH, beside CAP_SYS_PTRACE.
     """
-    with suppress(OSError), process_folder(proc, pid) as process:
-        try:
-            value = _of_memory(process)
-        except (OSError, BadElf, NotRegular, _Unreadable):
-            value = _of_start(process)
-        return None if value is None else value.decode("utf-8", "replace")[:MOST_CHARACTERS]
-    return None
+    try:
+        with process_folder(proc, pid) as process:
+            try:
+                value = _of_memory(process)
+            except (OSError, BadElf, NotRegular, _Unreadable):
+                value = _of_start(process)
+            return None if value is None else value.decode("utf-8", "replace")[:MOST_CHARACTERS]
+    except PermissionError as error:
+        raise Hidden from error
+    except OSError:
+        return None
 
 
 def _of_start(process: int) -> bytes | None:

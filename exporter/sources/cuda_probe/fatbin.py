@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from exporter.sources.cuda_probe.reader import Reader, malformed
+from exporter.errors import Malformed
+from exporter.sources.cuda_probe.reader import REMEDY, Reader
 
 MAGIC = 0xBA55ED50
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -68,15 +69,21 @@ def read_images(reader: Reader) -> Iterator[Image]:
     while place < reader.size:
         magic, version, header_size, size = _CONTAINER.unpack(reader.read(place, _CONTAINER.size))
         if magic != MAGIC:
-            raise malformed("garbage", f"at {place:#x} stands {magic:#010x}, where a fatbin begins with {MAGIC:#010x}")
+            raise Malformed(
+                "garbage",
+                f"at {place:#x} stands {magic:#010x}, where a fatbin begins with {MAGIC:#010x}",
+                remedy=REMEDY,
+            )
         if version != _VERSION or header_size < _CONTAINER.size:
-            raise malformed("garbage", f"a fatbin of version {version}, of which nothing is known")
+            raise Malformed("garbage", f"a fatbin of version {version}, of which nothing is known", remedy=REMEDY)
         end = place + header_size + size
         if end > reader.size:
-            raise malformed("truncated", f"a fatbin of {size} bytes at {place:#x}, of which not all are there")
+            raise Malformed(
+                "truncated", f"a fatbin of {size} bytes at {place:#x}, of which not all are there", remedy=REMEDY
+            )
         containers += 1
         if containers > MOST_CONTAINERS:
-            raise malformed("oversize", f"more than {MOST_CONTAINERS} fatbins")
+            raise Malformed("oversize", f"more than {MOST_CONTAINERS} fatbins", remedy=REMEDY)
         yield from _read_container(reader, place + header_size, end)
         place = _after_padding(reader, end)
 
@@ -86,12 +93,16 @@ def _read_container(reader: Reader, place: int, end: int) -> Iterator[Image]:
         head = _ENTRY.unpack(reader.read(place, _ENTRY.size))
         kind, _, header_size, size, packed_size, _, _, _, number, _, _, flags = head
         if header_size < _ENTRY.size or place + header_size + size > end:
-            raise malformed("garbage", f"the entry at {place:#x} is longer than the fatbin that it is in")
+            raise Malformed(
+                "garbage", f"the entry at {place:#x} is longer than the fatbin that it is in", remedy=REMEDY
+            )
         compression = Compression.ZSTD if flags & _ZSTD else Compression.LZ4 if flags & _LZ4 else None
         unpacked_size = 0
         if compression is not None:
             if header_size < _UNPACKED_SIZE_AT + _UNPACKED_SIZE.size or packed_size > size:
-                raise malformed("garbage", f"the entry at {place:#x} is packed, and does not say how large")
+                raise Malformed(
+                    "garbage", f"the entry at {place:#x} is packed, and does not say how large", remedy=REMEDY
+                )
             at = place + _UNPACKED_SIZE_AT
             (unpacked_size,) = _UNPACKED_SIZE.unpack(reader.read(at, _UNPACKED_SIZE.size))
         letter = "a" if flags & _OF_THIS_MODEL else "f" if flags & _OF_THIS_FAMILY else ""

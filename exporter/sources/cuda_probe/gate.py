@@ -14,7 +14,8 @@ OLDEST_KERNEL = (5, 15)
 AT_ONCE_KERNEL = (6, 6)
 _MACHINES = ("x86_64", "aarch64")
 _TYPES = Path("/sys/kernel/btf/vmlinux")
-_CAPABILITIES = "the capabilities BPF, PERFMON and SYS_PTRACE"
+# Linux before 6.6 has no other way to attach than the one that takes SYS_ADMIN since July 2025 (CVE-2025-38466).
+_CAPABILITIES = "the capabilities BPF, PERFMON, SYS_PTRACE and DAC_READ_SEARCH (before Linux 6.6 SYS_ADMIN, too)"
 
 
 class Machine(NamedTuple):

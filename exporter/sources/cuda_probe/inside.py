@@ -24,6 +24,7 @@ _OPENAT2 = 437  # on every architecture, from Linux 5.6 on
 _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x10, 0x02
 _OVERLAY = 0x794C7630  # OVERLAYFS_SUPER_MAGIC of Linux
 _STATFS_BYTES = 256  # struct statfs has 120
+_ENDED = (b"Z", b"X")  # states of a process that waits to be reaped
 # fields of stat count from 1; after the command, which is the second, comes the third
 _STARTTIME, _THREADS = 22 - 3, 20 - 3
 
@@ -132,9 +133,12 @@ def stat_fields(process: int) -> tuple[int, int]:
     """
     fields = read_below(process, "stat", 4096).rpartition(b")")[2].split()  # a command may hold blanks and brackets
     try:
-        return int(fields[_STARTTIME]), int(fields[_THREADS])
+        started, threads = int(fields[_STARTTIME]), int(fields[_THREADS])
     except (IndexError, ValueError) as error:
         raise OSError("stat has another form") from error
+    if threads <= 1 and fields[0] in _ENDED:
+        raise ProcessLookupError("its last thread has ended, and nobody has reaped it")
+    return started, threads
 
 
 def _is_on_overlay(file: int) -> bool:

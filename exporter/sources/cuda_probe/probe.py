@@ -13,9 +13,10 @@ from typing import Self
 
 from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
+from exporter.model.measured import Place
 from exporter.sources.cuda_probe import functions, gate, records, self_test
 from exporter.sources.cuda_probe.bpf_maps import BpfError
-from exporter.sources.cuda_probe.environment import visible_devices
+from exporter.sources.cuda_probe.environment import Hidden, visible_devices
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.inside import process_folder, stat_fields
 from exporter.sources.cuda_probe.libbpf import Link, Object
@@ -207,8 +208,13 @@ class Probe:
         for process in new:
             of_host = host.by_pid.get(process.pid)
             if of_host is not None and not self._has_ended(process):
-                visible = visible_devices(self._proc, process.pid)
-                self._seen[process] = SeenProcess(id=process, place=of_host.place, visible=visible)
+                self._seen[process] = self._seen_in(process, of_host.place)
+
+    def _seen_in(self, process: ProcessId, place: Place | None) -> SeenProcess:
+        try:
+            return SeenProcess(id=process, place=place, visible=visible_devices(self._proc, process.pid))
+        except Hidden:
+            return SeenProcess(id=process, place=place, is_hidden=True)
 
     def _forget(self, reading: CudaReading) -> None:
         # what they had allocated is not to be found under their pids by later ones

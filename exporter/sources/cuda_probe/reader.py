@@ -3,14 +3,10 @@
 import os
 from typing import Protocol
 
-from exporter.errors import Malformed, MalformedReason
+from exporter.errors import Malformed
 
-_REMEDY = "give it a program, a library, an object, a fatbin or a cubin, whole and as the compiler wrote it"
-
-
-def malformed(reason: MalformedReason, message: str) -> Malformed:
-    """The one error of everything that reads such a file."""
-    return Malformed(reason, message, remedy=_REMEDY)
+# of every error of what reads such a file
+REMEDY = "give it a program, a library, an object, a fatbin or a cubin, whole and as the compiler wrote it"
 
 
 class Reader(Protocol):
@@ -56,7 +52,7 @@ class InFile:
         while size:
             piece = os.pread(self._descriptor, size, offset)
             if not piece:
-                raise malformed("truncated", "it became shorter while it was read")
+                raise Malformed("truncated", "it became shorter while it was read", remedy=REMEDY)
             pieces.append(piece)
             offset, size = offset + len(piece), size - len(piece)
         return b"".join(pieces)
@@ -78,4 +74,6 @@ class Part:
 
 def _check(offset: int, size: int, there: int) -> None:
     if offset < 0 or size < 0 or offset + size > there:
-        raise malformed("truncated", f"{size} bytes at {offset:#x} are named, and there are {there} in all")
+        raise Malformed(
+            "truncated", f"{size} bytes at {offset:#x} are named, and there are {there} in all", remedy=REMEDY
+        )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exporter.sources.cuda_probe.reader import Reader, malformed
+from exporter.errors import Malformed
+from exporter.sources.cuda_probe.reader import REMEDY, Reader
 
 ELF_MAGIC = b"\x7fELF"
 _HEADER = struct.Struct("<4sBBBBB7xHHIQQQIHHHHHH")
@@ -64,23 +65,25 @@ def read_elf(reader: Reader) -> Elf:
         OSError: see `Reader`.
     """
     if reader.size < len(ELF_MAGIC) or reader.read(0, len(ELF_MAGIC)) != ELF_MAGIC:
-        raise malformed("garbage", "it is not an ELF file")
+        raise Malformed("garbage", "it is not an ELF file", remedy=REMEDY)
     head = _HEADER.unpack(reader.read(0, _HEADER.size))
     _, bits, order, _, os_abi, _, kind, machine, _, _, _, table_at, flags, _, _, _, entry_size, count, names_in = head
     if (bits, order) != (_64_BITS, _LITTLE_ENDIAN):
-        raise malformed("garbage", "it is an ELF file, and not one of 64 bits, little-endian")
+        raise Malformed("garbage", "it is an ELF file, and not one of 64 bits, little-endian", remedy=REMEDY)
     if not table_at:
         return Elf(machine=machine, kind=kind, os_abi=os_abi, flags=flags, sections=(), names=b"")
     if entry_size != _SECTION.size:
-        raise malformed("garbage", f"its section headers have {entry_size} bytes, not {_SECTION.size}")
+        raise Malformed("garbage", f"its section headers have {entry_size} bytes, not {_SECTION.size}", remedy=REMEDY)
     first = Section._make(_SECTION.unpack(reader.read(table_at, _SECTION.size)))
     count = count or first.size
     if count > MOST_SECTIONS:
-        raise malformed("oversize", f"it has {count} sections; {MOST_SECTIONS} is the most that is read")
+        raise Malformed("oversize", f"it has {count} sections; {MOST_SECTIONS} is the most that is read", remedy=REMEDY)
     sections = tuple(map(Section._make, _SECTION.iter_unpack(reader.read(table_at, count * _SECTION.size))))
     names_in = first.link if names_in == _INDEX_ELSEWHERE else names_in
     if names_in >= len(sections):
-        raise malformed("garbage", f"its sections have their names in section {names_in}, of {len(sections)}")
+        raise Malformed(
+            "garbage", f"its sections have their names in section {names_in}, of {len(sections)}", remedy=REMEDY
+        )
     names = read_table(reader, sections[names_in])
     return Elf(machine=machine, kind=kind, os_abi=os_abi, flags=flags, sections=sections, names=names)
 
@@ -93,5 +96,7 @@ def read_table(reader: Reader, section: Section, most_bytes: int = MOST_TABLE_BY
         OSError: see `Reader`.
     """
     if section.size > most_bytes:
-        raise malformed("oversize", f"a table of {section.size} bytes; {most_bytes} is the most that is read")
+        raise Malformed(
+            "oversize", f"a table of {section.size} bytes; {most_bytes} is the most that is read", remedy=REMEDY
+        )
     return reader.read(section.offset, section.size)

@@ -7,9 +7,9 @@ image. Both are told how large their output may become, and write no further.
 import ctypes
 from functools import cache
 
-from exporter.errors import Unavailable
+from exporter.errors import Malformed, Unavailable
 from exporter.sources.cuda_probe.fatbin import Compression
-from exporter.sources.cuda_probe.reader import malformed
+from exporter.sources.cuda_probe.reader import REMEDY
 
 _LIBRARIES = {Compression.LZ4: "liblz4.so.1", Compression.ZSTD: "libzstd.so.1"}
 # The most that comes out of one byte: of LZ4 by its format, of zstd a block of 128 KiB from 4 bytes.
@@ -25,9 +25,13 @@ def unpack(compression: Compression, packed: bytes, size: int) -> bytearray:
         Malformed: it is not packed so, or another size comes out, or it is more than MOST_IMAGE_BYTES.
     """
     if size > MOST_IMAGE_BYTES:
-        raise malformed("oversize", f"an image of {size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
+        raise Malformed(
+            "oversize", f"an image of {size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked", remedy=REMEDY
+        )
     if not 0 < size <= _MOST_TIMES[compression] * len(packed):
-        raise malformed("garbage", f"{size} bytes cannot come out of {len(packed)} by {compression.value}")
+        raise Malformed(
+            "garbage", f"{size} bytes cannot come out of {len(packed)} by {compression.value}", remedy=REMEDY
+        )
     library = _library(compression)
     unpacked = bytearray(size)
     room = ctypes.byref(ctypes.c_char.from_buffer(unpacked))
@@ -36,7 +40,7 @@ def unpack(compression: Compression, packed: bytes, size: int) -> bytearray:
     else:
         came_out = library.ZSTD_decompress(room, size, packed, len(packed))
     if came_out != size:
-        raise malformed("garbage", f"packed by {compression.value}, and not {size} bytes came out")
+        raise Malformed("garbage", f"packed by {compression.value}, and not {size} bytes came out", remedy=REMEDY)
     return unpacked
 
 

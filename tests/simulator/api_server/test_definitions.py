@@ -1,6 +1,7 @@
 import asyncio
 import json
 import time
+<<<<<<< HEAD
 
 from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
 
@@ -13,6 +14,23 @@ async def test_a_definition_is_served_a_while_after_it_is_established(client: Cl
     conditions = (await client.get(f"{DEFINITIONS}/{NAME}"))["status"]["conditions"]
     assert {told["type"]: told["status"] for told in conditions} == {"NamesAccepted": "True", "Established": "True"}
     began, seen = time.monotonic(), []
+||||||| 516af57
+=======
+from typing import Any
+
+from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
+
+NAME = DEFINITION["metadata"]["name"]
+
+
+async def test_a_definition_is_served_a_while_after_it_is_established(client: Client) -> None:
+    assert await client.ask("GET", EXPORTERS) == (404, "404 page not found\n")
+    await client.ask("POST", DEFINITIONS, DEFINITION)
+    conditions = (await client.get(f"{DEFINITIONS}/{NAME}"))["status"]["conditions"]
+    assert {told["type"]: told["status"] for told in conditions} == {"NamesAccepted": "True", "Established": "True"}
+    began = time.monotonic()
+    seen: list[tuple[int, Any]] = []
+>>>>>>> o1
     while not seen or seen[-1][0] != 200:
         answer = await client.ask("GET", EXPORTERS)
         if answer not in seen:

@@ -150,12 +150,15 @@ def test_a_program_without_the_right_to_trace(tmp_path: Path) -> None:
         real("root-to-become-another-user-with")
     program = compiled(tmp_path / "a.out", C)
     ask = (
-        "import os, sys; from pathlib import Path; from exporter.sources.cuda_probe.environment import visible_devices;"
-        "os.setresuid(65534, 65534, 65534); print(visible_devices(Path('/proc'), int(sys.argv[1])))"
+        "import os, sys; from pathlib import Path;"
+        "from exporter.sources.cuda_probe.environment import Hidden, visible_devices;"
+        "os.setresuid(65534, 65534, 65534)\n"
+        "try: print(visible_devices(Path('/proc'), int(sys.argv[1])))\n"
+        "except Hidden: print('hidden')"
     )
     with running(program, "set", "3", value="0") as pid:
         said = subprocess.run([sys.executable, "-c", ask, str(pid)], capture_output=True, check=True, timeout=30).stdout
-    assert said == b"None\n"
+    assert said == b"hidden\n"
 
 
 def test_no_such_process(tmp_path: Path) -> None:

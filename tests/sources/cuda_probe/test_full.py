@@ -40,7 +40,7 @@ def test_threads_that_do_not_fit_are_lost_and_their_place_is_used_again(tmp_path
 
 
 def test_a_process_that_does_not_fit_is_counted_when_another_one_has_ended(tmp_path: Path) -> None:
-    again = Program(f"{LAUNCHES}; sleep 500000; {LAUNCHES}")
+    again = Program(f"{LAUNCHES}; wait; {LAUNCHES}")
     with started(tmp_path, LAUNCHES, processes=1) as (probe, program, proc), again as second:
         proc.show(second.pid)
         truth = program.done()
@@ -50,7 +50,7 @@ def test_a_process_that_does_not_fit_is_counted_when_another_one_has_ended(tmp_p
         assert counted(turn, program.pid)[0].launches == truth.counts[0].launches
         program.end()
         probe.read()  # from here on nothing is known of it any more
-        second.truth()
+        second.done()
         assert counted(probe.read(), second.pid)[0].launches == 3
 
 

@@ -61,8 +61,8 @@ def test_an_installation_without_the_program(program: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "reason", "remedy"),
     [
-        (errno.EPERM, "permission", "BPF, PERFMON and SYS_PTRACE"),
-        (errno.EACCES, "permission", "BPF, PERFMON and SYS_PTRACE"),
+        (errno.EPERM, "permission", "BPF, PERFMON, SYS_PTRACE and DAC_READ_SEARCH"),
+        (errno.EACCES, "permission", "BPF, PERFMON, SYS_PTRACE and DAC_READ_SEARCH"),
         (errno.ENOMEM, "refused", "memory limit"),
         (errno.EINVAL, "refused", "--probe.mode off"),
     ],

@@ -5,20 +5,18 @@ from pathlib import Path
 
 from exporter.model.measured import Place
 from exporter.sources.cuda_probe.source import TURN_SECONDS, CudaProbe
-from tests.cuda.containers import LIBRARIES, Container, cgroup_of, container
+from tests.cuda.containers import LIBRARIES, Container, cgroup_of, container, container_id, uid
 from tests.cuda.probing import NarrowProc, counted, is_true, probing, until
 from tests.cuda.programs import Program, built
 from tests.support.waiting import until as awaited
 
-UID = "2f5b2c31-7d0e-4a52-9c7e-{:012x}".format
-ID = "ab{:062x}".format
 FOUND_WITHIN = 6.0
 
 
 def contained(stack: ExitStack, folder: Path, number: int, libraries: Path | None = None) -> Container:
     root = folder / f"root-{number}"
     root.mkdir()
-    return stack.enter_context(container(root, cgroup_of(UID(number), ID(number)), libraries))
+    return stack.enter_context(container(root, cgroup_of(uid(number), container_id(number)), libraries))
 
 
 def launches(times: int) -> str:
@@ -43,7 +41,7 @@ def test_each_copy_of_the_library_is_probed_and_left_with_its_last_user(tmp_path
             for pid, truth in zip(pids, truths, strict=True):
                 is_true(turn, truth, pid)
             assert [turn.seen[process].place for process in sorted(turn.seen)] == [
-                Place(container_id=ID(number), pod_uid=UID(number)) for number in (1, 2)
+                Place(container_id=container_id(number), pod_uid=uid(number)) for number in (1, 2)
             ]
             first.end()
             with_one = until(probe, lambda turn: turn.programs < with_both).programs
