@@ -7,8 +7,10 @@ from exporter.errors import ConfigError
 from exporter.operator.care import Care
 from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.events import Events
+from exporter.operator.kinds import Key
 from exporter.operator.lasting import Lasting
 from exporter.operator.leader import Leader
+from exporter.operator.looks import Looks
 from exporter.operator.operator import Operator, Parts
 from exporter.operator.reader import Reader
 from exporter.operator.reconcile import EVERYTHING, Reconciler
@@ -40,8 +42,11 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
     reader = Reader(writer)
     work = Work()
     events = Events(writer, lasting.identity)
+    looks = Looks(on_change=lambda owner: work.add(owner) if isinstance(owner, Key) else None)
+    lasting.telemetry.bound("operator_exporters", *looks.bounds["operator_exporters"])
     parts = Parts(
         writer=writer,
+        besides=(looks,),
         work=work,
         watcher=Watching(
             kubernetes=kubernetes,
@@ -55,7 +60,7 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
             writer=writer,
             reader=reader,
             events=events,
-            cares=_cares(reader),
+            cares=_cares(reader, looks),
             namespaces=operator.namespaces,
             work=work,
             counted=lasting.counted,
@@ -73,5 +78,5 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
     return Operator(parts=parts, interval_seconds=operator.interval_seconds, lasting=lasting)
 
 
-def _cares(reader: Reader) -> Sequence[Care]:
-    return (CareOfExporters(reader),)
+def _cares(reader: Reader, looks: Looks) -> Sequence[Care]:
+    return (CareOfExporters(reader, looks),)

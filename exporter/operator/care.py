@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from exporter.errors import SourceError
+from exporter.operator.decisions import Event
+from exporter.operator.edits import Change
 from exporter.operator.kinds import AnyObject, Key, Kind
 from exporter.operator.plan import Plan
 from exporter.operator.reading import Invalid
@@ -31,12 +33,14 @@ class Outcome:
     """How it went with a custom resource this time.
 
     `aim` is None where it is not known what is to be written; `problem` says why, or why it could not be written.
-    `live` are the objects as they are now. `refused` are those that the API server did not take.
+    `live` are the objects as they are now, `changes` what was written of them. `refused` are those that the API server
+    did not take.
     """
 
     owner: AnyObject
     aim: Aim | None
     live: Mapping[Key, AnyObject]
+    changes: Sequence[Change] = field(default=())
     problem: Invalid | SourceError | None = None
     refused: Sequence[tuple[Key, Refused]] = field(default=())
 
@@ -66,6 +70,9 @@ class Care(Protocol):
         Raises:
             SourceError: it cannot be known now.
         """
+
+    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
+        """What people are told: from the status before and now, and from what was written."""
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
         """What is to be deleted, now that there is no such custom resource: what nobody could own.

@@ -1,9 +1,11 @@
-"""GPUExporters: the objects of exporters.py, and the status of status.py."""
+"""GPUExporters: the objects of exporters.py, the status of status.py, and what the exporters say by looks.py."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from exporter.operator.care import Aim, Outcome
+from exporter.operator.decisions import Event, events_of
+from exporter.operator.edits import Change
 from exporter.operator.exporters import all_references, desired
 from exporter.operator.kinds import (
     BY_NAME,
@@ -20,6 +22,7 @@ from exporter.operator.kinds import (
     metadata,
     text,
 )
+from exporter.operator.looks import Looks
 from exporter.operator.names import selector
 from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
@@ -34,8 +37,9 @@ class CareOfExporters:
     kind = GPU_EXPORTER
     look_again_seconds = 30.0
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, looks: Looks) -> None:
         self._reader = reader
+        self._looks = looks
 
     async def aim(self, owner: AnyObject, served: AbstractSet[Kind]) -> Aim:
         """What is to be written for it.
@@ -58,8 +62,13 @@ class CareOfExporters:
         key = key_of(outcome.owner)
         pods = await self._reader.listed(POD, key.namespace, selector(key.name))
         daemon_set = next((item for each, item in outcome.live.items() if each.kind == DAEMON_SET.name), None)
-        seen = Seen(daemon_set=daemon_set, pods=pods, obstacles=_obstacles(outcome))
+        self._looks.follow(key, pods)
+        seen = Seen(daemon_set=daemon_set, pods=pods, troubles=self._looks.troubles(key), obstacles=_obstacles(outcome))
         return status_of(outcome.owner, seen, utc_now())
+
+    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
+        """What people are told."""
+        return events_of(old, new, changes)
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
         """The binding that no namespaced object can own.
@@ -67,6 +76,7 @@ class CareOfExporters:
         Raises:
             SourceError: it cannot be read.
         """
+        self._looks.forget(key)
         live = await self._reader.all_of(each for each in _may_have(key) if not each.namespace)
         return [item for item in live.values() if is_for(item, key)]
 

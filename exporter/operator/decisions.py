@@ -77,7 +77,7 @@ def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
             yield Event("Warning", reason, "Apply", message)
     elif was_ready and reason == "NodesNotReady":
         yield Event("Warning", "NodesNotReady", "Look", message)
-    elif was_ready:
+    elif was_ready and not is_ready:
         yield Event("Normal", reason or "RollingOut", "Roll", message)
 
 

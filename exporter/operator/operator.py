@@ -26,6 +26,13 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 
 
+class Runs(Protocol):
+    """What goes on for as long as the operator works."""
+
+    async def run(self) -> None:
+        """Until this is cancelled."""
+
+
 class Watcher(Protocol):
     """What tells of changes. watching.py has the one that there is; only it knows kopf."""
 
@@ -35,9 +42,10 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the role is made of."""
+    """What the role is made of. `besides` goes on while it works."""
 
     writer: Writer
+    besides: Sequence[Runs]
     work: Work
     watcher: Watcher
     reconciler: Reconciler
@@ -127,7 +135,8 @@ class Operator:
 
     async def _work(self) -> None:
         """As the leader: until this is cancelled."""
-        tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._parts.reconciler.run())]
+        runs = (self._parts.reconciler, *self._parts.besides)
+        tasks = [asyncio.create_task(self._watch()), *(asyncio.create_task(each.run()) for each in runs)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -14,6 +14,7 @@ from exporter.log import debug, log
 from exporter.operator.care import Aim, Care, Outcome
 from exporter.operator.changes import Needless
 from exporter.operator.counted import Counted
+from exporter.operator.edits import Change, change_of, deletion_of
 from exporter.operator.events import Events
 from exporter.operator.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -28,8 +29,10 @@ from exporter.operator.kinds import (
     whose,
 )
 from exporter.operator.names import MANAGER_LABEL
+from exporter.operator.parts import mapping
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
+from exporter.operator.status import is_same
 from exporter.operator.work import Work
 from exporter.operator.writer import Refused, Writer
 
@@ -133,7 +136,7 @@ class Reconciler:
         self._counted.keeps(key, len(outcome.live))
         problem = outcome.problem
         if not isinstance(problem, SourceError) or problem.reason in _ANSWERED:
-            await self._tell(owner, await care.status(outcome))
+            await self._tell(care, outcome)
         if isinstance(problem, SourceError):
             raise problem
         self._work.add_after(key, care.look_again_seconds)
@@ -144,57 +147,54 @@ class Reconciler:
         """Write what is to be written; how that went."""
         aim: Aim | None = None
         live: dict[Key, AnyObject] = {}
+        changes: list[Change] = []
         refused: list[tuple[Key, Refused]] = []
         problem: Invalid | SourceError | None = None
         try:
             aim = await care.aim(owner, self.served)
             live.update(aim.live)
-            await self._write(owner, aim, live, refused)
+            for item in aim.plan.delete:
+                await self._deleted(item, owner)
+                changes.append(deletion_of(item))
+                live.pop(key_of(item), None)
+            for item, there in () if aim.waits_for else aim.plan.apply:
+                try:
+                    live[key_of(item)] = await self._applied(item, there, changes)
+                except Refused as error:
+                    refused.append((key_of(item), error))
         except (Invalid, SourceError) as error:
             problem = error
-        return Outcome(owner=owner, aim=aim, live=live, problem=problem, refused=refused)
+        return Outcome(owner=owner, aim=aim, live=live, changes=changes, problem=problem, refused=refused)
 
-    async def _write(
-        self, owner: AnyObject, aim: Aim, live: dict[Key, AnyObject], refused: list[tuple[Key, Refused]]
-    ) -> None:
-        """Write what is to be written, and note in `live` and `refused` what came of it."""
-        for item in aim.plan.delete:
-            await self._deleted(item, owner)
-            live.pop(key_of(item), None)
-        for item, there in () if aim.waits_for else aim.plan.apply:
-            key = key_of(item)
-            if there is not None and self._needless.is_known(key, item, there):
-                continue
-            try:
-                live[key] = await self._applied(item, there, owner)
-            except Refused as error:
-                refused.append((key, error))
-                await self._events.tell(owner, "Warning", "Refused", "Apply", f"{key.kind} {key.name}: {error.why}")
-
-    async def _applied(self, item: Object, there: AnyObject | None, owner: AnyObject) -> AnyObject:
-        answer = await self._writer.apply(item, there)
+    async def _applied(self, item: Object, there: AnyObject | None, changes: list[Change]) -> AnyObject:
+        """Apply an object, and note the change if it was one; the object afterwards."""
         key = key_of(item)
+        if there is not None and self._needless.is_known(key, item, there):
+            return there
+        answer = await self._writer.apply(item, there)
         if there is not None and metadata(answer).get("resourceVersion") == metadata(there).get("resourceVersion"):
             self._needless.note(key, item, there)
             return answer
-        did = "Updated" if there else "Created"
-        log(logging.INFO, "applied", owner=str(key_of(owner)), item=str(key), did=did.lower())
-        await self._events.tell(owner, "Normal", did, "Apply", f"{did.lower()} {key.kind} {key.name}")
-        return answer
+        change = change_of(item, there)
+        changes.append(change)
+        log(logging.INFO, "applied", namespace=key.namespace, did=change.verb, what=str(change), by=",".join(change.by))
+        return {**answer, "apiVersion": item["apiVersion"], "kind": key.kind}
 
     async def _deleted(self, item: AnyObject, owner: AnyObject | None) -> None:
+        """Delete an object; `owner` is None where that is gone."""
         await self._writer.delete(item)
-        key = key_of(item)
-        log(logging.INFO, "deleted", item=str(key))
-        if owner is not None:
-            await self._events.tell(owner, "Normal", "Deleted", "Delete", f"deleted {key.kind} {key.name}")
+        log(logging.INFO, "deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
 
-    async def _tell(self, owner: AnyObject, status: Mapping[str, object]) -> None:
-        """Write the status, unless it says so already."""
-        if owner.get("status") == status:
-            return
+    async def _tell(self, care: Care, outcome: Outcome) -> None:
+        """Write the status, unless it says so already, and tell people what happened."""
+        owner = outcome.owner
+        old, new = mapping(owner, "status"), await care.status(outcome)
         try:
-            await self._writer.apply_status(owner, status)
+            if not is_same(old, new):
+                await self._writer.apply_status(owner, new)
         except Refused as error:
             # it is gone, or made anew: that is told by an event of its own
             log(logging.WARNING, "the status was not taken", key=str(key_of(owner)), error=error.why)
+            return
+        for event in care.events(old, new, outcome.changes):
+            await self._events.tell(owner, event.type, event.reason, event.action, event.note)

@@ -97,7 +97,9 @@ class Api:
 
     def add_namespace(self, name: str) -> None:
         """A namespace."""
-        answer = self.ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        answer = self.ask(
+            "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
         assert answer[0] == 201, answer
 
     def put(self, item: Object) -> Object:
@@ -161,13 +163,15 @@ class Api:
         assert self.ask("DELETE", f"{DEFINITIONS}/{kind.plural}.{kind.group}", {})[0] == 200
         until(lambda: self.ask("GET", kind.path(None))[0] == 404)
 
-    def writes(self) -> list[Write]:
-        """What was asked to be written by an operator, but for leases."""
+    def writes(self, namespace: str | None = None) -> list[Write]:
+        """What was asked to be written by an operator, in a namespace or anywhere, but for leases."""
         assert self.simulated is not None
         return [
             write
             for write in tuple(self.simulated.writes)
-            if write.user.startswith("operator-") and not write.resource.startswith(LEASE.plural)
+            if write.user.startswith("operator-")
+            and not write.resource.startswith(LEASE.plural)
+            and namespace in (None, write.namespace)
         ]
 
     async def _asked(self, method: str, path: str, body: Object | None, kind: str) -> tuple[int, Any]:
@@ -286,5 +290,3 @@ def is_seen(api: Api, key: Key) -> bool:
 def names(keys: Iterable[Key]) -> set[str]:
     """Kinds and names."""
     return {f"{key.kind} {key.name}" for key in keys}
-
-

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from exporter.simulator.api_server.answers import Json, Object, no_resource, not_served
-from exporter.simulator.api_server.kinds import VERBS, Kind, Kinds
+from exporter.simulator.api_server.kinds import Kind, Kinds
 
 AGGREGATED = "apidiscovery.k8s.io"
 VERSION = {
@@ -76,7 +76,7 @@ def _resources(kind: Kind) -> list[Object]:
         "name": kind.plural,
         "singularName": kind.singular or kind.name.lower(),
         **about,
-        "verbs": list(VERBS),
+        "verbs": kind.verbs,
         **({"shortNames": list(kind.short_names)} if kind.short_names else {}),
         **({"categories": list(kind.categories)} if kind.categories else {}),
     }
@@ -102,7 +102,7 @@ def _aggregated(kind: Kind) -> Object:
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.name} if kind.is_custom() else own,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular or kind.name.lower(),
-        "verbs": list(VERBS),
+        "verbs": kind.verbs,
         **({"shortNames": list(kind.short_names)} if kind.short_names else {}),
         **({"categories": list(kind.categories)} if kind.categories else {}),
         **({"subresources": below} if below else {}),

@@ -1,6 +1,7 @@
 """Answering requests: whether they may be asked, what is read and what is written."""
 
 import contextlib
+import json
 import time
 from dataclasses import dataclass
 
@@ -90,7 +91,7 @@ class Handler:
             answer, kind_of = discovery.document(self.kinds, parts, request.headers.get("Accept", ""), request.host)
             if isinstance(answer, str):
                 return web.Response(text=answer)
-            return web.json_response(answer, headers={"Content-Type": kind_of})
+            return web.Response(body=json.dumps(answer).encode(), headers={"Content-Type": kind_of})
         target = requests.target_of(self.kinds, request.path)
         verb = requests.verb_of(request, target)
         kind = target.kind

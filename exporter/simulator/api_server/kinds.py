@@ -55,6 +55,11 @@ class Kind:
         return self.storage or qualified(self.plural, self.group)
 
     @property
+    def verbs(self) -> list[str]:
+        """What may be done to its objects."""
+        return [verb for verb in VERBS if verb != "deletecollection" or self.plural != "namespaces"]
+
+    @property
     def shape(self) -> Shape:
         """How its objects merge."""
         return BuiltInShape((self.name,)) if self.schema is None else SchemaShape(self.schema, is_top=True)
@@ -114,7 +119,10 @@ BUILT_IN: tuple[Kind, ...] = (
     _workload("Deployment", "deployments", "deploy", scale=True),
     _workload("ReplicaSet", "replicasets", "rs", scale=True),
     _workload("StatefulSet", "statefulsets", "sts", scale=True),
-    Kind(group="batch", version="v1", name="Job", plural="jobs", has_status=True, skeleton={"spec": {}, "status": {}}),
+    Kind(
+        group="batch", version="v1", name="Job", plural="jobs", categories=("all",), has_status=True,
+        has_generation=True, skeleton={"spec": {}, "status": {}},
+    ),
     Kind(
         group="autoscaling", version="v2", name="HorizontalPodAutoscaler", plural="horizontalpodautoscalers",
         short_names=("hpa",), categories=("all",), has_status=True,

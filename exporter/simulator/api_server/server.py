@@ -7,6 +7,7 @@ import ssl
 from aiohttp import web
 
 from exporter.simulator.api_server.answers import Object
+from exporter.simulator.api_server.daemon_sets import DaemonSets
 from exporter.simulator.api_server.garbage import Collector
 from exporter.simulator.api_server.handling import Handler
 from exporter.simulator.api_server.store import Key
@@ -26,7 +27,8 @@ class SimulatedApiServer(Handler):
     def __init__(self, *, reviewer: Rules | None = None, seed: int = 0) -> None:
         super().__init__(reviewer=reviewer, seed=seed)
         self.collector = Collector(self.store, self.kinds)
-        self.background = [self.collector.run]  # what runs while it listens
+        self.daemon_sets = DaemonSets(self.store, self.writer)
+        self.background = [self.collector.run, self.daemon_sets.run]  # what runs while it listens
         self.url = ""
         self._app: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -5,11 +5,13 @@ with another value is a conflict, unless it is forced.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from exporter.simulator.api_server.answers import Json, Object, Refused
 from exporter.simulator.api_server.fields import (
     UNOWNED,
     Difference,
+    Fields,
     Path,
     difference,
     fields_of,
@@ -30,12 +32,15 @@ def apply(
         Refused: 409 with the conflicts, where it is not forced.
     """
     version = str(applied.get("apiVersion", ""))
-    named = frozenset(set(fields_of(applied, shape)) - UNOWNED)
+    everything = frozenset(fields_of(applied, shape))
+    named = everything - UNOWNED
     former = managed.get(manager)
     now: Managed = {**managed, manager: Owned(fields=named, version=version, time=time)}
     merged = merge(live, applied, shape)
     if former is not None:
-        merged = _less_what_nobody_owns(merged, former, now, shape)
+        # the name counts here: without it the metadata would go with the last label
+        owned = [everything, *(owned.fields for owned in managed.values() if owned is not former)]
+        merged = _less_what_nobody_owns(merged, former.fields, owned, shape)
     found = difference(live, merged, shape)
     conflicts = _conflicts(now, manager, found)
     if conflicts and not force:
@@ -78,12 +83,10 @@ def _merge_lists(live: list[Json], applied: list[Json], shape: Shape, how: str) 
     return [*merged, *(new[word] for word in waiting)]
 
 
-def _less_what_nobody_owns(merged: Object, former: Owned, now: Managed, shape: Shape) -> Object:
+def _less_what_nobody_owns(merged: Object, former: Fields, now: Iterable[Fields], shape: Shape) -> Object:
     """The object without what the manager has named before, and neither it nor another names now."""
-    last = with_ancestors(former.fields, shape)
-    owned: set[Path] = set()
-    for other in now.values():
-        owned |= with_ancestors(other.fields, shape)
+    last = with_ancestors(former, shape)
+    owned = with_ancestors((path for fields in now for path in fields), shape)
     everything = with_ancestors(_all_paths(merged, shape), shape)
     pruned = without(merged, last, shape) or {}
     kept = with_ancestors(_all_paths(pruned, shape), shape)

@@ -32,13 +32,15 @@ _KEYED: dict[str, tuple[str, ...]] = {
     "Service.spec.ports": ("port", "protocol"),
     "Pod.status.podIPs": ("ip",),
 }
+# Lists of the same names that are one value.
+_NOT_KEYED = frozenset({"EndpointSlice.ports", "ServiceAccount.imagePullSecrets"})
 _SETS = frozenset({"finalizers"})
 # The objects that are one value, and the lists' items that are.
 _ONE_VALUE = frozenset(
     {
         "configMapKeyRef", "fieldRef", "imagePullSecrets[]", "involvedObject", "labelSelector", "nodeSelector",
-        "ownerReferences[]", "regarding", "related", "resourceFieldRef", "roleRef", "scaleTargetRef", "secretKeyRef",
-        "secretRef", "secrets[]", "selector", "HorizontalPodAutoscaler.spec.metrics",
+        "ownerReferences[]", "regarding", "related", "requiredDuringSchedulingIgnoredDuringExecution",
+        "resourceFieldRef", "roleRef", "scaleTargetRef", "secretKeyRef", "secretRef", "secrets[]", "selector",
     }
 )  # fmt: skip
 _KEY_DEFAULTS = {"protocol": "TCP"}
@@ -93,7 +95,8 @@ class BuiltInShape:
 
     def keys(self) -> tuple[str, ...]:
         """The fields that tell items apart."""
-        return _KEYED.get(".".join(self.path)) or _KEYED.get(self.path[-1]) or ()
+        whole = ".".join(self.path)
+        return () if whole in _NOT_KEYED else _KEYED.get(whole) or _KEYED.get(self.path[-1]) or ()
 
 
 @dataclass(frozen=True, slots=True)
