@@ -1,11 +1,12 @@
 """RBAC: whether a user may do what a request asks for."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from exporter.simulator.api_server.answers import Object, forbidden
 from exporter.simulator.api_server.kinds import Kind
 
 Rules = list[tuple[str, Object]]  # rules by namespace, "" for everywhere
+Roles = Callable[[str, str, str], Iterable[Object]]
 
 
 def check(
@@ -24,25 +25,35 @@ def check(
     raise forbidden(kind.group, kind.plural, name, why)
 
 
-def check_grant(rules: Rules, user: str, kind: Kind, item: Object) -> None:
-    """Refuse a role with rights that its writer does not have, as a real API server does.
+def check_grant(rules: Rules, user: str, kind: Kind, item: Object, roles: Roles) -> None:
+    """Refuse to give away rights that the writer does not have, as a real API server does.
+
+    They are given by the rules of a role, and by a binding to one; `roles` finds the rules of a role by kind, namespace
+    and name. Who may `escalate` roles, or `bind` them, may do so without having the rights.
 
     Raises:
         Refused: 403, with the rights that are missing.
     """
-    if kind.name not in ("Role", "ClusterRole"):
-        return
     namespace = str(item["metadata"].get("namespace", ""))
     held = [rule for where, rule in rules if where in ("", namespace)]
+    if kind.name in ("Role", "ClusterRole"):
+        given, verb, plural, name = item.get("rules") or (), "escalate", kind.plural, ""
+    elif kind.name in ("RoleBinding", "ClusterRoleBinding"):
+        role = item.get("roleRef") or {}
+        name = str(role.get("name", ""))
+        given = roles(str(role.get("kind", "")), namespace, name)
+        verb, plural = "bind", f"{str(role.get('kind', '')).lower()}s"
+    else:
+        return
     missing = [
-        f'{{APIGroups:["{group}"], Resources:["{resource}"], Verbs:["{verb}"]}}'
-        for rule in item.get("rules") or ()
+        f'{{APIGroups:["{group}"], Resources:["{resource}"], Verbs:["{one}"]}}'
+        for rule in given
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
-        for verb in rule.get("verbs") or ()
-        if not any(_grants(own, verb, group, resource, rule.get("resourceNames") or ()) for own in held)
+        for one in rule.get("verbs") or ()
+        if not any(_grants(own, one, group, resource, rule.get("resourceNames") or ()) for own in held)
     ]
-    if missing and not any(_allows(own, "escalate", kind.group, kind.plural, "") for own in held):
+    if missing and not any(_allows(own, verb, kind.group, plural, name) for own in held):
         who = f'user "{user}" (groups=["system:authenticated"])'
         said = f"{who} is attempting to grant RBAC permissions not currently held"
         raise forbidden(kind.group, kind.plural, str(item["metadata"].get("name")), f"{said}:\n" + "\n".join(missing))

@@ -8,6 +8,7 @@ import copy
 import time
 from collections.abc import Callable
 
+from exporter.simulator.api_server import structure
 from exporter.simulator.api_server.answers import Cause, Object, Refused, not_served, too_many
 from exporter.simulator.api_server.kinds import DEFINITION, Kind, Kinds, Scale
 from exporter.simulator.api_server.managers import UPDATE, Manager, after_update, read_managed, write_managed
@@ -158,11 +159,14 @@ def problems(item: Object) -> list[Cause]:
     if item["metadata"].get("name") != name:
         said = f'Invalid value: "{item["metadata"].get("name")}": must be spec.names.plural+"."+spec.group'
         return [Cause("Invalid", "metadata.name", said)]
-    causes = [
-        Cause("Required", f"spec.versions[{index}].schema.openAPIV3Schema", "Required value: schemas are required")
-        for index, version in enumerate(spec.get("versions") or ())
-        if not (version.get("schema") or {}).get("openAPIV3Schema")
-    ]
+    causes: list[Cause] = []
+    for index, version in enumerate(spec.get("versions") or ()):
+        where = f"spec.versions[{index}].schema.openAPIV3Schema"
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if schema:
+            causes += structure.problems(schema, where)
+        else:
+            causes.append(Cause("Required", where, "Required value: schemas are required"))
     if sum(bool(version.get("storage")) for version in spec.get("versions") or ()) != 1:
         said = "must have exactly one version marked as storage version"
         causes.append(Cause("Invalid", "spec.versions", f'Invalid value: "": {said}'))

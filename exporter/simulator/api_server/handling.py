@@ -1,8 +1,10 @@
 """Answering requests: whether they may be asked, what is read and what is written."""
 
+import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -18,7 +20,7 @@ from exporter.simulator.api_server.patches import json_patched, merge_patched
 from exporter.simulator.api_server.reading import list_of, shown
 from exporter.simulator.api_server.requests import APPLY, JSON, MERGE, Target
 from exporter.simulator.api_server.scaling import rescaled, scale_of
-from exporter.simulator.api_server.store import Store
+from exporter.simulator.api_server.store import Key, Store
 from exporter.simulator.api_server.subresources import SCALE
 from exporter.simulator.api_server.validation import Rules
 from exporter.simulator.api_server.watching import BOOKMARK_SECONDS, Watch
@@ -96,6 +98,7 @@ class Handler:
         verb = requests.verb_of(request, target)
         kind = target.kind
         self.faults.check(verb, kind.group, kind.plural, target.name)
+        await asyncio.sleep(self.faults.delay(verb, kind.plural))
         self._check_access(user, verb, target)
         self.definitions.check(kind, verb)
         if verb == "watch":
@@ -103,7 +106,10 @@ class Handler:
         if verb in ("get", "list"):
             answer = self._get(target) if verb == "get" else list_of(self.store, kind, target.namespace, request.query)
             return web.json_response(in_form(answer, kind, request.headers.get("Accept", "")))
-        return await self._written(request, user, verb, target)
+        response = await self._written(request, user, verb, target)
+        if self.faults.loses(verb, kind.plural) and request.transport is not None:
+            request.transport.abort()
+        return response
 
     async def _written(self, request: web.Request, user: str, verb: str, target: Target) -> web.Response:
         """The answer to a write, which is noted."""
@@ -153,7 +159,13 @@ class Handler:
     def _check_grant(self, user: str, target: Target, body: Json) -> None:
         if self.rules is not None and user != ADMIN and isinstance(body, dict):
             metadata = {**(body.get("metadata") or {}), "namespace": target.namespace}
-            access.check_grant(self.rules, user, target.kind, {**body, "metadata": metadata})
+            access.check_grant(self.rules, user, target.kind, {**body, "metadata": metadata}, self._rules_of)
+
+    def _rules_of(self, kind: str, namespace: str, name: str) -> Iterable[Object]:
+        """The rules of a role that is there."""
+        resource = f"{kind.lower()}s.rbac.authorization.k8s.io"
+        found = self.store.get(Key(resource, namespace if kind == "Role" else "", name))
+        return found.get("rules") or () if found else ()
 
     def _get(self, target: Target) -> Object:
         item = self.store.get(target.key)

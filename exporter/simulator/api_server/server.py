@@ -51,6 +51,13 @@ class SimulatedApiServer(Handler):
         before = live["metadata"] if live else given
         return self.store.put(key, {**copy.deepcopy(kind.skeleton), **item, "metadata": {**before, **metadata}})
 
+    def set_status(self, kind: str, namespace: str, name: str, status: Object) -> Object:
+        """Give an object a status, as its controller would. Returns what is stored; a KeyError where it is not there."""
+        item = self.get(kind, namespace, name)
+        if item is None:
+            raise KeyError(f"{kind} {namespace}/{name}")
+        return self.put({**item, "status": status})
+
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """An object by its kind's name, or None; the namespace of one that has none is ""."""
         return next((item for item in self.all(kind) if _place(item) == (namespace, name)), None)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from exporter.simulator.api_server.answers import Object
 
+MOST_CHANGES = 20_000  # that are remembered; a watch from before them is answered with 410
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
@@ -109,6 +110,9 @@ class Store:
     def _note(self, what: str, key: Key, item: Object, before: Object | None) -> None:
         change = Change(version=self.version, what=what, key=key, item=item, before=before)
         self.changes.append(change)
+        if len(self.changes) > MOST_CHANGES:
+            del self.changes[: MOST_CHANGES // 2]
+            self.oldest = self.changes[0].version
         self._tell()
         for listen in self.listeners:
             listen(change)

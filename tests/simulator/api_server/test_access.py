@@ -77,3 +77,23 @@ async def test_a_role_gives_no_more_than_its_writer_has(client: Client) -> None:
     assert 'Resources:["pods"]' not in answer["message"]
     client.server.rules.append((NAMESPACE, rule(["rbac.authorization.k8s.io"], ["roles"], ["escalate"])))
     assert (await client.ask("POST", ROLES, role, token="token"))[0] == 201
+
+
+async def test_a_binding_gives_no_more_than_its_writer_has(client: Client) -> None:
+    group = "rbac.authorization.k8s.io"
+    client.server.put(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "metadata": {"name": "a", "namespace": NAMESPACE},
+            "rules": [rule([""], ["secrets"], ["get"])],
+        }
+    )
+    client.server.rules = [(NAMESPACE, rule([group], ["rolebindings"], ["create"]))]
+    bindings = ROLES.replace("roles", "rolebindings")
+    binding = {"metadata": {"name": "a"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "a"}}
+    status, answer = await client.ask("POST", bindings, binding, token="token")
+    assert status == 403
+    assert 'Resources:["secrets"]' in answer["message"]
+    client.server.rules.append((NAMESPACE, rule([group], ["roles"], ["bind"], "a")))
+    assert (await client.ask("POST", bindings, binding, token="token"))[0] == 201

@@ -1,4 +1,5 @@
 import asyncio
+import copy
 import json
 import time
 <<<<<<< HEAD
@@ -17,6 +18,8 @@ async def test_a_definition_is_served_a_while_after_it_is_established(client: Cl
 ||||||| 516af57
 =======
 from typing import Any
+
+import pytest
 
 from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
 
@@ -74,6 +77,42 @@ async def test_a_definition_is_refused_whose_name_is_not_that_of_its_resource(cl
     status, answer = await client.ask("POST", DEFINITIONS, {**DEFINITION, "metadata": {"name": "exporters"}})
     assert status == 422
     assert 'must be spec.names.plural+"."+spec.group' in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "said"),
+    [
+        ({}, ".type", "must not be empty for specified object fields"),
+        ({"type": "text"}, ".type", "Unsupported value"),
+        ({"type": "array"}, ".items", "must be specified"),
+        ({"type": "integer", "minimum": 1, "default": 0}, ".default", "should be greater than or equal to 1"),
+        ({"type": "object", "additionalProperties": {}, "properties": {"a": {"type": "string"}}}, "", "exclusive"),
+        ({"type": "array", "uniqueItems": True, "items": {"type": "string"}}, ".uniqueItems", "quadratic"),
+        ({"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}}, "", "if and only if"),
+        (
+            {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+            },
+            ".items.properties[k].default",
+            "must have a default or be a required property",
+        ),
+        ({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}, "", "must be atomic"),
+        ({"type": "string", "x-kubernetes-validations": [{"rule": ""}]}, "", "rule is not specified"),
+    ],
+)
+async def test_a_definition_is_refused_whose_schema_is_not_structural(
+    client: Client, schema: dict[str, Any], field: str, said: str
+) -> None:
+    definition = copy.deepcopy(DEFINITION)
+    version = definition["spec"]["versions"][0]
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["x"] = schema
+    status, answer = await client.ask("POST", DEFINITIONS, definition)
+    assert status == 422
+    [cause] = [cause for cause in answer["details"]["causes"] if said in cause["message"]]
+    assert cause["field"].startswith(f"spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[x]{field}")
 
 
 def _of(item: dict[str, dict[str, list[dict[str, str]]]], kind: str) -> dict[str, str]:

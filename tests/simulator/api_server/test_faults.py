@@ -1,3 +1,8 @@
+import time
+
+import aiohttp
+import pytest
+
 from tests.support.api_server import NAMESPACE, Client
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -36,6 +41,21 @@ async def test_every_kind_of_fault_has_its_code(client: Client) -> None:
     for answer, code in codes.items():
         client.server.faults.add(answer, times=1)
         assert (await client.ask("GET", CONFIG_MAPS))[0] == code, answer
+
+
+async def test_an_answer_that_is_lost_was_given(client: Client) -> None:
+    client.server.faults.add("lost", times=1)
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await client.ask("POST", CONFIG_MAPS, BODY)
+    status, answer = await client.ask("POST", CONFIG_MAPS, BODY)
+    assert (status, answer["reason"]) == (409, "AlreadyExists")
+
+
+async def test_an_answer_that_is_slow_is_the_right_one(client: Client) -> None:
+    client.server.faults.add("slow", times=1, seconds=0.2)
+    began = time.monotonic()
+    assert (await client.ask("GET", CONFIG_MAPS))[0] == 200
+    assert 0.2 <= time.monotonic() - began < 2
 
 
 async def test_writes_are_noted_with_whether_they_changed_anything(client: Client) -> None:
