@@ -2,50 +2,6 @@
 
 import re
 
-<<<<<<< HEAD
-from exporter.simulator.api_server.answers import Cause, Json, Object, Refused, bad_request, invalid
-from exporter.simulator.api_server.kinds import Kind
-from exporter.simulator.api_server.server_side_apply import undeclared
-from exporter.simulator.api_server.store import Key
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
-    " end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
-    " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LONGEST_NAME = 253
-_FREE_NAMES = ("rbac.authorization.k8s.io",)  # groups whose objects may have any name
-
-
-def check_appliable(kind: Kind, key: Key, body: Json) -> None:
-    """Refuse what is no object to apply to the one of a path.
-
-    Raises:
-        Refused: 400, or 500 for a field that the schema does not declare.
-    """
-    if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
-        raise bad_request("the body of an apply is no object")
-    metadata = body.setdefault("metadata", {})
-    if metadata.get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
-    if metadata.get("name", key.name) != key.name:
-        said = metadata["name"]
-        raise bad_request(f"the name of the object ({said}) does not match the name on the URL ({key.name})")
-    if kind.namespaced and metadata.get("namespace", key.namespace) != key.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    given = str(body.get("apiVersion") or "")
-    if given != kind.api_version:
-        said = f"Specified patch version: {given}, expected: {kind.api_version}"
-        raise bad_request(f"Incorrect version specified in apply patch. {said}")
-    missing = undeclared(body, kind.schema) if kind.schema is not None else None
-    if missing:
-        # a real one takes this for its own fault: kubernetes/kubernetes#139253
-        which = f"{key.namespace}/{key.name}; {kind.api_version}, Kind={kind.name}"
-        said = f"failed to create typed patch object ({which}): {missing}: field not declared in schema"
-        raise Refused(500, "", said)
-||||||| 516af57
-=======
 from exporter.simulator.api_server.answers import Cause, Json, Object, Refused, bad_request, conflict, invalid
 from exporter.simulator.api_server.kinds import Kind
 from exporter.simulator.api_server.server_side_apply import undeclared
@@ -99,7 +55,6 @@ def check_uid_of_new(kind: Kind, key: Key, body: Object) -> None:
     if uid:
         said = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         raise conflict(kind.group, kind.plural, key.name, said)
->>>>>>> o1
 
 
 def check_finalizers(kind: Kind, live: Object, item: Object) -> None:

@@ -52,7 +52,7 @@ class SimulatedApiServer(Handler):
         return self.store.put(key, {**copy.deepcopy(kind.skeleton), **item, "metadata": {**before, **metadata}})
 
     def set_status(self, kind: str, namespace: str, name: str, status: Object) -> Object:
-        """Give an object a status, as its controller would. Returns what is stored; a KeyError where it is not there."""
+        """Give an object a status, as its controller would; a KeyError where it is not there. Returns the object."""
         item = self.get(kind, namespace, name)
         if item is None:
             raise KeyError(f"{kind} {namespace}/{name}")

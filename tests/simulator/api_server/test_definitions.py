@@ -2,21 +2,6 @@ import asyncio
 import copy
 import json
 import time
-<<<<<<< HEAD
-
-from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
-
-NAME = DEFINITION["metadata"]["name"]
-
-
-async def test_a_definition_is_served_a_while_after_it_is_established(client: Client) -> None:
-    assert await client.ask("GET", EXPORTERS) == (404, "404 page not found\n")
-    await client.ask("POST", DEFINITIONS, DEFINITION)
-    conditions = (await client.get(f"{DEFINITIONS}/{NAME}"))["status"]["conditions"]
-    assert {told["type"]: told["status"] for told in conditions} == {"NamesAccepted": "True", "Established": "True"}
-    began, seen = time.monotonic(), []
-||||||| 516af57
-=======
 from typing import Any
 
 import pytest
@@ -33,12 +18,13 @@ async def test_a_definition_is_served_a_while_after_it_is_established(client: Cl
     assert {told["type"]: told["status"] for told in conditions} == {"NamesAccepted": "True", "Established": "True"}
     began = time.monotonic()
     seen: list[tuple[int, Any]] = []
->>>>>>> o1
     while not seen or seen[-1][0] != 200:
         answer = await client.ask("GET", EXPORTERS)
         if answer not in seen:
             seen.append(answer)
     assert 0.1 < time.monotonic() - began < 1
+    recorded = (RECORDED / "crd-becomes-served.jsonl").read_text().splitlines()
+    assert [code for code, _ in seen] == [json.loads(line)["list_status"] for line in recorded]
     busy = json.loads((RECORDED / "crd-again-list-after-429.json").read_text())
     assert seen[:2] == [(404, (RECORDED / "crd-again-list-after-404.txt").read_text()), (429, busy)]
 

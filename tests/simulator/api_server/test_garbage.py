@@ -20,7 +20,7 @@ async def test_what_is_owned_goes_after_its_owner(client: Client) -> None:
 
 
 async def test_an_owner_deleted_in_the_foreground_goes_last(client: Client) -> None:
-    """In the order of the versions in the recordings gc-*.times.jsonl."""
+    """In the order of the versions that were recorded."""
     owner = await _owner(client)
     await _config_map(client, "main-exporter", owner)
     deployment = await client.apply(f"{DEPLOYMENTS}/main-exporter", _of("Deployment", "main-exporter", owner))
