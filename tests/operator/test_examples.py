@@ -1,6 +1,5 @@
-"""deploy/operator/examples: what the schemas take, what the operator reads, and no field that the schemas would drop."""
+"""deploy/operator/examples: the schemas take them and drop no field of theirs, and the operator reads them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -130,7 +130,7 @@ def document(kinds: Kinds, parts: list[str], accept: str, host: str) -> tuple[Ob
         kind = f"application/json;g={AGGREGATED};v=v2;as=APIGroupDiscoveryList"
         return aggregated(kinds, groups, is_core=root == "api"), kind
     elif root == "openapi" and below[:1] == ["v3"]:
-        answer = openapi.index(kinds) if len(below) == 1 else openapi.document(kinds, "/".join(below[2:]))
+        answer = openapi.index(kinds) if len(below) == 1 else openapi.document(kinds, "/".join(below[1:]))
     elif root == "api" and not below:
         answer = core_versions(host)
     elif root == "apis" and not below:
