@@ -8,12 +8,13 @@ from exporter.operator.names import (
     FOR_ANNOTATION,
     base_name,
     binding_name,
+    config_name,
     counters_name,
     labels,
     owner,
     selector,
 )
-from exporter.operator.pods import COUNTERS_KEY, METRICS_PORT, asks_kubernetes, pod_template
+from exporter.operator.pods import CONFIG_KEY, COUNTERS_KEY, METRICS_PORT, asks_kubernetes, pod_template, settings
 from exporter.operator.resources import GPUExporterSpec, Object
 
 # deploy/operator/operator.yaml has it, with the rules of deploy/rbac.yaml. The operator may bind it, and no other.
@@ -36,10 +37,10 @@ def desired(
     """Every object that a GPUExporter stands for, in the order in which they are applied.
 
     `name`, `namespace` and `uid` are the GPUExporter's; `pod_monitors` says whether the cluster knows PodMonitors. All
-    belong to the GPUExporter by an owner reference but the ClusterRoleBinding, which no namespaced object can own: who
-    deletes what is not wanted (`all_references`) deletes it, and finds by FOR_ANNOTATION whose it was.
+    belong to the GPUExporter by an owner reference but the ClusterRoleBinding, which no namespaced object can own:
+    FOR_ANNOTATION says whose it is, to whoever deletes it.
     """
-    wanted = [_service(name)]
+    wanted = [_service(name), _object("v1", "ConfigMap", config_name(name), data={CONFIG_KEY: settings(spec)})]
     if not (spec.collectors and spec.collectors.config_map):
         wanted.append(_counters(name, spec))
     if asks_kubernetes(spec):
@@ -61,30 +62,19 @@ def desired(
 def all_references(name: str, namespace: str) -> tuple[Reference, ...]:
     """Every object that a GPUExporter of this name may stand for, whatever its spec.
 
-    What is there and not desired is to be deleted: but an object in a namespace only if its owner reference says that
-    it is this GPUExporter's, since somebody may have made another one of that name.
+    What is there and not desired is to be deleted, if it is this GPUExporter's: somebody may have made another object
+    under that name.
     """
     base = base_name(name)
     return (
         Reference(f"{_RBAC}/v1", "ClusterRoleBinding", "", binding_name(name, namespace)),
         Reference("v1", "Service", namespace, base),
+        Reference("v1", "ConfigMap", namespace, config_name(name)),
         Reference("v1", "ConfigMap", namespace, counters_name(name)),
         Reference("v1", "ServiceAccount", namespace, base),
         Reference("apps/v1", "DaemonSet", namespace, base),
         Reference("monitoring.coreos.com/v1", "PodMonitor", namespace, base),
     )
-
-
-def reference_of(item: Object) -> Reference:
-    """How an object is found."""
-    metadata = item["metadata"]
-    return Reference(item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"])
-
-
-def is_owned_by(item: Object, uid: str) -> bool:
-    """Whether an object, as the API has it, belongs to the custom resource with this UID."""
-    references = item.get("metadata", {}).get("ownerReferences") or ()
-    return any(reference.get("uid") == uid for reference in references)
 
 
 def _service(name: str) -> Object:

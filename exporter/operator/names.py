@@ -39,6 +39,11 @@ def counters_name(name: str) -> str:
     return f"{base_name(name)}-counters"
 
 
+def config_name(name: str) -> str:
+    """The ConfigMap with the exporter's settings."""
+    return f"{base_name(name)}-config"
+
+
 def binding_name(name: str, namespace: str) -> str:
     """The ClusterRoleBinding: no namespace and no name has a colon."""
     return f"{EXPORTER}:{namespace}:{base_name(name)}"

@@ -3,9 +3,11 @@
 What each line is for stands in daemonset.yaml and in deploy/kustomize/components, beside it; tests hold both together.
 """
 
+import json
 from dataclasses import fields
 
-from exporter.operator.names import base_name, counters_name, selector
+from exporter.config.settings import ENVIRONMENT_PREFIX
+from exporter.operator.names import base_name, config_name, counters_name, selector
 from exporter.operator.reading import key_of
 from exporter.operator.resources import GPUExporterSpec, Object, ResourceRequirements, Toleration
 
@@ -14,6 +16,9 @@ DCGM_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless"
 METRICS_PORT = 9400
 DCGM_PORT = 9401
 COUNTERS_FOLDER = "/etc/pod-gpu-metrics"
+COUNTERS_SOURCE_FOLDER = "/etc/pod-gpu-metrics-counters"
+CONFIG_FOLDER = "/etc/pod-gpu-metrics-exporter/config"
+CONFIG_KEY = "config.yaml"
 COUNTERS_KEY = "counters.csv"
 # what dcgm-exporter takes without a word; its own setting is in milliseconds
 _USUAL_INTERVAL_SECONDS = 30
@@ -22,6 +27,7 @@ _RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory":
 # the probe's tables in the kernel count as the container's memory
 _PROBES_RESOURCES = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "160Mi"}}
 _PROBES_CAPABILITIES = ["BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH"]
+_COPIERS_RESOURCES = {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}}
 # no limit of CPU: a throttled dcgm-exporter answers late, and its page goes missing
 _DCGM_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -39,7 +45,8 @@ def pod_template(name: str, spec: GPUExporterSpec, version: str) -> Object:
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": asks_kubernetes(spec),
         "enableServiceLinks": False,
-        "containers": [_dcgm_exporter(spec), _exporter(spec, version)],
+        "initContainers": [_copier("counters-first", spec, version, "--once")],
+        "containers": [_dcgm_exporter(spec), _exporter(spec, version), _copier("counters", spec, version)],
         "volumes": _volumes(name, spec),
     }
     if asks_kubernetes(spec):
@@ -53,21 +60,22 @@ def pod_template(name: str, spec: GPUExporterSpec, version: str) -> Object:
     return {"metadata": {"labels": selector(name)}, "spec": pod}
 
 
-def arguments(spec: GPUExporterSpec) -> list[str]:
-    """The exporter's arguments: what is not its default, so that a field that is put back leaves no trace."""
-    given = ["serve", f"--dcgm.url=http://127.0.0.1:{DCGM_PORT}/metrics"]
-    if spec.sharing != "copy":
-        given.append(f"--sharing={spec.sharing}")
-    if spec.labels.names != "pod":
-        given.append(f"--labels.names={spec.labels.names}")
-    if spec.labels.pod_uid:
-        given.append("--labels.pod-uid=on")
-    given += [f"--labels.pod-labels={pattern}" for pattern in spec.labels.pod_labels]
-    if spec.nvml != "auto":
-        given.append(f"--nvml.mode={spec.nvml}")
-    if spec.probe == "on":
-        given.append("--probe.mode=on")
-    return given
+def settings(spec: GPUExporterSpec) -> str:
+    """The exporter's configuration file: it takes a changed one over without a restart, which arguments would need.
+
+    Every setting that a spec may change is in it, also where it is the default.
+    """
+    given = {
+        "sharing": spec.sharing,
+        "labels.names": spec.labels.names,
+        "labels.pod-uid": "on" if spec.labels.pod_uid else "off",
+        "labels.pod-labels": [*spec.labels.pod_labels],
+        "nvml.mode": spec.nvml,
+        # the probe's kill switch: pods that are still to be replaced take it over, too
+        "probe.mode": spec.probe,
+    }
+    # a text of JSON is one of YAML
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items())
 
 
 def _sees_processes(spec: GPUExporterSpec) -> bool:
@@ -101,8 +109,38 @@ def _dcgm_exporter(spec: GPUExporterSpec) -> Object:
             "allowPrivilegeEscalation": False,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumeMounts": [_mount("counters", COUNTERS_FOLDER)],
+        "volumeMounts": [_mount("counters-copy", COUNTERS_FOLDER)],
     }
+
+
+def _copier(name: str, spec: GPUExporterSpec, version: str, *options: str) -> Object:
+    """Brings the list of fields to dcgm-exporter, and each later one, which it does not see in a ConfigMap's volume.
+
+    exporter/cli/keep_copy.py says why.
+    """
+    paths = f"{COUNTERS_SOURCE_FOLDER}/{COUNTERS_KEY}", f"{COUNTERS_FOLDER}/{COUNTERS_KEY}"
+    return {
+        "name": name,
+        "image": _image(spec, version),
+        "command": ["python3", "-m", "exporter.cli.keep_copy", *options, *paths],
+        "resources": _resources(None, _COPIERS_RESOURCES),
+        "securityContext": {
+            "runAsUser": 65534,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            _mount("counters", COUNTERS_SOURCE_FOLDER),
+            {"name": "counters-copy", "mountPath": COUNTERS_FOLDER},
+        ],
+    }
+
+
+def _image(spec: GPUExporterSpec, version: str) -> str:
+    return spec.image or f"{IMAGE}:{version}"
 
 
 def _exporter(spec: GPUExporterSpec, version: str) -> Object:
@@ -114,13 +152,14 @@ def _exporter(spec: GPUExporterSpec, version: str) -> Object:
         _mount("pod-resources", "/var/lib/kubelet/pod-resources"),
         _mount("etc-cdi", "/etc/cdi"),
         _mount("run-cdi", "/var/run/cdi"),
+        _mount("config", CONFIG_FOLDER),
     ]
     if _sees_processes(spec):
         mounts += [_mount(volume, path) for volume, path in _PODS_LOGS]
     return {
         "name": "exporter",
-        "image": spec.image or f"{IMAGE}:{version}",
-        "args": arguments(spec),
+        "image": _image(spec, version),
+        "args": ["serve", f"--dcgm.url=http://127.0.0.1:{DCGM_PORT}/metrics"],
         "env": _environment(spec),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "startupProbe": {**healthy, "periodSeconds": 1, "failureThreshold": 60},
@@ -139,7 +178,12 @@ def _exporter(spec: GPUExporterSpec, version: str) -> Object:
 
 
 def _environment(spec: GPUExporterSpec) -> list[Object]:
-    environment = [_from_pod("NODE_NAME", "spec.nodeName"), _from_pod("POD_NAMESPACE", "metadata.namespace")]
+    environment = [
+        _from_pod("NODE_NAME", "spec.nodeName"),
+        _from_pod("POD_NAMESPACE", "metadata.namespace"),
+        # in the environment, so that healthcheck and doctor in this container know it, too
+        {"name": f"{ENVIRONMENT_PREFIX}CONFIG_FILE", "value": f"{CONFIG_FOLDER}/{CONFIG_KEY}"},
+    ]
     if spec.nvml == "on":
         # NVIDIA's runtime then brings NVML's library in
         environment += [
@@ -152,6 +196,8 @@ def _environment(spec: GPUExporterSpec) -> list[Object]:
 def _volumes(name: str, spec: GPUExporterSpec) -> list[Object]:
     volumes = [
         {"name": "counters", "configMap": _counters(name, spec)},
+        {"name": "counters-copy", "emptyDir": {"sizeLimit": "4Mi"}},
+        {"name": "config", "configMap": {"name": config_name(name)}},
         _of_node("pod-resources", "/var/lib/kubelet/pod-resources", "Directory"),
         # either may be missing, and a mount of what comes later would stay empty: so it is made first
         _of_node("etc-cdi", "/etc/cdi", "DirectoryOrCreate"),

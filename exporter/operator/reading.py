@@ -83,9 +83,9 @@ def text(pattern: str, what: str, most: int) -> Reader:
     return read_text
 
 
-def parsed(parse: Callable[[str], object], what: str, most: int) -> Reader:
+def parsed(parse: Callable[[str], object], what: str, most: int, pattern: str = r"[\s\S]+") -> Reader:
     """A text that `parse` takes without a ValueError; it is kept as it was written."""
-    read_text = text(r"[\s\S]+", what, most)
+    read_text = text(pattern, what, most)
 
     def read_parsed(value: object, path: str) -> str:
         found: str = read_text(value, path)

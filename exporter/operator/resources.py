@@ -51,16 +51,6 @@ _quantities = by_key(_label_key, quantity, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What tells a custom resource from all others. `uid` tells it from one that had its name before."""
-
-    name: str
-    namespace: str
-    uid: str
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigMapKey:
     """A file in a ConfigMap."""
 
@@ -97,7 +87,7 @@ class Labels:
     names: str = of(parsed(label_names, "pod, legacy, or pod=X,namespace=Y,container=Z", 400), "pod")
     pod_uid: bool = of(flag, False)
     pod_labels: tuple[str, ...] = of(
-        each(parsed(regex, "a regular expression of at least one character", 200), 32, once=True), ()
+        each(parsed(regex, "a regular expression of at least one character", 200, r"[ -~]+"), 32, once=True), ()
     )
 
 
@@ -208,23 +198,6 @@ class GPUAutoscalerSpec:
             260,
         ),
         "pod-gpu-metrics-cluster.pod-gpu-metrics.svc:9401",
-    )
-
-
-def read_identity(item: object) -> Identity:
-    """Which object it is.
-
-    Raises:
-        Invalid: it says so in no way that can be used.
-    """
-    metadata = a_mapping(a_mapping(item, "the object").get("metadata"), "metadata")
-    return Identity(
-        name=_name(metadata.get("name"), "metadata.name"),
-        namespace=text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a namespace", 63)(
-            metadata.get("namespace"), "metadata.namespace"
-        ),
-        uid=text(r"[-A-Za-z0-9_.:]+", "a UID", 128)(metadata.get("uid"), "metadata.uid"),
-        generation=whole(0, 2**63 - 1)(metadata.get("generation", 0), "metadata.generation"),
     )
 
 

@@ -1,5 +1,6 @@
 """Specs of custom resources: one with every field set, generated ones, and ones that are refused; and the schemas."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import yaml
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft4Validator
 
 from exporter.operator.counters import ROWS
-from exporter.operator.resources import GPUExporterSpec, Object, read_exporter
+from exporter.operator.resources import GPUExporterSpec, Object, read_autoscaler, read_exporter
 from tests.support.places import ROOT
 
 CRDS: dict[str, Object] = {
@@ -17,6 +18,7 @@ CRDS: dict[str, Object] = {
 SCHEMAS: dict[str, Object] = {
     kind: item["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind, item in CRDS.items()
 }
+READERS: dict[str, Callable[[object], object]] = {"GPUExporter": read_exporter, "GPUAutoscaler": read_autoscaler}
 SMALL = {"limits": {"memory": "1Gi"}, "requests": {"cpu": 1, "memory": "512Mi"}}
 EVERYTHING: Object = {
     "image": "registry.example.com/gpu/exporter:1.2.3",

@@ -136,15 +136,18 @@ def test_what_the_autoscaler_says_is_in_the_status(api: Api, operator: OperatorP
         "currentReplicas": 2,
         "desiredReplicas": 4,
         "conditions": [
-            {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "", "lastTransitionTime": NOW},
-            {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound", "message": "", "lastTransitionTime": NOW},
+            {
+                "type": kind,
+                "status": "True",
+                "reason": reason,
+                "message": "",
+                "lastTransitionTime": "2026-11-22T10:00:00Z",
+            }
+            for kind, reason in (("AbleToScale", "ReadyForNewScale"), ("ScalingActive", "ValidMetricFound"))
         ],
-    }  # fmt: skip
+    }
     path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/trainer/status"
     assert api.ask("PATCH", path, {"status": told}, "application/merge-patch+json")[0] == 200
     until(lambda: ready(api, key)["reason"] == "Scaling", why=lambda: api.get(key))
     status = (api.get(key) or {})["status"]
     assert (status["currentReplicas"], status["desiredReplicas"]) == (2, 4)
-
-
-NOW = "2026-11-22T10:00:00Z"

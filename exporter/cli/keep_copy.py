@@ -1,0 +1,86 @@
+"""`python3 -m exporter.cli.keep_copy [--once] SOURCE TARGET`: runs in the pods that the operator makes, not for people.
+
+dcgm-exporter, from 4.2.3 on, reads its list of fields again when inotify tells it that a file of that name has come to
+its folder or has changed (its internal/pkg/watcher/file.go). In a ConfigMap's volume that never happens: the kubelet
+turns the link ..data to another folder, and leaves the links with the files' names alone (Kubernetes' AtomicWriter). So
+this keeps a copy in a folder of the pod's own, and puts each new version there by a rename.
+
+It reads no settings and imports the standard library alone, since it runs on every node.
+"""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+SECONDS_BETWEEN_LOOKS = 5.0
+# what a ConfigMap may hold
+MOST_BYTES = 1 << 20
+
+
+class Unusable(Exception):
+    """The source cannot be copied now. The text says why."""
+
+
+def copy_once(source: Path, target: Path) -> bool:
+    """Have `target` hold what `source` holds; False where it does already.
+
+    Raises:
+        Unusable: the source is missing, empty or too large, or the target cannot be written. It stays as it is then.
+    """
+    try:
+        content = _read(source)
+        if target.exists() and _read(target) == content:
+            return False
+        new = target.with_name(f".{target.name}.new")
+        new.write_bytes(content)
+        new.replace(target)
+    except OSError as error:
+        raise Unusable(f"{error.filename}: {error.strerror}") from error
+    return True
+
+
+def main(arguments: list[str]) -> int:
+    """Copy once, or go on until SIGTERM. The exit code is 0, or 1 where the one copy failed."""
+    # a process with the id 1 is not ended by a signal that has no handler
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    once = arguments[:1] == ["--once"]
+    source, target = map(Path, arguments[once:])
+    said = ""
+    while True:
+        try:
+            copied, trouble = copy_once(source, target), ""
+        except Unusable as error:
+            copied, trouble = False, str(error)
+        if copied:
+            _say(f"{target} is what {source} holds now")
+        if trouble != said:
+            _say(f"{trouble}; {target} stays as it was" if trouble else f"{source} can be copied again")
+        said = trouble
+        if once:
+            return 1 if trouble else 0
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _read(path: Path) -> bytes:
+    """The file's content.
+
+    Raises:
+        OSError: it cannot be read.
+        Unusable: it is empty, or larger than a ConfigMap may be.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if not content.strip():
+        raise Unusable(f"{path}: it is empty")
+    if len(content) > MOST_BYTES:
+        raise Unusable(f"{path}: it has more than {MOST_BYTES} bytes")
+    return content
+
+
+def _say(text: str) -> None:
+    print(f"keep_copy: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
