@@ -1,4 +1,4 @@
-"""docs/endpoints.md: every path of both roles, and what the answers in JSON are made of."""
+"""docs/endpoints.md: every path of each role, and what the answers in JSON are made of."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import yaml
 
 from docs.generator.markdown import code, document, prose, table
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
+from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import Output
 
@@ -18,7 +19,7 @@ _KEDA = """\
 With `--keda.listen-address` it also answers KEDA's triggers `external` and `external-push`, over gRPC on a port of its
 own ([cluster.md](cluster.md))."""
 _JSON = """\
-The same as [OpenAPI 3.1](openapi.yaml), which both roles serve at `/openapi.json`."""
+The same as [OpenAPI 3.1](openapi.yaml), which node and cluster role serve at `/openapi.json`."""
 _FIELDS = {"Container": "An object of /container/metrics", "Process": "An object of /processes"}
 # the page for people does not name itself, nor what it is made of
 _UNSAID = {"/": "a page for people", "/healthz": "the same as /-/healthy"}
@@ -38,6 +39,8 @@ def page() -> str:
         "## Of the cluster role",
         _table(CLUSTER_OUTPUTS),
         _KEDA,
+        "## Of the operator",
+        _table(OPERATOR_OUTPUTS),
         "## What answers in JSON",
         _JSON,
         *_operations(api),

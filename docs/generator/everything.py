@@ -3,11 +3,16 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generator import endpoints, flags, metrics
+from docs.generator import endpoints, flags, metrics, operator_fields
 
 FOLDER = Path(__file__).parents[1]
 
 
 def texts() -> Mapping[str, str]:
     """Each file's text, by its name."""
-    return {"flags.md": flags.page(), "endpoints.md": endpoints.page(), "metrics.md": metrics.page()}
+    return {
+        "flags.md": flags.page(),
+        "endpoints.md": endpoints.page(),
+        "metrics.md": metrics.page(),
+        "operator-fields.md": operator_fields.page(),
+    }

@@ -6,7 +6,7 @@ import click
 
 from docs.generator.markdown import code, document, prose, sentence, table
 from exporter.cli.main import COMMANDS, command_named
-from exporter.config import cluster, node
+from exporter.config import cluster, node, operator
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.settings import Setting, settings_of
 
@@ -23,6 +23,9 @@ which lead to the simulated node."""
 _OF_CLUSTER = """\
 `cluster` takes these. Those that begin with `--web.`, `--kubernetes.` and `--log.` are the same as a node's. What they
 are for: [cluster.md](cluster.md)."""
+_OF_OPERATOR = """\
+`operator` takes these, and like `cluster` those that begin with `--web.`, `--kubernetes.` and `--log.`. What they are
+for: [operator.md](operator.md)."""
 _HEADS = ("flag, environment", "takes", "default", "")
 _OWN_HEADS = ("flag", "takes", "")
 # what there is to read about a group
@@ -43,7 +46,7 @@ _MORE = {
     " restart](../README.md#counters-that-outlive-a-restart)",
     "keda": "[KEDA](cluster.md#keda)",
 }
-_SETTINGS = {setting.name for setting in (*node.SETTINGS, *cluster.SETTINGS)}
+_SETTINGS = {setting.name for setting in (*node.SETTINGS, *cluster.SETTINGS, *operator.SETTINGS)}
 
 
 def page() -> str:
@@ -62,6 +65,9 @@ def page() -> str:
         "## Settings of the cluster role",
         _OF_CLUSTER,
         *_groups({name: group for name, group in cluster.GROUPS.items() if name in ("cluster", "keda")}),
+        "## Settings of the operator",
+        _OF_OPERATOR,
+        *_groups({"operator": operator.GROUPS["operator"]}),
         "## Flags of single commands",
         "They have no environment name, and no key in the file.",
         *_own_flags(),

@@ -12,6 +12,8 @@ from exporter.cluster.outputs.families import OF_NODES
 from exporter.exposition.families import Family
 from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
+from exporter.operator.outputs import ALL_FAMILIES as OF_OPERATOR
+from exporter.operator.outputs import FAMILIES as OF_OPERATOR_ALONE
 from exporter.outputs.families import (
     accounts,
     assignments,
@@ -98,6 +100,7 @@ def page() -> str:
     for title, says, families in _SECTIONS:
         parts += [f"## {title}", says, _table(families)]
     others = [family.name for family in OF_CLUSTER if family not in OF_NODES]
+    of_all = [family.name for family in OF_OPERATOR if family not in OF_OPERATOR_ALONE]
     return document(
         "Metrics",
         _INTRO,
@@ -111,6 +114,9 @@ def page() -> str:
         "## Of the cluster role",
         f"Its `/metrics` has these, and of the above {', '.join(map(code, others))} and those of the process.",
         _table(OF_NODES),
+        "## Of the operator",
+        f"Its `/metrics` has these, and of the above {', '.join(map(code, of_all))} and those of the process.",
+        _table(OF_OPERATOR_ALONE),
     )
 
 

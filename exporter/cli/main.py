@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "exporter.cli.demo",
     "textfile": "exporter.cli.textfile",
     "cluster": "exporter.cli.cluster",
+    "operator": "exporter.cli.operator",
     "top": "exporter.cli.top.command",
     "report": "exporter.cli.report.command",
     "doctor": "exporter.cli.doctor.command",

@@ -11,11 +11,8 @@ from math import fsum
 from typing import NamedTuple
 
 from exporter.model.cluster import ClusterView, HeldDevice
-from exporter.outputs.objects import METRICS
+from exporter.outputs.objects import METRICS_TO_ASK, OWN_FAMILIES
 
-# Families of a container's own use, as the driver's processes tell.
-OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
-METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 MOST_NAMED = 5
 
 

@@ -51,6 +51,10 @@ METRICS = (
     "sm_clock",
     "mem_clock",
 )
+# Families of a container's own use, as the driver's processes tell.
+OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
+# What an autoscaler may ask for.
+METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.json}
 _FAMILIES = frozenset(_FIELD_OF)

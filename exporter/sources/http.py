@@ -189,10 +189,19 @@ class Client:
         """Made anew when one of its files has changed; a new context is a new connection."""
         made_of = [identity_of(path) for path in self._tls.files]
         if self._context is None or made_of != self._context_made_of:
-            lacks_authority = self._may_lack_authority and identity_of(self._tls.ca_file) is None
-            tls = replace(self._tls, ca_file="") if lacks_authority else self._tls
-            self._context, self._context_made_of = client_context(tls, self._flag), made_of
+            context = context_of(self._tls, self._flag, may_lack_authority=self._may_lack_authority)
+            self._context, self._context_made_of = context, made_of
         return self._context
+
+
+def context_of(tls: ClientTls, flag: str, *, may_lack_authority: bool) -> ssl.SSLContext:
+    """What connections are made with. With `may_lack_authority` the system's stands in for a file that is not there.
+
+    Raises:
+        ConfigError: a file cannot be used; it names `flag`.
+    """
+    lacks_authority = may_lack_authority and identity_of(tls.ca_file) is None
+    return client_context(replace(tls, ca_file="") if lacks_authority else tls, flag)
 
 
 def authorization(scheme: str, credentials: str, user: str = "") -> dict[str, str]:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cluster.questions import read_question
-from exporter.cluster.scaling import METRICS_TO_ASK, Question, Scaled, Unanswerable, scaled
+from exporter.cluster.scaling import Question, Scaled, Unanswerable, scaled
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView
-from exporter.outputs.objects import METRICS
+from exporter.outputs.objects import METRICS, METRICS_TO_ASK
 from tests.support.clusters import GONE, held, node_of, view_of
 
 UTIL = "gpu_utilization"

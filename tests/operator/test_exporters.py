@@ -82,7 +82,8 @@ Plainly.add_representer(str, Plainly.represent_str)
 
 
 def test_no_golden_file_is_left_over() -> None:
-    assert {path.stem for path in (GOLDEN / "operator").iterdir()} == {*GOLDENS}
+    found = {path.stem for path in (GOLDEN / "operator").iterdir()}
+    assert {name for name in found if not name.startswith("autoscaler-")} == {*GOLDENS}
 
 
 def without_whose(template: Object) -> Object:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cluster.scaling import METRICS_TO_ASK
 from exporter.operator.reading import Invalid, key_of
 from exporter.operator.resources import (
     GPUAutoscalerSpec,
@@ -17,6 +16,7 @@ from exporter.operator.resources import (
     Object,
     read_exporter,
 )
+from exporter.outputs.objects import METRICS_TO_ASK
 from tests.operator.specs import (
     CRDS,
     EVERYTHING,

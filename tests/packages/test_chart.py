@@ -27,6 +27,7 @@ from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
 MOST_IN_A_NAME = 63
+OPERATOR = "pod-gpu-metrics-operator"
 # each with the kustomization that has the same objects
 VARIANTS = {"sidecar": "sidecar", "gpu-operator": "gpu-operator", "nvml": "nvml", "hardened": "hardened"}
 CONFIGURATION = ("ConfigMap", "pod-gpu-metrics", "pod-gpu-metrics-exporter")
@@ -89,6 +90,39 @@ def test_the_cluster_role_has_the_same_objects_as_with_kustomize(tmp_path: Path)
         (with_keda, kustomized_with("keda", "cluster", tmp_path)),
     ):
         same_as(rendered(values), [*kustomized(KUSTOMIZE / "sidecar"), *expected])
+
+
+def test_the_operator_has_the_same_objects_as_with_kustomize() -> None:
+    """Its two kinds are in crds/, which Helm applies before all else, and neither changes nor deletes later."""
+    definitions, expected = [], []
+    for found in kustomized(KUSTOMIZE / "operator"):
+        (definitions if found["kind"] == "CustomResourceDefinition" else expected).append(found)
+    same_as(rendered(values_of("operator")), expected)
+    assert by_key(objects_of(*(CHART / "crds").iterdir())) == by_key(definitions)
+
+
+def test_the_operator_may_be_bound_to_namespaces() -> None:
+    """It then has no right in another one but to bind what exporters need, and looks nowhere else."""
+    everywhere, some = (
+        by_key(rendered(merged(values_of("operator"), {"operator": {"namespaces": names}})))
+        for names in ([], ["a", "b"])
+    )
+    assert everywhere.keys() - some.keys() == {("ClusterRoleBinding", "", OPERATOR)}
+    assert some.keys() - everywhere.keys() == {("RoleBinding", name, f"{OPERATOR}-objects") for name in ("a", "b")}
+    for name in ("a", "b"):
+        binding, before = (
+            some["RoleBinding", name, f"{OPERATOR}-objects"],
+            everywhere["ClusterRoleBinding", "", OPERATOR],
+        )
+        assert (binding["roleRef"], binding["subjects"]) == (before["roleRef"], before["subjects"])
+    (container,) = some["Deployment", "pod-gpu-metrics", OPERATOR]["spec"]["template"]["spec"]["containers"].values()
+    assert container["args"] == ["operator", "--operator.namespace=a", "--operator.namespace=b"]
+
+
+def test_the_mode_none_runs_no_exporter() -> None:
+    for item in rendered(merged(EVERYTHING, {"mode": "none", "grafanaDashboards": {"enabled": False}})):
+        name = item["metadata"]["name"]
+        assert item["kind"] == "PrometheusRule" or "-cluster" in name or "-operator" in name or name.endswith("-keda")
 
 
 # issue 12, "Must show" 4
@@ -184,7 +218,7 @@ def test_a_release_of_another_name_holds_together(name: str) -> None:
         if selector:
             met = [found for found in workloads if selector.items() <= found["metadata"]["labels"].items()]
             assert len(met) == 1, item["metadata"]["name"]
-    (cluster,) = [item for item in objects if item["kind"] == "Deployment"]
+    (cluster,) = [item for item in objects if item["kind"] == "Deployment" and "-cluster" in item["metadata"]["name"]]
     (container,) = cluster["spec"]["template"]["spec"]["containers"]
     service = next(argument for argument in container["args"] if argument.startswith("--cluster.service="))
     namespace, exporters = service.partition("=")[2].split("/")

@@ -26,6 +26,7 @@ from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
 ON_NODES = ["sidecar", "gpu-operator", "nvml", "hardened", "cuda-probe"]
+WHOLE = ["base", "cluster", "operator", *ON_NODES]
 # each with a variant to try it on
 COMPONENTS = {
     "hardened": "gpu-operator",
@@ -48,7 +49,7 @@ def with_component(tmp_path: Path, request: pytest.FixtureRequest) -> list[Objec
 
 # issue 12, "Must show" 4
 @pytest.mark.parametrize("version", KUBERNETES)
-@pytest.mark.parametrize("name", ["base", "cluster", *ON_NODES])
+@pytest.mark.parametrize("name", WHOLE)
 def test_every_variant_renders_and_is_valid(name: str, version: str) -> None:
     valid(variant(name), version)
 
@@ -63,7 +64,7 @@ def test_every_component_renders_and_is_valid(with_component: list[Object], requ
 
 
 def test_no_folder_is_left_out() -> None:
-    assert {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} == {"base", "cluster", *ON_NODES}
+    assert {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} == {*WHOLE}
     assert {path.parent.name for path in KUSTOMIZE.glob("components/*/kustomization.yaml")} == {*COMPONENTS}
 
 

@@ -1,4 +1,4 @@
-"""docs/flags.md, endpoints.md and metrics.md: they are what the generator makes, and nothing is missing in them."""
+"""docs/flags.md and the other reference pages: they are what the generator makes, and nothing is missing in them."""
 
 import re
 from collections.abc import Sequence
@@ -9,8 +9,10 @@ from docs.generator.everything import FOLDER, texts
 from exporter.cli.main import COMMANDS, command_named
 from exporter.cluster.outputs.families import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
-from exporter.config import cluster, node
+from exporter.config import cluster, node, operator
 from exporter.exposition.families import Family
+from exporter.operator.outputs import FAMILIES as OPERATOR_FAMILIES
+from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.node import OUTPUTS
 
@@ -29,21 +31,22 @@ def test_every_flag_is_there_with_its_names_and_its_default() -> None:
     for command in COMMANDS:
         for parameter in command_named(command).params:
             assert set(parameter.opts) & rows.keys() or "--config.file" in parameter.opts, parameter.opts
-    for setting in (*node.SETTINGS, *cluster.SETTINGS):
+    for setting in (*node.SETTINGS, *cluster.SETTINGS, *operator.SETTINGS):
         assert setting.env in rows[setting.flag]
         assert not setting.also_env or setting.also_env in rows[setting.flag]
         assert not setting.default or setting.default in rows[setting.flag]
 
 
 def test_every_path_is_there() -> None:
-    of_node, _, of_cluster = ENDPOINTS.partition("## Of the cluster role")
-    for text, outputs in ((of_node, OUTPUTS), (of_cluster, CLUSTER_OUTPUTS)):
+    of_node, _, others = ENDPOINTS.partition("## Of the cluster role")
+    of_cluster, _, of_operator = others.partition("## Of the operator")
+    for text, outputs in ((of_node, OUTPUTS), (of_cluster, CLUSTER_OUTPUTS), (of_operator, OPERATOR_OUTPUTS)):
         for output in outputs:
             assert f"\n| `{output.path}" in text, output.path
 
 
 def test_every_family_is_there_with_its_labels() -> None:
-    families: Sequence[Family] = (*FAMILIES, *CLUSTER_FAMILIES)
+    families: Sequence[Family] = (*FAMILIES, *CLUSTER_FAMILIES, *OPERATOR_FAMILIES)
     for family in {family.name: family for family in families}.values():
         (row,) = re.findall(rf"^\| `{family.name}` \|.*", METRICS, re.MULTILINE)
         assert f"| {family.kind} |" in row

@@ -36,6 +36,7 @@ def _monitor(name: str) -> dict[str, tuple[Any, Object]]:
 ON_GPU_OPERATOR = {"mode": "gpu-operator"}
 WITH_PROBE = {"cudaProbe": {"enabled": True}}
 WITH_CLUSTER = {"cluster": {"enabled": True}}
+WITH_OPERATOR = {"operator": {"enabled": True}}
 # by path: the value, and the other values with which it makes a difference
 EXAMPLES: dict[str, tuple[Any, Object]] = {
     "mode": ("custom", {}),
@@ -128,6 +129,18 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "cluster.tolerations": ([TAINT], WITH_CLUSTER),
     "cluster.affinity": (AFFINITY, WITH_CLUSTER),
     "cluster.priorityClassName": ("system-cluster-critical", WITH_CLUSTER),
+    "operator.enabled": (True, {}),
+    "operator.replicas": (1, WITH_OPERATOR),
+    "operator.namespaces": (["ml"], WITH_OPERATOR),
+    "operator.resources": ({"limits": {"memory": "512Mi"}}, WITH_OPERATOR),
+    "operator.extraArgs": (["--log.level=debug"], WITH_OPERATOR),
+    "operator.extraEnv": ([ENTRY], WITH_OPERATOR),
+    "operator.podAnnotations": ({"example.com/team": "gpus"}, WITH_OPERATOR),
+    "operator.podLabels": ({"example.com/team": "gpus"}, WITH_OPERATOR),
+    "operator.nodeSelector": ({"pool": "small"}, WITH_OPERATOR),
+    "operator.tolerations": ([TAINT], WITH_OPERATOR),
+    "operator.affinity": (AFFINITY, WITH_OPERATOR),
+    "operator.priorityClassName": ("", WITH_OPERATOR),
 }
 # these would take away what others add
 _APART = {
@@ -138,6 +151,7 @@ _APART = {
     "service.enabled",
     "cdi.etc",
     "cdi.run",
+    "operator.namespaces",
 }
 
 

@@ -193,10 +193,19 @@ class Real:
                 process.wait(10)
         shutil.rmtree(self._folder)
 
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority of its certificate."""
+        return self._folder / "certs" / "apiserver.crt"
+
     def api(self) -> KubernetesApi:
         """The role's client."""
-        url = f"https://127.0.0.1:{self._port}"
-        return _client(url, self._folder / "token", self._folder / "certs" / "apiserver.crt")
+        return _client(self.url, self._folder / "token", self.ca_file)
 
     async def put(self, item: Object) -> None:
         """An object is there, or has changed."""

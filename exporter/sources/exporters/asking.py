@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import aiohttp
@@ -24,29 +25,69 @@ _MOST_TOLD_BYTES = 4096
 _MOST_TOLD_CHARS = 200
 
 _LOOK_THERE = "look at that exporter's log, and at what the address answers to curl"
-_SLOW = "look at that node and its exporter: is it overloaded? A large cluster may need a longer --cluster.timeout"
-_TOO_LARGE = "is it this program's node exporter? If so, raise --cluster.max-bytes"
-_REMEDIES = ConnectRemedies(
-    refused="is the exporter running on that node, and on this port?",
-    unreachable="is the node up, and does a NetworkPolicy or a firewall let this role reach its exporter?",
-    tls="name the exporters' authority (ca_file), their name (server_name) and this role's certificate in"
-    f" {FLAG}, under tls_config; or do they speak plain HTTP?",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What exporters are asked for, and what to do where one does not answer, in the words of who asks.
+
+    `flag` names the file of TLS and secrets in errors. `needs_owners`: an answer of an exporter whose kubelet does not
+    say who holds the GPUs is none.
+    """
+
+    path: str
+    flag: str
+    most: str
+    connect: ConnectRemedies
+    slow: str
+    too_large: str
+    no_right: str
+    needs_owners: bool = False
+
+
+DEVICES = Question(
+    path=PATH,
+    flag=FLAG,
+    most="--cluster.max-bytes ",
+    connect=ConnectRemedies(
+        refused="is the exporter running on that node, and on this port?",
+        unreachable="is the node up, and does a NetworkPolicy or a firewall let this role reach its exporter?",
+        tls="name the exporters' authority (ca_file), their name (server_name) and this role's certificate in"
+        f" {FLAG}, under tls_config; or do they speak plain HTTP?",
+    ),
+    slow="look at that node and its exporter: is it overloaded? A large cluster may need a longer --cluster.timeout",
+    too_large="is it this program's node exporter? If so, raise --cluster.max-bytes",
+    no_right=f"give this role a password, a token or a client certificate that it accepts, with {FLAG}",
+    needs_owners=True,
 )
 
 
 class Asking:
     """The connections to all exporters, which are kept. No redirect is followed."""
 
-    def __init__(self, *, timeout_seconds: float, max_bytes: int, http: HttpConfig, most_in_flight_bytes: int) -> None:
-        """An answer has at most `max_bytes`, and all that are being read together at most `most_in_flight_bytes`."""
+    def __init__(
+        self,
+        *,
+        timeout_seconds: float,
+        max_bytes: int,
+        http: HttpConfig,
+        most_in_flight_bytes: int,
+        question: Question = DEVICES,
+        connect_seconds: float | None = None,
+    ) -> None:
+        """An answer has at most `max_bytes`, and all that are being read together at most `most_in_flight_bytes`.
+
+        `connect_seconds`, a part of `timeout_seconds`, may go by until there is a connection.
+        """
         self.in_flight = Room(most_in_flight_bytes)
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
         self._http = http
-        connect = timeout_seconds * _OF_CONNECTING
+        self._question = question
+        connect = connect_seconds or timeout_seconds * _OF_CONNECTING
         self._timeout = aiohttp.ClientTimeout(total=None, connect=connect)
         self._client = Client(
-            flag=FLAG,
+            flag=question.flag,
             tls=http.tls,
             headers=(("Accept", "application/json"), ("Accept-Encoding", "identity"), *http.headers),
             most_connections=0,  # as many as there are exporters
@@ -58,7 +99,7 @@ class Asking:
         await self._client.close()
 
     async def ask(self, url: str) -> bytes:
-        """The body of /container/metrics below a URL.
+        """The body that answers the question below a URL.
 
         Raises:
             Unavailable: there is no URL yet (""), nobody answers, or with a status other than 200.
@@ -73,17 +114,16 @@ class Asking:
             )
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._answer(url + PATH)
+                return await self._answer(url + self._question.path)
         except TimeoutError as error:
             raise self._late(error) from error
         except ConfigError as error:
-            raise Unavailable(
-                "permission", str(error), remedy=f"mend that file, or name another one in {FLAG}; it is read again"
-            ) from error
+            remedy = f"mend that file, or name another one in {self._question.flag}; it is read again"
+            raise Unavailable("permission", str(error), remedy=remedy) from error
         except aiohttp.ClientPayloadError as error:
             raise Malformed("truncated", "its answer was cut off", remedy=_LOOK_THERE) from error
         except aiohttp.ClientConnectionError as error:
-            raise _no_connection(error) from error
+            raise _no_connection(error, self._question.connect) from error
         except aiohttp.ClientError as error:
             raise Malformed(
                 "garbage", f"it does not answer in HTTP: {one_line(error)[:300]}", remedy=_LOOK_THERE
@@ -92,8 +132,8 @@ class Asking:
     async def _answer(self, url: str) -> bytes:
         async with self._client.get(url, headers=self._authorization(), timeout=self._timeout) as response:
             if response.status != HTTPStatus.OK:
-                raise await _refusal(response)
-            if response.headers.get(OWNERS_UNKNOWN_HEADER) == "true":
+                raise await _refusal(response, self._question)
+            if self._question.needs_owners and response.headers.get(OWNERS_UNKNOWN_HEADER) == "true":
                 why = OWNERS_UNKNOWN
                 response.close()
                 raise Unavailable("missing", why.message, remedy=why.remedy)
@@ -101,10 +141,10 @@ class Asking:
 
     def _authorization(self) -> dict[str, str]:
         """Read anew for every request: a secret is replaced while the program runs."""
-        http = self._http
+        http, flag = self._http, self._question.flag
         if not http.scheme:
             return {}
-        return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
+        return authorization(http.scheme, read_secret(http.credentials, flag), read_secret(http.username, flag))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
@@ -124,9 +164,8 @@ class Asking:
                 body += unpacker.unpack(chunk, self._max_bytes - len(body) + 1) if unpacker else chunk
                 # what is packed is counted too: an endless row of empty members unpacks to nothing
                 if max(came, len(body)) > self._max_bytes:
-                    raise Malformed(
-                        "oversize", f"it answers more than --cluster.max-bytes {self._max_bytes}", remedy=_TOO_LARGE
-                    )
+                    most, remedy = f"{self._question.most}{self._max_bytes}", self._question.too_large
+                    raise Malformed("oversize", f"it answers more than {most}", remedy=remedy)
                 self.in_flight.hold(response, len(body), lose)
                 if is_lost:
                     raise Malformed(
@@ -149,22 +188,22 @@ class Asking:
             return TimedOut(
                 "deadline",
                 f"no connection within {self._timeout.connect:g} s: nothing comes back from there",
-                remedy=_REMEDIES.unreachable,
+                remedy=self._question.connect.unreachable,
             )
-        return TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s", remedy=_SLOW)
+        return TimedOut("deadline", f"no whole answer within {self._timeout_seconds:g} s", remedy=self._question.slow)
 
 
-def _no_connection(error: aiohttp.ClientConnectionError) -> SourceError:
+def _no_connection(error: aiohttp.ClientConnectionError, remedies: ConnectRemedies) -> SourceError:
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return Unavailable(
             "unreachable",
             "this program may open no more connections",
             remedy="raise its limit of open files (ulimit -n): each exporter needs one",
         )
-    return why_no_connection(error, _REMEDIES)
+    return why_no_connection(error, remedies)
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> Unavailable:
+async def _refusal(response: aiohttp.ClientResponse, question: Question) -> Unavailable:
     status = response.status
     told = await _told_by(response)
     # what is left of it is not waited for
@@ -172,13 +211,13 @@ async def _refusal(response: aiohttp.ClientResponse) -> Unavailable:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return Unavailable(
             "permission",
-            f"it refuses {PATH} with HTTP status {status}",
-            remedy=f"give this role a password, a token or a client certificate that it accepts, with {FLAG}",
+            f"it refuses {question.path} with HTTP status {status}",
+            remedy=question.no_right,
         )
     if status == HTTPStatus.NOT_FOUND:
         return Unavailable(
             "http_status",
-            f"HTTP status 404: there is no {PATH}",
+            f"HTTP status 404: there is no {question.path}",
             remedy="is it this program's node exporter, and is its address given without a path?",
         )
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:

@@ -62,6 +62,8 @@ class KubernetesApi:
         self._url = url.rstrip("/")
         self._token_file = Path(token_file)
         self._ca_file = Path(ca_file)
+        # hears of each answer: the verb, and the HTTP status, or "none" where no answer came
+        self._on_answer: Callable[[str, str], None] = lambda _verb, _status: None
         self._client = Client(
             flag="--kubernetes.ca-file",
             tls=ClientTls(ca_file=ca_file),
@@ -139,13 +141,17 @@ class KubernetesApi:
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
-        token = self._token()
+        token = self.token()
+        status = "none"
+        asked = "watch" if seconds is None else verb.removesuffix(" and watch")
         try:
             # a watch, too, is answered at once, though its events may be long in coming
             async with asyncio.timeout(ANSWER_SECONDS):
                 response = await self._client.get(
                     self._url + path, parameters=parameters, headers=token, timeout=timeout
                 )
+            status = str(response.status)
+            self._on_answer(asked, status)
             async with response:
                 await self._check(response, path, verb, has_token=bool(token))
                 if on_open:
@@ -164,8 +170,11 @@ class KubernetesApi:
             raise Unavailable(
                 "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
             ) from error
+        finally:
+            if status == "none":
+                self._on_answer(asked, status)
 
-    def _token(self) -> dict[str, str]:
+    def token(self) -> dict[str, str]:
         """Its header, read anew for every request: it is replaced while the program runs. None where no file is."""
         try:
             return authorization("Bearer", read_regular(self._token_file).decode("ascii").strip())

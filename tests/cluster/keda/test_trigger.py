@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from exporter.cluster.keda.notes import MOST_LINES, MOST_REMEMBERED, PERIOD_SECONDS, Notes
 from exporter.cluster.keda.scaler import MOST_ERROR_CHARS
 from exporter.cluster.keda.trigger import KEDAS_KEYS, KEYS, LEAST_TARGET, MOST_TARGET, Trigger, read_trigger
-from exporter.cluster.scaling import METRICS_TO_ASK, Unanswerable
+from exporter.cluster.scaling import Unanswerable
 from exporter.log import LOG
+from exporter.outputs.objects import METRICS_TO_ASK
 
 GOOD = {"metric": "gpu_utilization", "target": "70"}
 TEXTS = st.text(max_size=40) | st.sampled_from(["70", "0.5", "1e9", "NaN", "gpu_utilization", "deployment:trainer"])

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from exporter.cluster.scaling import OWN_FAMILIES as ASKED_FOR
 from exporter.errors import Malformed
 from exporter.model.cluster import HeldDevice
+from exporter.outputs.objects import OWN_FAMILIES as ASKED_FOR
 from exporter.sources.exporters.answer import OWN_FAMILIES, read_answer
 
 ROW = {

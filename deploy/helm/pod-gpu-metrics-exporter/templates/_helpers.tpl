@@ -148,3 +148,22 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "cluster.selectorLabels" . }}
 {{ include "exporter.ownLabels" . }}
 {{- end -}}
+
+{{- define "operator.fullname" -}}
+{{- printf "%s-operator" (include "exporter.fullname" . | trimSuffix "-exporter" | trunc 54 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "operator.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "exporter.name" . | trimSuffix "-exporter" | trunc 54 | trimSuffix "-" }}-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "operator.labels" -}}
+{{ include "operator.selectorLabels" . }}
+{{ include "exporter.ownLabels" . }}
+{{- end -}}
+
+{{/* A name of its own for each ClusterRole: the context's `suffix` stands behind the operator's name. */}}
+{{- define "operator.rolesName" -}}
+{{- printf "%s-%s" (include "operator.fullname" .root | trunc 53 | trimSuffix "-") .suffix -}}
+{{- end -}}

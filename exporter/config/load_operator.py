@@ -1,0 +1,70 @@
+"""The operator's configuration: flags, environment and file become one frozen `OperatorConfig`, as load.py says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from exporter.config.contradictions import check_once
+from exporter.config.environment import doubts, settings_from
+from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
+from exporter.config.given import Given
+from exporter.config.operator import GROUPS, SETTINGS, OperatorConfig
+from exporter.errors import ConfigError
+
+MOST_LEASE_SECONDS = 3600
+_SETTINGS = by_name(SETTINGS)
+
+
+def load_operator(
+    flags: Mapping[str, Sequence[str]],
+    environ: Mapping[str, str],
+    file: Mapping[str, Any] | None,
+    config_file: str | None = None,
+    own_namespace: str = "",
+) -> OperatorConfig:
+    """Put the sources together; for the arguments see load.py.
+
+    Raises:
+        ConfigError: with one line that names the key, the value and what is allowed.
+    """
+    given = defaults(_SETTINGS)
+    given.update(from_file(_SETTINGS, file or {}))
+    given.update(settings_from(environ, SETTINGS))
+    given.update(from_flags(flags))
+    own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
+    if own and "operator.lease-namespace" not in given:
+        given["operator.lease-namespace"] = Given("this pod's own namespace", (own,))
+    values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
+    config = OperatorConfig(
+        **{name: group(**fields_of(group, values)) for name, group in GROUPS.items()},
+        config_file=config_file,
+        given=tuple(sorted(given.items())),
+        doubts=tuple(doubts(environ, SETTINGS)),
+    )
+    _check_together(config)
+    return config
+
+
+def _check_together(config: OperatorConfig) -> None:
+    """Refuse what cannot all be meant.
+
+    Raises:
+        ConfigError: with one line that names the setting.
+    """
+    operator = config.operator
+    if not config.kubernetes.url:
+        raise ConfigError(
+            "the operator needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+    if operator.leader_election == "on" and operator.lease_namespace is None:
+        raise ConfigError(
+            "--operator.leader-election: it is not known in which namespace the lease is; name it with"
+            " --operator.lease-namespace, or turn it off where only one replica ever runs"
+        )
+    if operator.lease_seconds % 1 or operator.lease_seconds > MOST_LEASE_SECONDS:
+        raise ConfigError(
+            f"--operator.lease-duration: {operator.lease_seconds:g}s is not allowed; it takes whole seconds, an hour at"
+            " most"
+        )
+    check_once("--operator.namespace", operator.namespaces)
+    check_once("--web.listen-address", config.web.listen_addresses)

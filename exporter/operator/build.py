@@ -1,0 +1,83 @@
+"""The composition root of the operator: an `OperatorConfig` becomes an `Operator`."""
+
+from collections.abc import Sequence
+
+from exporter.config.operator import OperatorConfig
+from exporter.errors import ConfigError
+from exporter.operator.care import Care
+from exporter.operator.care_of_autoscalers import CareOfAutoscalers
+from exporter.operator.care_of_exporters import CareOfExporters
+from exporter.operator.events import Events
+from exporter.operator.kinds import Key
+from exporter.operator.lasting import Lasting
+from exporter.operator.leader import Leader
+from exporter.operator.looks import Looks
+from exporter.operator.operator import Operator, Parts
+from exporter.operator.reader import Reader
+from exporter.operator.reconcile import EVERYTHING, Reconciler
+from exporter.operator.work import Work
+from exporter.operator.writer import Writer
+
+# What kopf lists within this long is looked at together.
+TOGETHER_SECONDS = 1.0
+
+
+def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Operator:
+    """An operator. `lasting` is that of the role until now.
+
+    Raises:
+        ConfigError: kopf is not there.
+    """
+    try:
+        from exporter.operator.watching import Watching  # noqa: PLC0415 - an optional extra
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the operator needs {error.name}: install pod-gpu-metrics-exporter[operator]") from error
+    lasting = lasting or Lasting()
+    kubernetes, operator = config.kubernetes, config.operator
+    writer = Writer(
+        url=kubernetes.url or "",
+        token_file=kubernetes.token_file,
+        ca_file=kubernetes.ca_file,
+        on_answer=lasting.counted.answered,
+    )
+    reader = Reader(writer)
+    work = Work()
+    events = Events(writer, lasting.identity)
+    looks = Looks(on_change=lambda owner: work.add(owner) if isinstance(owner, Key) else None)
+    lasting.telemetry.bound("operator_exporters", *looks.bounds["operator_exporters"])
+    parts = Parts(
+        writer=writer,
+        besides=(looks,),
+        work=work,
+        watcher=Watching(
+            kubernetes=kubernetes,
+            namespaces=operator.namespaces,
+            token=writer.token,
+            on_key=work.add,
+            on_list=lambda: work.add_after(EVERYTHING, TOGETHER_SECONDS),
+            on_answer=lasting.counted.answered,
+        ),
+        reconciler=Reconciler(
+            writer=writer,
+            reader=reader,
+            events=events,
+            cares=_cares(reader, looks),
+            namespaces=operator.namespaces,
+            work=work,
+            counted=lasting.counted,
+        ),
+        leader=Leader(
+            writer=writer,
+            namespace=operator.lease_namespace or "",
+            name=operator.lease_name,
+            identity=lasting.identity,
+            lease_seconds=int(operator.lease_seconds),
+        )
+        if operator.leader_election == "on"
+        else None,
+    )
+    return Operator(parts=parts, interval_seconds=operator.interval_seconds, lasting=lasting)
+
+
+def _cares(reader: Reader, looks: Looks) -> Sequence[Care]:
+    return (CareOfExporters(reader, looks), CareOfAutoscalers(reader))

@@ -1,0 +1,117 @@
+"""GPUExporters: the objects of exporters.py, the status of status.py, and what the exporters say by looks.py."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from exporter.operator.care import Aim, Outcome
+from exporter.operator.decisions import Event, events_of
+from exporter.operator.edits import Change
+from exporter.operator.exporters import all_references, desired
+from exporter.operator.kinds import (
+    BY_NAME,
+    COME_AND_GO,
+    CONFIG_MAP,
+    DAEMON_SET,
+    GPU_EXPORTER,
+    POD,
+    POD_MONITOR,
+    AnyObject,
+    Key,
+    Kind,
+    is_for,
+    key_of,
+    metadata,
+    text,
+)
+from exporter.operator.looks import Looks
+from exporter.operator.names import selector
+from exporter.operator.parts import mapping
+from exporter.operator.plan import plan
+from exporter.operator.reader import Reader
+from exporter.operator.reading import Invalid
+from exporter.operator.resources import GPUExporterSpec, read_exporter
+from exporter.operator.status import Obstacle, Seen, in_the_way, invalid, no_counters, refused, status_of, utc_now
+
+
+class CareOfExporters:
+    """What runs on nodes."""
+
+    kind = GPU_EXPORTER
+    look_again_seconds = 30.0
+
+    def __init__(self, reader: Reader, looks: Looks) -> None:
+        self._reader = reader
+        self._looks = looks
+
+    async def aim(self, owner: AnyObject, served: AbstractSet[Kind]) -> Aim:
+        """What is to be written for it.
+
+        Raises:
+            Invalid: its spec cannot be used.
+            SourceError: it is not known what there is.
+        """
+        key, uid = key_of(owner), text(metadata(owner), "uid")
+        spec = read_exporter(owner)
+        wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served)
+        live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
+        return Aim(plan=plan(key, uid, wanted, live), live=live, known=await self._lacking(spec, key.namespace))
+
+    async def _lacking(self, spec: GPUExporterSpec, namespace: str) -> Obstacle | None:
+        """Whether the list of fields that the spec names is there: a pod that mounts none waits without a word."""
+        named = spec.collectors.config_map if spec.collectors else None
+        if named is None:
+            return None
+        found = await self._reader.get(Key(CONFIG_MAP.name, namespace, named.name))
+        if found is not None and (named.key in mapping(found, "data") or named.key in mapping(found, "binaryData")):
+            return None
+        return no_counters(named.name, named.key, is_there=found is not None)
+
+    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+        """Its status, whole.
+
+        Raises:
+            SourceError: its pods cannot be listed.
+        """
+        key = key_of(outcome.owner)
+        pods = await self._reader.listed(POD, key.namespace, selector(key.name))
+        daemon_set = next((item for each, item in outcome.live.items() if each.kind == DAEMON_SET.name), None)
+        self._looks.follow(key, pods)
+        seen = Seen(daemon_set=daemon_set, pods=pods, troubles=self._looks.troubles(key), obstacles=_obstacles(outcome))
+        return status_of(outcome.owner, seen, utc_now())
+
+    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
+        """What people are told."""
+        return events_of(old, new, changes)
+
+    async def gone(self, key: Key) -> Sequence[AnyObject]:
+        """The binding that no namespaced object can own.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        self._looks.forget(key)
+        live = await self._reader.all_of(each for each in _may_have(key) if not each.namespace)
+        return [item for item in live.values() if is_for(item, key)]
+
+
+def _may_have(owner: Key) -> Sequence[Key]:
+    return [Key(found.kind, found.namespace, found.name) for found in all_references(owner.name, owner.namespace)]
+
+
+def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:
+    kind = BY_NAME[key.kind]
+    return kind in served or kind not in COME_AND_GO
+
+
+def _obstacles(outcome: Outcome) -> Sequence[Obstacle]:
+    """Why not all is as it is wanted, the worst first."""
+    found = []
+    if isinstance(outcome.problem, Invalid):
+        found.append(invalid(outcome.problem))
+    elif outcome.problem is not None:
+        found.append(refused(outcome.problem))
+    found += [refused(error) for _, error in outcome.refused]
+    if outcome.aim is not None:
+        found += [in_the_way(item) for item in outcome.aim.plan.not_ours]
+        found += [outcome.aim.known] if isinstance(outcome.aim.known, Obstacle) else []
+    return found

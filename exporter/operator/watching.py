@@ -1,0 +1,272 @@
+"""kopf watches: it tells of each custom resource, and of each object that the operator made, that something happened.
+
+What happened is not asked: a key is named, and the worker looks at how things are. So kopf's handlers are those for
+bare events, which write no annotation, no finalizer and no event. kopf has a thread and an event loop of its own: it
+cancels what else runs in its loop, and takes the signals of the main thread. Who stops it need not wait for it.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import kopf
+
+from exporter.config.common import KubernetesSettings
+from exporter.config.tls import ClientTls
+from exporter.log import debugging
+from exporter.operator.kinds import (
+    AUTOSCALER,
+    CLUSTER_ROLE_BINDING,
+    CLUSTER_WIDE,
+    COME_AND_GO,
+    CONFIG_MAP,
+    DAEMON_SET,
+    GPU_AUTOSCALER,
+    GPU_EXPORTER,
+    OPERATOR,
+    POD_MONITOR,
+    SCALED_OBJECT,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Key,
+    Kind,
+    key_of,
+    whose,
+)
+from exporter.operator.names import MANAGER_LABEL
+from exporter.sources.http import context_of, watched_socket
+
+CUSTOM = frozenset({GPU_EXPORTER, GPU_AUTOSCALER})
+# What the operator makes. Of these it is told only of those that it made.
+MADE = (
+    DAEMON_SET,
+    CONFIG_MAP,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    CLUSTER_ROLE_BINDING,
+    POD_MONITOR,
+    SCALED_OBJECT,
+    AUTOSCALER,
+)
+# kopf tries a request again after these, and then gives up: it is begun anew.
+_PAUSES_SECONDS = (0.3, 0.5, 1.0, 2.0, 4.0)
+_REQUEST_SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
+_WATCH_SECONDS = 240.0
+# The API sends a bookmark every minute: after this the connection is nobody's.
+_SILENCE_SECONDS = 90.0
+_LONGEST_PAUSE_SECONDS = 30.0
+# kopf takes its own finalizer off objects that it has no use for: none has this one.
+_FINALIZER = "pod-gpu-metrics.dev/never"
+
+
+class Watching:
+    """What is told by kopf, for as long as `until_it_fails` runs."""
+
+    def __init__(
+        self,
+        *,
+        kubernetes: KubernetesSettings,
+        namespaces: Sequence[str],
+        token: Callable[[], Mapping[str, str]],
+        on_key: Callable[[Key], None],
+        on_list: Callable[[], None],
+        on_answer: Callable[[str, str], None],
+    ) -> None:
+        """`token` gives the header of a request. The others are called in the loop of `until_it_fails`.
+
+        `on_list` hears that kopf reads a whole list. It then does not tell what is gone since the list before.
+        """
+        self._kubernetes = kubernetes
+        self._namespaces = namespaces
+        self._token = token
+        self._on_key, self._on_list, self._on_answer = on_key, on_list, on_answer
+
+    async def until_it_fails(self, served: AbstractSet[Kind]) -> None:
+        """Watch, of the kinds that come and go, those that are `served`; until this is cancelled.
+
+        Raises:
+            Exception: whatever kopf could not go on with. It is to be begun anew.
+        """
+        logging.getLogger("kopf").setLevel(logging.DEBUG if debugging() else logging.CRITICAL)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        run = _Run(self, _kinds(served, all_namespaces=not self._namespaces), loop, ended)
+        threading.Thread(target=run.in_thread, name="kopf", daemon=True).start()
+        try:
+            await ended
+        finally:
+            run.stop()
+
+    def answered(self, request: aiohttp.ClientRequest, status: str) -> None:
+        """An answer that kopf got, or `none`."""
+        is_watch = "watch" in request.url.query
+        self._on_answer("watch" if is_watch else "list" if _is_list(request.url.path) else "get", status)
+        if status == "200" and not is_watch and _is_list(request.url.path):
+            self._on_list()
+
+    @property
+    def kubernetes(self) -> KubernetesSettings:
+        """Where the API is."""
+        return self._kubernetes
+
+    @property
+    def namespaces(self) -> Sequence[str]:
+        """Those that are watched; none for all."""
+        return self._namespaces
+
+    @property
+    def token(self) -> Callable[[], Mapping[str, str]]:
+        """Gives the header of a request."""
+        return self._token
+
+    def tell(self, key: Key) -> None:
+        """Something happened to it."""
+        self._on_key(key)
+
+
+class _Run:
+    """One run of kopf, which nobody can begin again."""
+
+    def __init__(
+        self, of: Watching, kinds: Iterable[Kind], loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]"
+    ) -> None:
+        self._of = of
+        self._kinds = tuple(kinds)
+        self._loop, self._ended = loop, ended
+        self._stop_wanted = False
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._sessions: list[aiohttp.ClientSession] = []
+
+    def in_thread(self) -> None:
+        """Everything, in kopf's thread."""
+        error: BaseException | None = None
+        try:
+            asyncio.run(self._run())
+        except BaseException as failed:  # noqa: BLE001 - it is told to who waits
+            error = failed
+        self._say(self._note_end, error)
+
+    def stop(self) -> None:
+        """Ask it to end. It takes a moment, and tells nothing from now on."""
+        self._stop_wanted = True
+        if self._own_loop is not None and self._stop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._own_loop.call_soon_threadsafe(self._stop.set)
+
+    async def _run(self) -> None:
+        self._stop = asyncio.Event()
+        self._own_loop = asyncio.get_running_loop()
+        if self._stop_wanted:
+            return
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=self._settings(),
+                clusterwide=not self._of.namespaces,
+                namespaces=self._of.namespaces,
+                standalone=True,
+                stop_flag=self._stop,
+            )
+        finally:
+            for session in self._sessions:
+                await session.close()
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        for kind in self._kinds:
+            kopf.on.event(
+                group=kind.group, version=kind.api_version.rpartition("/")[2], plural=kind.plural, registry=registry
+            )(self._heard)
+        return registry
+
+    def _settings(self) -> kopf.OperatorSettings:
+        settings = kopf.OperatorSettings()
+        settings.posting.enabled = False
+        # what is served is looked at elsewhere, without the right to read every definition
+        settings.scanning.disabled = True
+        settings.process.ultimate_exiting_timeout = None  # it would kill the thread, and with it the process
+        settings.persistence.finalizer = _FINALIZER
+        settings.networking.request_timeout = _REQUEST_SECONDS
+        settings.networking.connect_timeout = _CONNECT_SECONDS
+        settings.networking.error_backoffs = _PAUSES_SECONDS
+        settings.watching.server_timeout = _WATCH_SECONDS
+        settings.watching.inactivity_timeout = _SILENCE_SECONDS
+        settings.queueing.idle_timeout = 1.0
+        for kind in self._kinds:
+            if kind not in CUSTOM:
+                settings.watching.label_selectors[kind.group, kind.api_version.rpartition("/")[2], kind.plural] = (
+                    f"{MANAGER_LABEL}={OPERATOR}"
+                )
+        return settings
+
+    async def _login(self, **_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - what kopf gives
+        """A session; the second one is since the first was refused with 401, and so on."""
+        await asyncio.sleep(min(2.0 ** len(self._sessions), _LONGEST_PAUSE_SECONDS) if self._sessions else 0)
+        kubernetes = self._of.kubernetes
+        url = kubernetes.url or ""
+        context = (
+            context_of(ClientTls(ca_file=kubernetes.ca_file), "--kubernetes.ca-file", may_lack_authority=True)
+            if url.startswith("https:")
+            else True
+        )
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, socket_factory=watched_socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": "application/json", "User-Agent": OPERATOR},
+            middlewares=(self._asked,),
+        )
+        self._sessions.append(session)
+        return kopf.AiohttpSession(server=url, aiohttp_session=session)
+
+    async def _asked(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """A request of kopf's. Its token is read now: it is replaced while the program runs."""
+        request.headers.update(self._of.token())
+        status = "none"
+        try:
+            response = await handler(request)
+            status = str(response.status)
+        finally:
+            self._say(self._of.answered, request, status)
+        return response
+
+    async def _heard(self, body: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401 - what kopf gives
+        """Something happened to an object."""
+        key = key_of(body)
+        for owner in [key] if key.kind in {kind.name for kind in CUSTOM} else whose(body):
+            self._say(self._of.tell, owner)
+
+    def _say(self, what: Callable[..., None], *arguments: object) -> None:
+        """In the loop of who waits, if that still wants to know."""
+        with suppress(RuntimeError):  # the loop is closed: the program ends
+            self._loop.call_soon_threadsafe(lambda: None if self._stop_wanted else what(*arguments))
+
+    def _note_end(self, error: BaseException | None) -> None:
+        if self._ended.done():
+            return
+        if isinstance(error, Exception):
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_exception(RuntimeError("kopf has ended by itself"))
+
+
+def _kinds(served: AbstractSet[Kind], *, all_namespaces: bool) -> Iterable[Kind]:
+    """What is watched: who looks at some namespaces is not told of what is in none."""
+    return [
+        kind
+        for kind in (*CUSTOM, *MADE)
+        if (kind in served or kind not in COME_AND_GO) and (all_namespaces or kind not in CLUSTER_WIDE)
+    ]
+
+
+def _is_list(path: str) -> bool:
+    return path.rpartition("/")[2] in {kind.plural for kind in (*CUSTOM, *MADE)}

@@ -1,0 +1,98 @@
+"""What a GPUExporter's status is made of: its objects, its pods, what their exporters say, and what it lacks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from exporter.operator.care import Aim, Outcome
+from exporter.operator.care_of_exporters import CareOfExporters
+from exporter.operator.kinds import GPU_EXPORTER, POD, AnyObject, Key, Kind
+from exporter.operator.looks import Looks
+from exporter.operator.nodes import trouble
+from exporter.operator.reader import Reader
+from exporter.operator.reading import Invalid
+from tests.operator.made import Object, daemon_set, gpu_exporter, pod
+
+KEY = Key(GPU_EXPORTER.name, "ml", "gpu")
+MINE: Object = {"collectors": {"configMap": {"name": "mine", "key": "list.csv"}}}
+
+
+class Stored(Reader):
+    """Objects that are there."""
+
+    def __init__(self, *items: Object, pods: Sequence[Object] = ()) -> None:
+        self.items = {Key(item["kind"], "ml", item["metadata"]["name"]): item for item in items}
+        self.pods = pods
+
+    async def get(self, key: Key) -> AnyObject | None:
+        return self.items.get(key)
+
+    async def listed(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> Sequence[AnyObject]:
+        assert (kind, namespace, labels["app.kubernetes.io/instance"]) == (POD, "ml", "gpu")
+        return self.pods
+
+
+def counters(*, key: str = "list.csv", kind: str = "data") -> Object:
+    return {"kind": "ConfigMap", "metadata": {"name": "mine"}, kind: {key: "DCGM_FI_DEV_GPU_UTIL, gauge, x"}}
+
+
+@pytest.fixture
+async def looks() -> Looks:
+    return Looks(on_change=lambda _: None)
+
+
+async def status_with(reader: Stored, looks: Looks, problem: Invalid | None = None, **spec: Any) -> Mapping[str, Any]:
+    care = CareOfExporters(reader, looks)
+    owner = gpu_exporter(**spec)
+    aim: Aim | None = None
+    try:
+        aim = await care.aim(owner, frozenset())
+    except Invalid as error:
+        problem = error
+    live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
+    return await care.status(Outcome(owner=owner, aim=aim, live=live, problem=problem))
+
+
+def reason(status: Mapping[str, Any], kind: str = "Degraded") -> str:
+    return next(str(each["reason"]) for each in status["conditions"] if each["type"] == kind)
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ((), "the ConfigMap mine of spec.collectors.configMap is not there"),
+        ((counters(key="other.csv"),), "the ConfigMap mine of spec.collectors.configMap has no key list.csv"),
+        (({"kind": "ConfigMap", "metadata": {"name": "mine"}, "data": [1]},), "has no key list.csv"),
+    ],
+)
+async def test_a_missing_list_of_fields_is_told(looks: Looks, items: tuple[Object, ...], expected: str) -> None:
+    """Its pods would wait for it without a word: a volume that cannot be mounted is in events alone."""
+    status = await status_with(Stored(*items), looks, **MINE)
+    assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"CollectorsMissing"}
+    assert expected in status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize("kind", ["data", "binaryData"])
+async def test_a_list_of_fields_that_is_there_is_no_obstacle(looks: Looks, kind: str) -> None:
+    assert reason(await status_with(Stored(counters(kind=kind)), looks, **MINE), "Ready") == "AllNodesReady"
+    assert reason(await status_with(Stored(), looks), "Ready") == "AllNodesReady"
+
+
+async def test_an_invalid_spec_names_its_field(looks: Looks) -> None:
+    status = await status_with(Stored(), looks, sharing="fair")
+    assert reason(status) == "InvalidSpec"
+    assert status["conditions"][0]["message"].startswith("spec.sharing: 'fair' is not allowed")
+
+
+async def test_its_exporters_are_asked_while_it_is_there(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Stored(pods=[pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
+    status = await status_with(reader, looks)
+    assert looks.bounds["operator_exporters"].used() == 2
+    assert reason(status) == "NotAskedYet"
+    down = trouble("b", "kubelet", "refused", "nobody listens -> look at the kubelet")
+    monkeypatch.setattr(looks, "troubles", lambda key: [down] if key == KEY else None)
+    status = await status_with(reader, looks)
+    assert (reason(status), status["nodesInTrouble"]) == ("NodesInTrouble", 1)
+    assert not await CareOfExporters(reader, looks).gone(KEY)
+    assert looks.bounds["operator_exporters"].used() == 0

@@ -1,0 +1,53 @@
+"""deploy/operator/examples: the schemas take them and drop no field of theirs, and the operator reads them."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from exporter.operator.autoscaler_specs import misgivings, why_invalid
+from exporter.operator.resources import read_autoscaler, read_exporter
+from exporter.simulator.api_server.schemas import pruned, with_defaults
+from exporter.simulator.api_server.validation import problems
+from tests.operator.specs import SCHEMAS
+from tests.support.cel import reviewer
+from tests.support.places import ROOT
+
+EXAMPLES = {path.stem: path for path in (ROOT / "deploy" / "operator" / "examples").glob("*.yaml")}
+Object = dict[str, Any]
+
+
+def read(name: str) -> Object:
+    (item,) = yaml.safe_load_all(EXAMPLES[name].read_text())
+    return dict(item)
+
+
+def test_none_is_left_out() -> None:
+    assert EXAMPLES.keys() == {"minimal", "every-field", "autoscaler", "autoscaler-to-zero"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_what_the_schema_takes(name: str) -> None:
+    item = read(name)
+    schema = SCHEMAS[item["kind"]]
+    assert pruned(item, schema)[1] == []
+    assert problems(with_defaults(item, schema), None, schema, reviewer) == []
+
+
+@pytest.mark.parametrize("name", ["minimal", "every-field"])
+def test_the_operator_reads_an_exporter(name: str) -> None:
+    assert read_exporter(read(name)).image
+
+
+@pytest.mark.parametrize("name", ["autoscaler", "autoscaler-to-zero"])
+def test_the_operator_reads_an_autoscaler(name: str) -> None:
+    spec = read_autoscaler(read(name))
+    assert why_invalid(spec) is None
+    assert misgivings(spec, keda=True) is None
+    # what its comment says of KEDA
+    assert (misgivings(spec, keda=False) is None) == (name == "autoscaler")
+
+
+def test_the_minimal_one_says_the_image_alone_and_another_one_has_every_field() -> None:
+    assert read("minimal")["spec"].keys() == {"image"}
+    assert read("every-field")["spec"].keys() == SCHEMAS["GPUExporter"]["properties"]["spec"]["properties"].keys()

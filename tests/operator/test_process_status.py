@@ -1,0 +1,94 @@
+"""The operator as a process: what it says of nodes in the status, and in events."""
+
+from typing import Any
+
+import pytest
+
+from exporter.operator.kinds import DAEMON_SET, EVENT, POD, Key, key_of
+from tests.support.kubernetes import IS_REAL
+from tests.support.operator import Api, Object, OperatorProcess, exporter, until
+
+# A real API server alone has neither the controller of DaemonSets nor nodes.
+pytestmark = pytest.mark.skipif(IS_REAL, reason="nobody makes pods of a DaemonSet beside a real API server alone")
+
+
+@pytest.fixture
+def key(api: Api, operator: OperatorProcess, namespace: str) -> Key:
+    """A GPUExporter of two nodes, of which one is not ready."""
+    assert api.simulated is not None
+    nodes = api.simulated.daemon_sets
+    nodes.addresses = {"a": "", "b": ""}  # nobody is asked
+    nodes.unready = {"b"}
+    for name in nodes.addresses:
+        nodes.add_node(name, {"nvidia.com/gpu.present": "true"})
+    made = key_of(api.put(exporter("gpu", namespace)))
+    until(lambda: status(api, made).get("nodesWanted") == 2, why=lambda: api.get(made))
+    return made
+
+
+def status(api: Api, key: Key) -> Object:
+    return dict((api.get(key) or {}).get("status", {}))
+
+
+def condition(api: Api, key: Key, kind: str) -> Any:
+    found = {each["type"]: each for each in status(api, key).get("conditions", ())}
+    return found.get(kind, {"status": "", "reason": "", "message": ""})
+
+
+def events(api: Api, key: Key) -> dict[str, Object]:
+    """The last event of each reason."""
+    _, answer = api.ask("GET", EVENT.path(key.namespace))
+    return {each["reason"]: each for each in answer["items"] if each["regarding"]["name"] == key.name}
+
+
+def test_a_node_that_becomes_ready(api: Api, key: Key) -> None:
+    assert (status(api, key)["nodesReady"], condition(api, key, "Ready")["reason"]) == (1, "NodesNotReady")
+    until(lambda: "created" in events(api, key).get("Applied", {"note": ""})["note"])
+    assert api.simulated is not None
+    api.simulated.daemon_sets.unready.clear()
+    api.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "news", "namespace": key.namespace}})
+    until(lambda: status(api, key)["nodesReady"] == 2, why=lambda: api.get(key))
+    assert condition(api, key, "Ready")["status"] == "True"
+    told = until(lambda: events(api, key).get("NodesReady"), why=lambda: events(api, key))
+    assert told is not None
+    assert (told["type"], told["note"]) == ("Normal", "all 2 nodes are ready")
+    assert told["regarding"]["uid"] == (api.get(key) or {})["metadata"]["uid"]
+
+
+def test_a_pod_whose_image_cannot_be_had(api: Api, key: Key) -> None:
+    _, pods = api.ask("GET", POD.path(key.namespace))
+    (name,) = [each["metadata"]["name"] for each in pods["items"] if each["spec"]["nodeName"] == "b"]
+    waits: Object = {
+        "name": "exporter",
+        "image": "x:1",
+        "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}},
+    }
+    said = {"status": {"containerStatuses": [waits]}}
+    path = f"{POD.path(key.namespace, name)}/status"
+    assert api.ask("PATCH", path, said, "application/merge-patch+json")[0] == 200
+    # somebody looks: pods themselves are not watched, and are looked at with every change, or after half a minute
+    api.patch(key, {"metadata": {"annotations": {"look": "now"}}})
+    until(lambda: status(api, key).get("nodesInTrouble") == 1, why=lambda: api.get(key))
+    (trouble,) = status(api, key)["troubles"]
+    assert (trouble["node"], trouble["source"], trouble["reason"]) == ("b", "pod", "ImagePullBackOff")
+    assert "the registry does not have it" in condition(api, key, "Degraded")["message"]
+    told = until(lambda: events(api, key).get("NodeTrouble"), why=lambda: events(api, key))
+    assert told is not None
+    assert (told["type"], told["note"][:6]) == ("Warning", "b: pod")
+
+
+def test_a_list_of_fields_that_is_not_there(api: Api, key: Key) -> None:
+    api.patch(key, {"spec": {"collectors": {"configMap": {"name": "mine"}}}})
+    until(lambda: condition(api, key, "Ready")["reason"] == "CollectorsMissing", why=lambda: api.get(key))
+    until(lambda: events(api, key).get("CollectorsMissing"))
+
+
+def test_somebodys_edit_is_told_with_who_it_was(api: Api, key: Key) -> None:
+    path = f"{DAEMON_SET.path(key.namespace, 'gpu')}?fieldManager=somebody"
+    edit = {"spec": {"template": {"spec": {"priorityClassName": "other"}}}}
+    assert api.ask("PATCH", path, edit, "application/merge-patch+json")[0] == 200
+    told = until(lambda: events(api, key).get("Corrected"), why=lambda: events(api, key))
+    assert told is not None
+    assert told["note"].startswith(
+        "put DaemonSet gpu (spec.template.spec.priorityClassName) back to what is wanted: somebody had changed it"
+    )

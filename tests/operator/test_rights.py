@@ -1,0 +1,218 @@
+"""deploy/operator/operator.yaml: the operator may do what it does and no more, and takes what it is given."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from exporter.config.load_operator import load_operator
+from exporter.config.operator import SETTINGS
+from exporter.operator.exporters import CLUSTER_ROLE
+from exporter.operator.kinds import POD_MONITOR, Key, key_of
+from exporter.operator.outputs import OUTPUTS
+from exporter.simulator.api_server import access
+from exporter.simulator.api_server.answers import Refused
+from exporter.simulator.api_server.handling import ADMIN
+from exporter.simulator.api_server.kinds import Kind
+from tests.support.kubernetes import IS_REAL
+from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, until
+from tests.support.places import ROOT
+
+Object = dict[str, Any]
+MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
+OBJECTS: list[Object] = list(yaml.safe_load_all(MANIFEST.read_text()))
+ACCOUNT = "pod-gpu-metrics-operator"
+# Held by what it writes, not by what it asks: see the tests below.
+WITHOUT_A_REQUEST = {
+    ("", "pod-gpu-metrics.dev", "gpuexporters/finalizers", "update"),
+    ("", "pod-gpu-metrics.dev", "gpuautoscalers/finalizers", "update"),
+    ("", "rbac.authorization.k8s.io", "clusterroles", "bind"),
+}
+
+
+class Right(NamedTuple):
+    """What may be done where: in one namespace, or with "" everywhere."""
+
+    namespace: str
+    group: str
+    resource: str
+    verb: str
+
+
+def named(kind: str, name: str) -> Object:
+    (found,) = (item for item in OBJECTS if (item["kind"], item["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def bound() -> list[tuple[str, Object]]:
+    """The rules that the bindings give the operator, by namespace."""
+    found = []
+    for binding in OBJECTS:
+        if binding["kind"] not in ("ClusterRoleBinding", "RoleBinding"):
+            continue
+        assert [subject["name"] for subject in binding["subjects"]] == [ACCOUNT]
+        # the process in these tests has its lease in a namespace of its own
+        where = LEASE_NAMESPACE if binding["kind"] == "RoleBinding" else ""
+        reference = binding["roleRef"]
+        found += [(where, rule) for rule in named(reference["kind"], reference["name"])["rules"]]
+    return found
+
+
+def rights(rules: list[tuple[str, Object]]) -> set[Right]:
+    return {
+        Right(where, group, resource, verb)
+        for where, rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+class Asked:
+    """What the operator asked for, and what of it was refused."""
+
+    def __init__(self) -> None:
+        self.rights: set[Right] = set()
+        self.refused: set[str] = set()
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Listen at the simulated API's own check."""
+        check = access.check
+
+        def listening(rules: access.Rules, user: str, verb: str, kind: Kind, **about: str) -> None:
+            resource = "/".join(filter(None, (kind.plural, about.get("subresource", ""))))
+            if resource.endswith("/status") and verb == "create":
+                # an apply to what has just gone: refused, as it should be
+                return check(rules, user, verb, kind, **about)
+            where = about.get("namespace", "") if resource == "leases" else ""
+            self.rights.add(Right(where, kind.group, resource, verb))
+            try:
+                check(rules, user, verb, kind, **about)
+            except Refused as error:
+                self.refused.add(error.body if isinstance(error.body, str) else str(error.body["message"]))
+                raise
+
+        monkeypatch.setattr(access, "check", listening)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    """All that an operator with these rights asks for, through a life of both kinds."""
+    if IS_REAL:
+        pytest.skip("what is asked for is noted by the simulated API")
+    asked, api = Asked(), Api()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        asked.watch(monkeypatch)
+        api.start()
+        try:
+            assert api.simulated is not None
+            api.simulated.users = {"token-a": f"system:serviceaccount:pod-gpu-metrics:{ACCOUNT}", "admin": ADMIN}
+            api.simulated.rules = bound()
+            process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
+            try:
+                live_through(api)
+            finally:
+                assert process.end() == 0, process.told
+            yield asked
+        finally:
+            api.stop()
+
+
+def live_through(api: Api) -> None:
+    """Make, change and delete, so that each of the operator's objects is made, put right and deleted."""
+    api.define(POD_MONITOR)
+    api.add_namespace("ml")
+    key = key_of(api.put(exporter("gpu", "ml")))
+    until(lambda: is_seen(api, key), why=lambda: api.get(key))
+    until(lambda: any(each.kind == "PodMonitor" for each in api.made_in("ml")))
+    for each in api.made_in("ml"):
+        for _ in range(3):  # what comes again becomes a series of one event
+            until(lambda each=each: api.get(each))  # type: ignore[misc]
+            api.patch(each, {"metadata": {"labels": {"app.kubernetes.io/instance": "somebody-elses"}}})
+            until(lambda each=each: _instance(api, each) == "gpu", why=lambda each=each: api.get(each))  # type: ignore[misc]
+    less = {"collectors": {"configMap": {"name": "mine"}}, "workloads": "off", "serviceMonitor": {"enabled": "off"}}
+    api.patch(key, {"spec": less})
+    until(lambda: not {"ServiceAccount", "PodMonitor"} & {each.kind for each in api.made_in("ml")})
+    until(lambda: Key("ConfigMap", "ml", "gpu-counters") not in api.made_in("ml"))
+    api.remove(key)
+    until(lambda: not api.made_in("ml"))
+
+
+def _instance(api: Api, key: Key) -> str:
+    item = api.get(key)
+    return str(item["metadata"]["labels"].get("app.kubernetes.io/instance")) if item else ""
+
+
+def test_nothing_that_it_does_is_refused(asked: Asked) -> None:
+    assert asked.refused == set()
+
+
+def test_it_has_no_right_that_it_does_not_use(asked: Asked) -> None:
+    assert rights(bound()) - asked.rights == WITHOUT_A_REQUEST
+
+
+def test_it_has_every_right_that_it_uses(asked: Asked) -> None:
+    assert asked.rights - rights(bound()) == set()
+
+
+def test_it_may_bind_the_one_role_that_exporters_get() -> None:
+    """Without `bind` or the role's own rights a real API server refuses the binding: privilege escalation."""
+    (rule,) = [rule for _, rule in bound() if "bind" in rule["verbs"]]
+    assert rule["resourceNames"] == [CLUSTER_ROLE]
+    given = named("ClusterRole", CLUSTER_ROLE)["rules"]
+    (shipped,) = (
+        item
+        for item in yaml.safe_load_all((ROOT / "deploy" / "rbac.yaml").read_text())
+        if item["kind"] == "ClusterRole"
+    )
+    assert given == shipped["rules"]
+
+
+def test_no_rule_has_a_wildcard_or_makes_roles() -> None:
+    for item in OBJECTS:
+        for rule in item.get("rules", ()):
+            assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+            assert not {"escalate", "impersonate"} & {*rule["verbs"]}
+            assert not {"secrets", "nodes", "roles", "pods/exec", "deployments/scale"} & {*rule["resources"]}
+
+
+def test_nobody_gets_exporters_by_a_role_of_kubernetes() -> None:
+    """Who makes one has root on the nodes that it names."""
+    for item in OBJECTS:
+        aggregated = [label for label in item["metadata"]["labels"] if "aggregate-to" in label]
+        for rule in item["rules"] if aggregated else ():
+            if "gpuexporters" in rule["resources"]:
+                assert rule["verbs"] == ["get", "list", "watch"]
+
+
+def test_the_program_takes_what_the_manifest_gives_it() -> None:
+    pod = named("Deployment", ACCOUNT)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command, *flags = container["args"]
+    assert (command, flags) == ("operator", [])
+    environment = {"POD_NAMESPACE": "pod-gpu-metrics", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert {entry["name"] for entry in container["env"]} <= {*environment, *(setting.env for setting in SETTINGS)}
+    config = load_operator({"kubernetes.url": ["https://10.0.0.1"]}, environment, None)
+    assert config.operator.lease_namespace == "pod-gpu-metrics"
+    (lease,) = [rule for rule in named("Role", ACCOUNT)["rules"] if "update" in rule["verbs"]]
+    assert lease["resourceNames"] == [config.operator.lease_name]
+    assert [port["containerPort"] for port in container["ports"]] == [
+        address.port for address in config.web.listen_addresses
+    ]
+    probes = {output.path for output in OUTPUTS if output.is_probe}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] in probes
+
+
+# issue 14: "runs as non-root"
+def test_it_runs_without_root_and_without_anything_that_it_does_not_need() -> None:
+    pod = named("Deployment", ACCOUNT)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True
+    }  # fmt: skip
+    assert not {"hostPID", "hostNetwork", "volumes"} & pod.keys()

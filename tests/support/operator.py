@@ -1,0 +1,292 @@
+"""The operator as a real process, and the Kubernetes API that it runs against: a real one, else the simulated one.
+
+The API is in a thread of its own, so that tests are plain functions that wait for what two other programs do.
+"""
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import yaml
+
+from exporter.operator.kinds import (
+    BY_NAME,
+    CLUSTER_ROLE_BINDING,
+    GPU_AUTOSCALER,
+    GPU_EXPORTER,
+    LEASE,
+    Key,
+    Kind,
+)
+from exporter.operator.names import FOR_ANNOTATION
+from exporter.operator.watching import MADE
+from exporter.simulator.api_server.handling import Write
+from exporter.simulator.api_server.server import SimulatedApiServer
+from tests.support.background import Background
+from tests.support.cel import reviewer
+from tests.support.components import free_port
+from tests.support.kubernetes import IS_REAL, Real
+from tests.support.places import ROOT
+
+T = TypeVar("T")
+Object = dict[str, Any]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+LEASE_NAMESPACE = "operators"
+USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "admin"}
+
+
+class Api:
+    """The API server, as its administrator asks it."""
+
+    def __init__(self) -> None:
+        self._background = Background()
+        self._session: aiohttp.ClientSession | None = None
+        self.simulated = None if IS_REAL else SimulatedApiServer(reviewer=reviewer)
+        self._real = Real() if IS_REAL else None
+        self.url = ""
+
+    def start(self) -> None:
+        """Serve the operator's own kinds, too."""
+        if self.simulated is not None:
+            self.simulated.users = dict(USERS)
+            self.url = self._background.run(self.simulated.start())
+        elif self._real is not None:
+            self._background.run(self._real.start())
+            self.url = self._real.url
+        for item in yaml.safe_load_all((ROOT / "deploy/operator/crds.yaml").read_text()):
+            assert self.ask("POST", DEFINITIONS, item)[0] == 201
+        until(lambda: all(self.ask("GET", kind.path(None))[0] == 200 for kind in (GPU_EXPORTER, GPU_AUTOSCALER)))
+        self.add_namespace(LEASE_NAMESPACE)
+
+    def stop(self) -> None:
+        """End it."""
+        if self._session is not None:
+            self._background.run(self._session.close())
+        if self.simulated is not None:
+            self._background.run(self.simulated.stop())
+        elif self._real is not None:
+            self._background.run(self._real.stop())
+        self._background.close()
+
+    def halt(self) -> None:
+        """Stop answering; what is stored is kept."""
+        assert self.simulated is not None
+        self._background.run(self.simulated.stop())
+
+    def go_on(self) -> None:
+        """Answer again, at the same address."""
+        assert self.simulated is not None
+        self._background.run(self.simulated.start(int(self.url.rpartition(":")[2])))
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority of its certificate, where it has one."""
+        return Path("/nonexistent/ca.crt") if self._real is None else self._real.ca_file
+
+    def ask(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
+        """The status and the body of an answer."""
+        return self._background.run(self._asked(method, path, body, kind))
+
+    def add_namespace(self, name: str) -> None:
+        """A namespace."""
+        answer = self.ask(
+            "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
+        assert answer[0] == 201, answer
+
+    def put(self, item: Object) -> Object:
+        """An object is made, or what it says of it is changed."""
+        kind, about = BY_NAME[item["kind"]], item["metadata"]
+        path = kind.path(about.get("namespace"))
+        status, answer = self.ask("POST", path, item)
+        if status == 409:
+            status, answer = self.ask("PATCH", f"{path}/{about['name']}", item, MERGE)
+        assert status in (200, 201), answer
+        return dict(answer)
+
+    def patch(self, key: Key, changes: Object) -> None:
+        """Somebody changes an object."""
+        status, answer = self.ask("PATCH", BY_NAME[key.kind].path(key.namespace, key.name), changes, MERGE)
+        assert status == 200, answer
+
+    def remove(self, key: Key) -> None:
+        """Somebody deletes an object."""
+        status, answer = self.ask("DELETE", BY_NAME[key.kind].path(key.namespace, key.name), {})
+        assert status in (200, 404), answer
+
+    def get(self, key: Key) -> Object | None:
+        """An object, or None."""
+        status, answer = self.ask("GET", BY_NAME[key.kind].path(key.namespace, key.name))
+        return answer if status == 200 else None
+
+    def made_in(self, namespace: str) -> dict[Key, Object]:
+        """What the operator makes of the custom resources of a namespace, by what it is called."""
+        found = {}
+        for kind in MADE:
+            within = None if kind is CLUSTER_ROLE_BINDING else namespace
+            status, answer = self.ask("GET", kind.path(within))
+            for item in answer["items"] if status == 200 else ():
+                about = item["metadata"]
+                for_namespace = about.get("annotations", {}).get(FOR_ANNOTATION, "").partition("/")[0]
+                if (within or for_namespace) == namespace and "app.kubernetes.io/managed-by" in about.get("labels", {}):
+                    found[Key(kind.name, about.get("namespace", ""), about["name"])] = item
+        return found
+
+    def define(self, kind: Kind) -> None:
+        """Serve a kind of somebody else, as a server needs to have it defined."""
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        group, _, version = kind.api_version.partition("/")
+        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": kind.plural, "singular": kind.name.lower(), "kind": kind.name}
+        status, answer = self.ask(
+            "POST",
+            DEFINITIONS,
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{kind.plural}.{group}"},
+                "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
+            },
+        )
+        assert status == 201, answer
+
+    def undefine(self, kind: Kind) -> None:
+        """Serve it no longer."""
+        assert self.ask("DELETE", f"{DEFINITIONS}/{kind.plural}.{kind.group}", {})[0] == 200
+        until(lambda: self.ask("GET", kind.path(None))[0] == 404)
+
+    def writes(self, namespace: str | None = None) -> list[Write]:
+        """What was asked to be written by an operator, in a namespace or anywhere, but for leases."""
+        assert self.simulated is not None
+        return [
+            write
+            for write in tuple(self.simulated.writes)
+            if write.user.startswith("operator-")
+            and not write.resource.startswith(LEASE.plural)
+            and namespace in (None, write.namespace)
+        ]
+
+    async def _asked(self, method: str, path: str, body: Object | None, kind: str) -> tuple[int, Any]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=_unchecked()))
+        headers = {"Authorization": "Bearer admin", "Content-Type": kind}
+        async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, await response.json() if is_json else await response.text()
+
+
+def _unchecked() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+class OperatorProcess:
+    """One replica, on a loopback port."""
+
+    def __init__(self, api: Api, folder: Path, user: str = "a", *flags: str) -> None:
+        self.port = free_port()
+        self._log = folder / f"operator-{user}-{self.port}.log"
+        token = folder / f"token-{user}"
+        token.write_text("admin" if IS_REAL else f"token-{user}")
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("POD_GPU_EXPORTER_")}
+        with self._log.open("ab") as told:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "exporter", "operator"),
+                    *("--web.listen-address", f"127.0.0.1:{self.port}"),
+                    *("--kubernetes.url", api.url),
+                    *("--kubernetes.token-file", str(token)),
+                    *("--kubernetes.ca-file", str(api.ca_file)),
+                    *("--operator.lease-namespace", LEASE_NAMESPACE),
+                    *("--operator.lease-duration", "2s"),
+                    *("--operator.interval", "200ms"),
+                    *flags,
+                ],
+                cwd=ROOT,
+                stdout=told,
+                stderr=told,
+                env=environment,
+            )
+
+    @property
+    def told(self) -> str:
+        """Its log."""
+        return self._log.read_text()
+
+    def says(self, words: str, seconds: float = 10.0) -> None:
+        """Wait for these words in the log."""
+        until(lambda: words in self.told, seconds, lambda: self.told)
+
+    def metric(self, name: str) -> float:
+        """A sample of /metrics, by its name and labels as they stand there."""
+        from urllib.request import urlopen  # noqa: PLC0415 - of this alone
+
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as page:
+            lines = page.read().decode().splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
+
+    def end(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.terminate()
+        return self.process.wait(10)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+
+def exporter(name: str, namespace: str, **spec: Any) -> Object:
+    """A GPUExporter."""
+    return {
+        "apiVersion": GPU_EXPORTER.api_version,
+        "kind": GPU_EXPORTER.name,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def versions(items: Mapping[Key, Object]) -> dict[Key, tuple[str, str]]:
+    """What tells whether objects were written: their uids and resourceVersions."""
+    return {key: (item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for key, item in items.items()}
+
+
+def changed(before: Mapping[Key, Object], after: Mapping[Key, Object]) -> set[str]:
+    """The objects that were made, changed or deleted: `+Kind`, `Kind` and `-Kind`."""
+    old, new = versions(before), versions(after)
+    return (
+        {f"+{key.kind}" for key in new.keys() - old.keys()}
+        | {f"-{key.kind}" for key in old.keys() - new.keys()}
+        | {key.kind for key in old.keys() & new.keys() if old[key] != new[key]}
+    )
+
+
+def until(
+    condition: Callable[[], T], seconds: float = 10.0, why: Callable[[], object] = lambda: "it did not come about"
+) -> T:
+    """What `condition` gives once it holds."""
+    ends = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < ends, why()
+        time.sleep(0.02)
+    return found
+
+
+def is_seen(api: Api, key: Key) -> bool:
+    """Whether the status of a custom resource is of its spec as it is now."""
+    item = api.get(key)
+    return item is not None and item.get("status", {}).get("observedGeneration") == item["metadata"]["generation"]
+
+
+def names(keys: Iterable[Key]) -> set[str]:
+    """Kinds and names."""
+    return {f"{key.kind} {key.name}" for key in keys}
