@@ -1,4 +1,4 @@
-"""docs/operator.md as somebody would follow it, and what it says of reasons, events and objects, held to the program."""
+"""docs/operator.md as somebody would follow it, and its reasons, events and objects held to the program."""
 
 import re
 import shlex
