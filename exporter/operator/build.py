@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from exporter.config.operator import OperatorConfig
 from exporter.errors import ConfigError
 from exporter.operator.care import Care
+from exporter.operator.care_of_autoscalers import CareOfAutoscalers
 from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.events import Events
 from exporter.operator.kinds import Key
@@ -79,4 +80,4 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
 
 
 def _cares(reader: Reader, looks: Looks) -> Sequence[Care]:
-    return (CareOfExporters(reader, looks),)
+    return (CareOfExporters(reader, looks), CareOfAutoscalers(reader))

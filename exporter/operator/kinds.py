@@ -131,10 +131,11 @@ def whose(item: AnyObject) -> Sequence[Key]:
     """The custom resources that an object may belong to: by its controller, its annotation, or at last its labels."""
     about = metadata(item)
     namespace, owner = text(about, "namespace"), controller_of(item)
-    if owner:
-        name, kind = text(owner, "name"), text(owner, "kind")
-        is_ours = owner.get("apiVersion") == GPU_EXPORTER.api_version and kind in BY_NAME
-        return [Key(kind, namespace, name)] if is_ours else []
+    if owner.get("apiVersion") == GPU_EXPORTER.api_version:
+        return [Key(text(owner, "kind"), namespace, text(owner, "name"))]
+    # KEDA's own autoscaler for a ScaledObject has the labels of that one
+    if owner and owner.get("kind") != SCALED_OBJECT.name:
+        return []
     for_namespace, _, for_name = _texts(about, "annotations").get(FOR_ANNOTATION, "").partition("/")
     if for_name:
         return [Key(GPU_EXPORTER.name, for_namespace, for_name)]

@@ -48,8 +48,32 @@ class Reader:
         Raises:
             SourceError: it is not known.
         """
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        answer = await self._api.list(kind.path(namespace), {"labelSelector": selector} if selector else {})
+        return await self._list(kind, namespace, "labelSelector", labels)
+
+    async def selected(self, kind: Kind, fields: Mapping[str, str], namespace: str) -> Sequence[AnyObject]:
+        """The objects of a kind with these values in fields by which it can be selected.
+
+        Raises:
+            SourceError: it is not known.
+        """
+        return await self._list(kind, namespace, "fieldSelector", fields)
+
+    async def document(self, path: str) -> AnyObject | None:
+        """What stands at a path; None where there is nothing.
+
+        Raises:
+            SourceError: it is not known.
+        """
+        try:
+            return await self._api.get(path)
+        except Unsupported:
+            return None
+
+    async def _list(
+        self, kind: Kind, namespace: str | None, parameter: str, values: Mapping[str, str]
+    ) -> Sequence[AnyObject]:
+        selector = ",".join(f"{name}={value}" for name, value in values.items())
+        answer = await self._api.list(kind.path(namespace), {parameter: selector} if selector else {})
         items = answer.get("items")
         return [_of(kind, item) for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 

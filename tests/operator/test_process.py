@@ -175,7 +175,8 @@ def test_an_object_of_somebody_else_is_left_alone(api: Api, operator: OperatorPr
     }
     was = api.put(theirs)
     key = key_of(api.put(exporter("gpu", namespace)))
-    status = until(lambda: (api.get(key) or {}).get("status"))
+    until(lambda: is_seen(api, key))
+    status = (api.get(key) or {})["status"]
     (ready,) = [condition for condition in status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("False", "NotOurs")
     assert "Service gpu" in ready["message"]

@@ -5,7 +5,7 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from tests.support.kubernetes import IS_REAL
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, names, until, versions
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
+# the user whose token it has, and further flags
+Start = Callable[..., OperatorProcess]
 LEASE_PATH = LEASE.path(LEASE_NAMESPACE, "pod-gpu-metrics-operator")
 
 
@@ -35,14 +37,14 @@ def is_settled(api: Api, key: Key) -> bool:
 
 
 @pytest.fixture
-def start(api: Api, folder: Path) -> "Iterator[type[OperatorProcess]]":
+def start(api: Api, folder: Path) -> Iterator[Start]:
     made: list[OperatorProcess] = []
 
     def run(user: str = "a", *flags: str) -> OperatorProcess:
         made.append(OperatorProcess(api, folder, user, *flags))
         return made[-1]
 
-    yield run  # type: ignore[misc]
+    yield run
     for process in made:
         if process.process.poll() is None:
             process.kill()
@@ -67,10 +69,8 @@ def no_faults(api: Api) -> Iterator[None]:
         ("error", {"share": 0.3}),
     ],
 )
-def test_it_survives(
-    api: Api, start: type[OperatorProcess], namespace: str, answer: str, more: dict[str, object]
-) -> None:
-    process = start()  # type: ignore[call-arg]
+def test_it_survives(api: Api, start: Start, namespace: str, answer: str, more: dict[str, object]) -> None:
+    process = start()
     process.says("leading")
     assert api.simulated is not None
     # which the operator meets, and not this test
@@ -83,8 +83,8 @@ def test_it_survives(
     until(lambda: all(is_seen(api, key) for key in keys), 20)
 
 
-def test_the_api_restarts_in_the_middle(api: Api, start: type[OperatorProcess], namespace: str) -> None:
-    process = start()  # type: ignore[call-arg]
+def test_the_api_restarts_in_the_middle(api: Api, start: Start, namespace: str) -> None:
+    process = start()
     process.says("leading")
     for name in ("one", "two", "three"):
         api.put(exporter(name, namespace))
@@ -97,8 +97,8 @@ def test_the_api_restarts_in_the_middle(api: Api, start: type[OperatorProcess], 
     until(lambda: "split" in str(api.get(Key("DaemonSet", namespace, "two"))), 20, lambda: process.told)
 
 
-def test_what_went_while_nobody_watched_is_made_again(api: Api, start: type[OperatorProcess], namespace: str) -> None:
-    process = start()  # type: ignore[call-arg]
+def test_what_went_while_nobody_watched_is_made_again(api: Api, start: Start, namespace: str) -> None:
+    process = start()
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
     assert api.simulated is not None
@@ -110,8 +110,8 @@ def test_what_went_while_nobody_watched_is_made_again(api: Api, start: type[Oper
     until(lambda: not missing(api, namespace, "one"), 20, lambda: process.told)
 
 
-def test_the_operator_is_killed_in_the_middle(api: Api, start: type[OperatorProcess], namespace: str) -> None:
-    first = start()  # type: ignore[call-arg]
+def test_the_operator_is_killed_in_the_middle(api: Api, start: Start, namespace: str) -> None:
+    first = start()
     first.says("leading")
     of = [f"gpu-{number}" for number in range(6)]
     for name in of:
@@ -119,7 +119,7 @@ def test_the_operator_is_killed_in_the_middle(api: Api, start: type[OperatorProc
     until(lambda: api.writes(namespace))
     first.kill()
     assert missing(api, namespace, *of)  # it was in the middle
-    second = start("b")  # type: ignore[call-arg]
+    second = start("b")
     until(lambda: not missing(api, namespace, *of), 20, lambda: second.told)
     until(lambda: all(is_seen(api, Key("GPUExporter", namespace, name)) for name in of))
     until(lambda: all(is_settled(api, Key("GPUExporter", namespace, name)) for name in of))
@@ -127,7 +127,7 @@ def test_the_operator_is_killed_in_the_middle(api: Api, start: type[OperatorProc
     assert second.end() == 0
     was = [api.get(Key("GPUExporter", namespace, name)) for name in of]
     before, writes = versions(api.made_in(namespace)), len(api.writes(namespace))
-    third = start("a")  # type: ignore[call-arg]
+    third = start("a")
     until(lambda: "leading" in third.told)
     name = 'pod_gpu_exporter_operator_reconciliations_total{kind="GPUExporter",result="settled"}'
     until(lambda: third.metric(name) >= len(of))
@@ -137,24 +137,22 @@ def test_the_operator_is_killed_in_the_middle(api: Api, start: type[OperatorProc
     assert api.writes(namespace)[writes:] == []
 
 
-def test_what_is_deleted_while_nobody_works_leaves_nothing(
-    api: Api, start: type[OperatorProcess], namespace: str
-) -> None:
-    first = start()  # type: ignore[call-arg]
+def test_what_is_deleted_while_nobody_works_leaves_nothing(api: Api, start: Start, namespace: str) -> None:
+    first = start()
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
     assert first.end() == 0
     api.remove(Key("GPUExporter", namespace, "one"))
     until(lambda: not [key for key in api.made_in(namespace) if key.namespace])
     assert {key.kind for key in api.made_in(namespace)} == {"ClusterRoleBinding"}
-    start("b")  # type: ignore[call-arg]
+    start("b")
     until(lambda: not api.made_in(namespace))
 
 
-def test_one_of_two_replicas_works(api: Api, start: type[OperatorProcess], namespace: str) -> None:
-    first = start("a")  # type: ignore[call-arg]
+def test_one_of_two_replicas_works(api: Api, start: Start, namespace: str) -> None:
+    first = start("a")
     first.says("leading")
-    second = start("b")  # type: ignore[call-arg]
+    second = start("b")
     second.says("listening")
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
@@ -169,7 +167,7 @@ def test_one_of_two_replicas_works(api: Api, start: type[OperatorProcess], names
     api.put(exporter("two", namespace))
     until(lambda: not missing(api, namespace, "one", "two"))
 
-    third = start("a")  # type: ignore[call-arg]
+    third = start("a")
     third.says("listening")
     assert second.end() == 0  # it lets go of the lease
     third.says("leading", 1.5)
@@ -177,10 +175,10 @@ def test_one_of_two_replicas_works(api: Api, start: type[OperatorProcess], names
     until(lambda: not missing(api, namespace, "three"))
 
 
-def test_who_was_stopped_for_too_long_works_no_more(api: Api, start: type[OperatorProcess], namespace: str) -> None:
-    first = start("a")  # type: ignore[call-arg]
+def test_who_was_stopped_for_too_long_works_no_more(api: Api, start: Start, namespace: str) -> None:
+    first = start("a")
     first.says("leading")
-    second = start("b")  # type: ignore[call-arg]
+    second = start("b")
     first.process.send_signal(signal.SIGSTOP)
     second.says("leading")
     first.process.send_signal(signal.SIGCONT)

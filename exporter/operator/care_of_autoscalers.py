@@ -1,0 +1,162 @@
+"""GPUAutoscalers: the one object that scales for each (autoscalers.py), and what that says of itself (scaling.py)."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import chain
+
+from exporter.errors import SourceError, Unsupported
+from exporter.operator.autoscaler_status import Scaled, autoscaler_status
+from exporter.operator.autoscalers import LOOK_AGAIN_SECONDS, There, Wanted, desired
+from exporter.operator.care import Aim, Outcome
+from exporter.operator.decisions import Event, events_of_autoscaler
+from exporter.operator.edits import Change
+from exporter.operator.kinds import (
+    AUTOSCALER,
+    EVENT,
+    GPU_AUTOSCALER,
+    SCALED_OBJECT,
+    AnyObject,
+    Key,
+    Kind,
+    controller_of,
+    key_of,
+    metadata,
+    text,
+)
+from exporter.operator.parts import mapping
+from exporter.operator.plan import plan
+from exporter.operator.reader import Reader
+from exporter.operator.reading import Invalid
+from exporter.operator.resources import GPUAutoscalerSpec, ScaleTarget, read_autoscaler
+from exporter.operator.scaling import decision
+from exporter.operator.status import Obstacle, refused, utc_now
+from exporter.operator.targets import Target, group_path, object_path, resource_of, target_of
+from exporter.operator.trouble import of_invalid
+
+# An HPA and a ScaledObject have a handful of events an hour.
+_MOST_EVENTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What was found when the aim was taken."""
+
+    spec: GPUAutoscalerSpec
+    wanted: Wanted
+    scalers: Sequence[AnyObject]
+
+
+class CareOfAutoscalers:
+    """What scales workloads."""
+
+    kind = GPU_AUTOSCALER
+    look_again_seconds = LOOK_AGAIN_SECONDS
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def aim(self, owner: AnyObject, served: AbstractSet[Kind]) -> Aim:
+        """What is to be written for it.
+
+        Raises:
+            Invalid: its spec cannot be used.
+            SourceError: it is not known what there is.
+        """
+        key, uid = key_of(owner), text(metadata(owner), "uid")
+        spec = read_autoscaler(owner)
+        kinds = [kind for kind in (AUTOSCALER, SCALED_OBJECT) if kind is AUTOSCALER or kind in served]
+        scalers = [item for kind in kinds for item in await self._reader.listed(kind, key.namespace, {})]
+        there = There(
+            keda=SCALED_OBJECT in served,
+            target=await self._target(spec.scale_target_ref, key.namespace),
+            scalers=scalers,
+            autoscalers=await self._reader.listed(GPU_AUTOSCALER, key.namespace, {}),
+        )
+        wanted = desired(spec, key.name, key.namespace, uid, there)
+        uids = {reference.uid for reference in wanted.delete}
+        names = {key_of(item) for item in wanted.apply}
+        live = {key_of(item): item for item in scalers if controller_of(item).get("uid") == uid}
+        in_place = {key_of(item): item for item in scalers if key_of(item) in names}
+        compared = plan(key, uid, wanted.apply, in_place)
+        return Aim(
+            # what stays though it is not wanted now goes on scaling: what is to go is named
+            plan=compared._replace(delete=[item for item in scalers if metadata(item).get("uid") in uids]),
+            live=live,
+            waits_for=wanted.waits_for,
+            known=_Known(spec=spec, wanted=wanted, scalers=scalers),
+        )
+
+    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+        """Its status, whole.
+
+        Raises:
+            SourceError: the events of what scales cannot be listed.
+        """
+        problem, known = outcome.problem, outcome.aim.known if outcome.aim else None
+        trouble = of_invalid(problem) if isinstance(problem, Invalid) else None
+        obstacles = _obstacles(outcome)
+        if not isinstance(known, _Known):
+            return autoscaler_status(outcome.owner, Scaled(trouble=trouble, obstacles=obstacles), utc_now())
+        wanted = known.wanted
+        gone = {reference.uid for reference in wanted.delete}
+        scalers = [item for item in known.scalers if metadata(item).get("uid") not in gone]
+        found = None
+        if wanted.via is not None:
+            uid = text(metadata(outcome.owner), "uid")
+            before = mapping(outcome.owner, "status").get("lastScale")
+            events = await self._events(scalers, uid)
+            found = decision(wanted.via, uid, known.spec.cluster_address, scalers, events, before)
+        scaled = Scaled(
+            via=wanted.via,
+            decision=found,
+            trouble=wanted.trouble,
+            obstacles=obstacles,
+            waits_for=wanted.waits_for,
+        )
+        return autoscaler_status(outcome.owner, scaled, utc_now())
+
+    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
+        """What people are told."""
+        return events_of_autoscaler(old, new, changes)
+
+    async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - as every care has it
+        """Nothing: all that it has is its own, and the garbage collector's."""
+        return ()
+
+    async def _target(self, ref: ScaleTarget, namespace: str) -> Target:
+        """What is to be scaled; nothing is refused for what the operator may not read."""
+        try:
+            listed = await self._reader.document(group_path(ref))
+            resource = resource_of(ref, listed)
+            item = None
+            if resource is not None and resource.is_scalable:
+                item = await self._reader.document(object_path(ref, resource, namespace))
+        except SourceError as error:
+            if error.reason == "permission":
+                return Target(state="unknown")
+            raise
+        return target_of(resource, item)
+
+    async def _events(self, scalers: Sequence[AnyObject], uid: str) -> Sequence[AnyObject]:
+        """The events of what scales for it: of its own object, and of the HPA that KEDA made for that."""
+        own = {text(metadata(item), "uid") for item in scalers if controller_of(item).get("uid") == uid}
+        below = {text(metadata(item), "uid") for item in scalers if controller_of(item).get("uid") in own}
+        found = []
+        for of in sorted(own | below):
+            try:
+                found.append(await self._reader.selected(EVENT, {"regarding.uid": of}, _namespace_of(scalers)))
+            except (Unsupported, SourceError) as error:
+                if error.reason != "permission":
+                    raise
+        return list(chain.from_iterable(found))[:_MOST_EVENTS]
+
+
+def _namespace_of(items: Sequence[AnyObject]) -> str:
+    return text(metadata(items[0]), "namespace") if items else ""
+
+
+def _obstacles(outcome: Outcome) -> Sequence[Obstacle]:
+    problem = outcome.problem
+    found = [refused(problem)] if isinstance(problem, SourceError) else []
+    return [*found, *(refused(error) for _, error in outcome.refused)]
