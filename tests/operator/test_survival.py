@@ -94,7 +94,7 @@ def test_the_api_restarts_in_the_middle(api: Api, start: Start, namespace: str) 
     until(lambda: not missing(api, namespace, "one", "two", "three"), 20, lambda: process.told)
     # and it goes on to be told of changes
     api.patch(Key("GPUExporter", namespace, "two"), {"spec": {"sharing": "split"}})
-    until(lambda: "split" in str(api.get(Key("DaemonSet", namespace, "two"))), 20, lambda: process.told)
+    until(lambda: "split" in str(api.get(Key("ConfigMap", namespace, "two-config"))), 20, lambda: process.told)
 
 
 def test_what_went_while_nobody_watched_is_made_again(api: Api, start: Start, namespace: str) -> None:
