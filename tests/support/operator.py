@@ -40,11 +40,14 @@ Object = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 LEASE_NAMESPACE = "operators"
-USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "admin"}
+# the administrator of the simulated API server is whom it calls so: no rules are his
+USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "system:admin"}
+MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
+_OF_THE_OPERATOR = ("pod-gpu-metrics-operator", "pod-gpu-metrics-operator-bindings")
 
 
 class Api:
-    """The API server, as its administrator asks it."""
+    """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more."""
 
     def __init__(self) -> None:
         self._background = Background()
@@ -57,6 +60,12 @@ class Api:
         """Serve the operator's own kinds, too."""
         if self.simulated is not None:
             self.simulated.users = dict(USERS)
+            self.simulated.rules = [
+                (LEASE_NAMESPACE if item["kind"] == "Role" else "", rule)
+                for item in yaml.safe_load_all(MANIFEST.read_text())
+                if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in _OF_THE_OPERATOR
+                for rule in item["rules"]
+            ]
             self.url = self._background.run(self.simulated.start())
         elif self._real is not None:
             self._background.run(self._real.start())
