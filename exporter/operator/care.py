@@ -11,7 +11,7 @@ from exporter.operator.edits import Change
 from exporter.operator.kinds import AnyObject, Key, Kind
 from exporter.operator.plan import Plan
 from exporter.operator.reading import Invalid
-from exporter.operator.writer import Refused
+from exporter.operator.refused import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any
 from exporter.operator.kinds import OPERATOR, AnyObject, metadata
 
 # What is not a field of an owner: it names the object.
-_NAMES = frozenset({"apiVersion", "kind"})
+_NAMES = frozenset({"apiVersion", "kind", "metadata"})
 _NAMES_OF_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
 # What the API server adds to a part that is owned as a whole.
 _ADDED = {"apiVersion": ("v1",), "divisor": ("0",), "protocol": ("TCP",), "action": ("replace",)}

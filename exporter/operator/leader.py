@@ -15,7 +15,8 @@ from typing import Any
 from exporter.errors import SourceError, Unsupported
 from exporter.log import log
 from exporter.operator.kinds import LEASE, Object, text
-from exporter.operator.writer import Refused, Writer
+from exporter.operator.refused import Refused
+from exporter.operator.writer import Writer
 
 # Parts of the lease: how long the holder works without a renewal, and how often anybody tries.
 RENEW = 10 / 15

@@ -32,9 +32,10 @@ from exporter.operator.names import MANAGER_LABEL
 from exporter.operator.parts import mapping
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
+from exporter.operator.refused import Refused
 from exporter.operator.status import is_same
 from exporter.operator.work import Work
-from exporter.operator.writer import Refused, Writer
+from exporter.operator.writer import Writer
 
 RESYNC_SECONDS = 600.0
 # What is not ours, or is going, may be gone soon: nothing may tell us.

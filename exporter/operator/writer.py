@@ -15,8 +15,9 @@ from typing import Any
 import aiohttp
 
 from exporter.config.tls import ClientTls
-from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
+from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.operator.kinds import OPERATOR, AnyObject, Object, kind_of, metadata, path_of, text
+from exporter.operator.refused import Refused, may_go_well, reason_in
 from exporter.sources.http import Client, why_broken
 from exporter.sources.kubernetes.api import (
     ANSWER_SECONDS,
@@ -48,23 +49,6 @@ _REFUSED = {
     HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 OnAnswer = Callable[[str, str], None]
-
-
-class Refused(Unavailable):
-    """The API server does not take what it is given: asked again in the same words, it says the same.
-
-    `why` is what it says, on one line; `reason_given` is its own word for it, such as Invalid or AlreadyExists.
-    """
-
-    def __init__(self, path: str, status: int, why: str, reason_given: str) -> None:
-        super().__init__(
-            "http_status",
-            f"the Kubernetes API refuses {path} with {status}{': ' if why else ''}{why}",
-            remedy="change what it names",
-        )
-        self.status = status
-        self.why = why or f"HTTP status {status}"
-        self.reason_given = reason_given
 
 
 class _WritingClient(Client):
@@ -212,7 +196,7 @@ class Writer(KubernetesApi):
             except SourceError as error:
                 pause = FIRST_PAUSE_SECONDS * 2 ** (again - 1) * self._chance.uniform(0.5, 1.0)
                 pause = max(pause, error.retry_after_seconds or 0.0)
-                if again == tries or not _may_go_well(error) or pause > LONGEST_WAIT_SECONDS:
+                if again == tries or not may_go_well(error) or pause > LONGEST_WAIT_SECONDS:
                     raise
                 await asyncio.sleep(pause)
         raise AssertionError(tries)  # the last try returned or raised
@@ -258,7 +242,7 @@ class Writer(KubernetesApi):
         if status == HTTPStatus.FORBIDDEN:
             raise forbidden(path, right, told, was_allowed=right in self._allowed, manifest=MANIFEST)
         if status in _REFUSED and told:
-            raise Refused(path, status, told, _reason_in(body))
+            raise Refused(path, status, told, reason_in(body))
         later = response.headers.get("Retry-After", "")
         raise Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
@@ -266,30 +250,6 @@ class Writer(KubernetesApi):
             remedy=MEANWHILE,
             retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
         )
-
-
-def _may_go_well(error: SourceError) -> bool:
-    """Whether the same request may go well a moment later.
-
-    404 without a Status is a group that is not served yet; 409 Conflict is somebody else's change at the same time.
-    """
-    if isinstance(error, Refused):
-        return error.status == HTTPStatus.CONFLICT and error.reason_given == "Conflict" and not _is_lasting(error.why)
-    if isinstance(error, TimedOut):
-        return True
-    return isinstance(error, Unavailable) and error.reason not in ("permission", "tls", "unauthorized")
-
-
-def _is_lasting(why: str) -> bool:
-    """Whether a conflict is with another owner of a field, or about a uid: those do not pass."""
-    return "conflict with" in why or "recondition" in why
-
-
-def _reason_in(body: bytes) -> str:
-    try:
-        return text(json.loads(body), "reason")
-    except (ValueError, AttributeError, RecursionError):
-        return ""
 
 
 async def _read(response: aiohttp.ClientResponse, path: str) -> bytes:
