@@ -1,14 +1,15 @@
 """The conditions of a status: what is so, why, and since when. Pure.
 
 As in https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md: the
-time is that of the last change of `status`, and a changed reason or message leaves it as it is.
+time is that of the last change of `status`, and a changed reason or message leaves it as it is. A message in which
+durations and times alone have changed stays as it was.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from exporter.operator.parts import AnyObject, mappings, moment, one_line, text
+from exporter.operator.parts import AnyObject, mappings, moment, one_line, steady, text
 
 MOST_CHARS = 4096
 
@@ -31,7 +32,7 @@ def conditions_of(
             "type": kind,
             "status": verdict.status,
             "reason": verdict.reason,
-            "message": one_line(verdict.message, MOST_CHARS),
+            "message": _said(before.get(kind), verdict),
             "lastTransitionTime": _since(before.get(kind), verdict, now),
             "observedGeneration": generation,
         }
@@ -42,6 +43,12 @@ def conditions_of(
 def written(now: datetime) -> str:
     """A time as Kubernetes writes it: RFC 3339, in UTC, whole seconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _said(before: AnyObject | None, verdict: Verdict) -> str:
+    message = one_line(verdict.message, MOST_CHARS)
+    same = before is not None and (before.get("status"), before.get("reason")) == (verdict.status, verdict.reason)
+    return steady(text(before, "message"), message) if before and same else message
 
 
 def _since(before: AnyObject | None, verdict: Verdict, now: datetime) -> str:

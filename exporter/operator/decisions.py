@@ -9,7 +9,18 @@ from typing import Literal, NamedTuple
 
 from exporter.operator.edits import Change
 from exporter.operator.nodes import NodeTrouble
-from exporter.operator.parts import AnyObject, and_more, condition, mapping, mappings, moment, number, one_line, text
+from exporter.operator.parts import (
+    AnyObject,
+    and_more,
+    condition,
+    mapping,
+    mappings,
+    moment,
+    number,
+    one_line,
+    text,
+    word,
+)
 from exporter.operator.status import MOST_TROUBLES, NOT_OBSTACLES
 from exporter.operator.summary import by_kind
 
@@ -18,7 +29,10 @@ _MOST_NAMED = 5
 _SAME_SECONDS = 10
 _MOST_KINDS = 4
 _SWITCHED = {"keda": "SwitchedToKeda", "hpa": "SwitchedToHpa"}
-_SCALES = {"keda": "KEDA scales the workload now", "hpa": "a HorizontalPodAutoscaler scales the workload now"}
+_SCALES = {
+    "keda": "KEDA is there: a ScaledObject takes the place of the HorizontalPodAutoscaler",
+    "hpa": "KEDA is gone: a HorizontalPodAutoscaler takes the place of the ScaledObject",
+}
 
 
 class Event(NamedTuple):
@@ -76,7 +90,7 @@ def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
             yield Event("Normal", "NodesReady", "Roll", message)
     elif reason and reason not in NOT_OBSTACLES:
         if (reason, message) != (text(before, "reason"), text(before, "message")):
-            yield Event("Warning", reason, "Apply", message)
+            yield Event("Warning", word(reason) or "NotReady", "Apply", message)
     elif was_ready and reason == "NodesNotReady":
         yield Event("Warning", "NodesNotReady", "Look", message)
     elif was_ready:
@@ -114,14 +128,14 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     via, before = text(new, "via"), text(old, "via")
     if before and via != before and via in _SWITCHED:
-        yield Event("Normal", _SWITCHED[via], "Apply", f"{_SCALES[via]}; the other object is gone")
+        yield Event("Normal", _SWITCHED[via], "Apply", _SCALES[via])
     was, now = _condition(old, "Ready"), _condition(new, "Ready")
     reason, message = text(now, "reason"), text(now, "message")
     if now.get("status") == "True":
         if was.get("status") != "True":
             yield Event("Normal", "Ready", "Apply", message)
-    elif reason and (reason, message) != (text(was, "reason"), text(was, "message")):
-        yield Event("Warning", reason, "Apply", message)
+    elif now.get("status") == "False" and (reason, message) != (text(was, "reason"), text(was, "message")):
+        yield Event("Normal" if reason == "Waiting" else "Warning", word(reason) or "NotReady", "Apply", message)
     scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
     # what happened before anybody looked is no news
     if old and number(scale, "to") is not None and not _is_same_scale(scale, last):

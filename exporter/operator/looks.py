@@ -9,7 +9,6 @@ NetworkPolicy, is a trouble of that node.
 import asyncio
 import heapq
 import logging
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +19,8 @@ from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.log import log
 from exporter.operator.nodes import EXPORTER, NodeTrouble, is_going, node_of, trouble
-from exporter.operator.parts import AnyObject, mapping, text
+from exporter.operator.parts import AnyObject, mapping, steady, text
+from exporter.operator.pods import METRICS_PORT
 from exporter.sources.exporters.asking import Asking
 from exporter.sources.exporters.healths import HEALTHS, MOST_BYTES, read_health
 from exporter.sources.source import Bound
@@ -37,9 +37,7 @@ ANSWER_SECONDS = 8.0
 CONNECT_SECONDS = 2.0
 # Changes within this long are told together.
 TOGETHER_SECONDS = 1.0
-PORT = 9400
 MOST_IN_FLIGHT_BYTES = 8 * 1024 * 1024
-_DURATION = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|m|h)\b|\d{4}-\d\d-\d\dT[0-9:.]+Z?")
 
 Owner = Hashable
 _Kind = tuple[str, str]
@@ -233,7 +231,7 @@ def url_of_pod(pod: AnyObject) -> str:
     is_odd = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
     if is_odd or text(status, "phase") != "Running":
         return ""
-    return f"http://[{address}]:{PORT}" if address.version == 6 else f"http://{address}:{PORT}"  # noqa: PLR2004
+    return f"http://[{address}]:{METRICS_PORT}" if address.version == 6 else f"http://{address}:{METRICS_PORT}"  # noqa: PLR2004
 
 
 def _unheard(node: str, why: Trouble) -> Iterable[NodeTrouble]:
@@ -242,7 +240,4 @@ def _unheard(node: str, why: Trouble) -> Iterable[NodeTrouble]:
 
 
 def _steady(before: NodeTrouble | None, now: NodeTrouble) -> NodeTrouble:
-    """What was said before, where only durations and times in it are other ones now."""
-    if before and _DURATION.sub("", before.message) == _DURATION.sub("", now.message):
-        return before
-    return now
+    return now._replace(message=steady(before.message, now.message)) if before else now

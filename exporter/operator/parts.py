@@ -8,6 +8,7 @@ from typing import Any
 AnyObject = Mapping[str, Any]
 _NOTHING: AnyObject = {}
 _LARGEST = 2**31 - 1
+_TIME = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|m|h)\b|\d{4}-\d\d-\d\dT[0-9:.]+Z?")
 _NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -63,6 +64,11 @@ def one_line(said: str, most: int) -> str:
     """A text on one line, of at most so many characters, and without what no terminal should get."""
     found = " ".join("".join(char if char.isprintable() else " " for char in said[: 4 * most]).split())
     return found if len(found) <= most else f"{found[: most - 1].rstrip()}…"
+
+
+def steady(before: str, now: str) -> str:
+    """What was said before, where what is said now differs in durations and times alone: these move all the time."""
+    return before if _TIME.sub("", before) == _TIME.sub("", now) else now
 
 
 def and_more(names: Sequence[str], most: int) -> str:

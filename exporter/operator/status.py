@@ -124,9 +124,10 @@ def no_counters(name: str, key: str, *, is_there: bool) -> Obstacle:
 
 
 def refused(error: SourceError) -> Obstacle:
-    """The API server does not let the operator write, or does not answer."""
-    reasons = {"permission": "Forbidden", "unauthorized": "Forbidden", "http_status": "Refused"}
-    reason = reasons.get(error.reason, "ApiUnavailable")
+    """The API server does not let the operator write, or does not answer. A refusal (`writer.Refused`) has a status."""
+    reason = "Refused" if isinstance(getattr(error, "status", None), int) else "ApiUnavailable"
+    if error.reason in ("permission", "unauthorized"):
+        reason = "Forbidden"
     return Obstacle(reason=reason, message=one_line(str(error.trouble), 1024))
 
 

@@ -174,6 +174,8 @@ AUTOSCALERS: dict[str, tuple[Object, Object, list[tuple[str, str]]]] = {
         [("Warning", "InvalidTarget")],
     ),
     "it is still gone": (scaler("False", "InvalidTarget", "x"), scaler("False", "InvalidTarget", "x"), []),
+    "it waits": (scaler(), scaler("False", "Waiting", "it waits for an HPA"), [("Normal", "Waiting")]),
+    "it has just been made": ({}, scaler("Unknown", "Starting", "it has not looked yet"), []),
     "it is back": (scaler("False", "InvalidTarget", "x"), scaler(), [("Normal", "Ready")]),
 }
 

@@ -1,16 +1,10 @@
 """A GPUExporter and what there is of it → its status."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
 from exporter.operator.nodes import NodeTrouble, trouble
 from exporter.operator.reading import Invalid
 from exporter.operator.status import (
@@ -18,11 +12,8 @@ from exporter.operator.status import (
     MOST_TROUBLES,
     Obstacle,
     Seen,
-    in_the_way,
     invalid,
     is_same,
-    no_counters,
-    refused,
     status_of,
 )
 from tests.operator.made import (
@@ -32,16 +23,11 @@ from tests.operator.made import (
     daemon_set,
     ended,
     gpu_exporter,
-    hostile,
     pending,
     pod,
     waiting,
 )
-from tests.support.places import ROOT
 
-CRDS = yaml.safe_load_all((ROOT / "deploy" / "operator" / "crds.yaml").read_text())
-SCHEMA = next(each for each in CRDS if each["spec"]["names"]["kind"] == "GPUExporter")["spec"]["versions"][0]["schema"]
-STATUS = jsonschema.Draft202012Validator(SCHEMA["openAPIV3Schema"]["properties"]["status"])
 DCGM = "dcgm:127.0.0.1:9401"
 NOBODY = "nobody listens there -> is dcgm-exporter running?"
 
@@ -231,43 +217,6 @@ def test_the_most_kinds_of_trouble_still_make_one_line() -> None:
     assert "96 more kinds of trouble" in said
 
 
-REFUSALS: Sequence[tuple[SourceError, str]] = [
-    (Unavailable("permission", "may not patch daemonsets", remedy="apply deploy/operator"), "Forbidden"),
-    (Unavailable("unauthorized", "the token is refused", remedy="mount one"), "Forbidden"),
-    (Unavailable("http_status", "refuses it with 422", remedy="change it"), "Refused"),
-    (Unavailable("unreachable", "no route", remedy="wait"), "ApiUnavailable"),
-    (TimedOut("deadline", "no answer within 5 s", remedy="wait"), "ApiUnavailable"),
-    (Malformed("garbage", "no JSON", remedy="look"), "ApiUnavailable"),
-]
-
-
-@pytest.mark.parametrize(("error", "reason"), REFUSALS)
-def test_writes_that_are_refused(error: SourceError, reason: str) -> None:
-    status = of(obstacles=[refused(error)])
-    for kind in ("Ready", "Progressing", "Degraded"):
-        assert says(status, kind)[1] == reason
-    assert message(status, "Ready") == f"{error.trouble.message} -> {error.trouble.remedy}"
-
-
-def test_what_stands_in_the_way_is_named() -> None:
-    service = {"kind": "Service", "metadata": {"name": "gpu"}}
-    status = of(obstacles=[in_the_way(service), no_counters("mine", "list.csv", is_there=True)])
-    assert says(status, "Degraded") == ("True", "NotOurs")
-    assert "there is a Service gpu that is not of this GPUExporter" in message(status, "Degraded")
-    assert "the ConfigMap mine of spec.collectors.configMap has no key list.csv" in message(status, "Degraded")
-    assert "mine of spec.collectors.configMap is not there" in no_counters("mine", "x", is_there=False).message
-
-
-def test_an_obstacle_hides_no_trouble() -> None:
-    status = of(
-        daemon_set=daemon_set(1),
-        pods=[pod("a")],
-        troubles=[dcgm_down()],
-        obstacles=[Obstacle(reason="Forbidden", message="may not patch services")],
-    )
-    assert message(status, "Degraded").startswith("may not patch services; besides: 1 of 1 node is in trouble;")
-
-
 def test_an_unchanged_truth_makes_no_new_status() -> None:
     """Ages, counts of restarts, the kubelet's pauses, the order of pods: none of it is in the status."""
     pods = [pod("a"), pending("b", waiting("ImagePullBackOff", "not found")), pod("c", ready=False, age=5000)]
@@ -315,6 +264,18 @@ def test_since_when_a_condition_is_so() -> None:
     assert time_of(third, "Degraded") == NOW_TEXT
 
 
+def test_a_message_in_which_only_times_have_changed_stays() -> None:
+    """So that a failure that somebody tells of anew every half minute writes no new status."""
+
+    def at(time: str, reason: str = "Forbidden", *, old: Object | None = None) -> Object:
+        obstacle = Obstacle(reason=reason, message=f"at {time} it said: no, after 5.25 s")
+        return status_of(gpu_exporter(status=old), Seen(obstacles=[obstacle], troubles=()), NOW)
+
+    first = at("2026-11-22T12:00:00Z")
+    assert at("2026-11-22T12:00:30Z", old=first) == first
+    assert message(at("2026-11-22T12:00:30Z", "Refused", old=first), "Ready").startswith("at 2026-11-22T12:00:30Z")
+
+
 def test_a_transition_time_that_is_none_is_written_anew() -> None:
     old = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "yesterday"}]}
     status = status_of(gpu_exporter(status=old), Seen(daemon_set=daemon_set(1), troubles=()), NOW)
@@ -327,31 +288,3 @@ def test_what_a_status_no_longer_has_makes_it_another_one() -> None:
     assert not is_same({**status, "nodesMissing": 1}, status)
     assert not is_same({**status, "nodesReady": 0}, status)
     assert not is_same({}, status)
-
-
-EXPORTERS = hostile(
-    gpu_exporter(),
-    gpu_exporter(status=of(daemon_set=daemon_set(1), pods=[pod("a")], troubles=[dcgm_down()])),
-)
-DAEMON_SETS = hostile(daemon_set(), daemon_set(3, 1, updated=2, misplaced=1))
-PODS = hostile(
-    pod(),
-    pod("a", waiting("CrashLoopBackOff", "back-off 10s", lastState=ended(2), restartCount=4), ready=False),
-    pending("b", waiting("ImagePullBackOff", "not found")),
-    pending("c", conditions={"PodScheduled": {"reason": "Unschedulable", "message": "0/1 nodes are available: no"}}),
-    pod("d", phase="Failed", reason="Evicted"),
-)
-
-
-@given(exporter=EXPORTERS, made=st.none() | DAEMON_SETS, pods=st.lists(PODS, max_size=4), asked=st.booleans())
-def test_whatever_the_api_says_there_is_a_status(
-    exporter: Object, made: Object | None, pods: list[Object], asked: bool
-) -> None:
-    """And it is one that the schema takes, and that stays as it is."""
-    seen = Seen(daemon_set=made, pods=pods, troubles=() if asked else None)
-    status = status_of(exporter, seen, NOW)
-    assert [each["type"] for each in status["conditions"]] == ["Ready", "Progressing", "Degraded"]
-    for validator in STATUS.iter_errors(status):
-        raise AssertionError(validator.message)
-    again = status_of({**exporter, "status": status}, seen, NOW + timedelta(seconds=1))
-    assert again == status

@@ -1,0 +1,44 @@
+"""docs/operator-status.md names every reason that the operator gives, and no other."""
+
+import inspect
+import re
+
+from exporter.operator import decisions, looks, nodes, rollout, status
+from exporter.operator.pods import METRICS_PORT
+from tests.support.places import ROOT
+
+PAGE = (ROOT / "docs" / "operator-status.md").read_text()
+# in the code: the reason of a Verdict, of an Obstacle, of an Event
+GIVEN = re.compile(
+    r"(?:Verdict\(\s*\"(?:True|False|Unknown)\",\s*|reason=|reason = |Event\(\s*\"(?:Normal|Warning)\",\s*)"
+    r"\"([A-Z][a-z]\w+)\""
+)
+
+
+def given() -> set[str]:
+    texts = [inspect.getsource(module) for module in (decisions, rollout, status)]
+    found = {reason for text in texts for reason in GIVEN.findall(text)}
+    return found | set(re.findall(r'"((?:Switched|Api|Refused)\w*)"', "".join(texts)))
+
+
+def test_every_reason_is_on_the_page() -> None:
+    reasons = given()
+    assert {"NodesReady", "WaitsForNodes", "CollectorsMissing", "SwitchedToHpa", "ApiUnavailable"} <= reasons
+    assert not {reason for reason in reasons if f"`{reason}`" not in PAGE}
+
+
+def test_the_page_names_no_reason_that_there_is_not() -> None:
+    of_kubernetes = {"ImagePullBackOff", "CrashLoopBackOff", "Unschedulable", "CreateContainerConfigError", "Evicted"}
+    conditions = {"Ready", "Progressing", "Degraded"}
+    of_pods = {"NodeLost", "NotReady"}
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]*)?)`", PAGE))
+    assert named - of_kubernetes - conditions - of_pods <= given() | {"Forbidden", "Waiting"}
+
+
+def test_its_numbers_are_the_programs() -> None:
+    text = " ".join(PAGE.split())
+    assert f"At most {status.MOST_TROUBLES}, each" in text
+    assert f"on port {METRICS_PORT} of its pod, every {looks.EVERY_SECONDS:g} s, {looks.AT_ONCE} at a time" in text
+    assert f"every {looks.SELDOM_SECONDS / 60:g} minutes" in text
+    assert f"seen twice, {looks.AGAIN_SECONDS:g} s apart" in text
+    assert f"no trouble for {nodes.STARTING_SECONDS / 60:g} minutes" in text
