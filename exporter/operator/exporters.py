@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from exporter import __version__
 from exporter.operator.counters import counters_csv
 from exporter.operator.names import (
     FOR_ANNOTATION,
@@ -14,7 +13,15 @@ from exporter.operator.names import (
     owner,
     selector,
 )
-from exporter.operator.pods import CONFIG_KEY, COUNTERS_KEY, METRICS_PORT, asks_kubernetes, pod_template, settings
+from exporter.operator.pods import (
+    CONFIG_KEY,
+    COUNTERS_KEY,
+    IMAGE,
+    METRICS_PORT,
+    asks_kubernetes,
+    pod_template,
+    settings,
+)
 from exporter.operator.resources import GPUExporterSpec, Object
 
 # deploy/operator/operator.yaml has it, with the rules of deploy/rbac.yaml. The operator may bind it, and no other.
@@ -32,12 +39,13 @@ class Reference(NamedTuple):
 
 
 def desired(
-    name: str, namespace: str, uid: str, spec: GPUExporterSpec, *, pod_monitors: bool, version: str = __version__
+    name: str, namespace: str, uid: str, spec: GPUExporterSpec, *, pod_monitors: bool, image: str = IMAGE
 ) -> tuple[Object, ...]:
     """Every object that a GPUExporter stands for, in the order in which they are applied.
 
-    `name`, `namespace` and `uid` are the GPUExporter's; `pod_monitors` says whether the cluster knows PodMonitors. All
-    belong to the GPUExporter by an owner reference but the ClusterRoleBinding, which no namespaced object can own:
+    `name`, `namespace` and `uid` are the GPUExporter's; `pod_monitors` says whether the cluster knows PodMonitors;
+    `image` is the exporter's where the spec names none. All belong to the GPUExporter by an owner reference but the
+    ClusterRoleBinding, which no namespaced object can own:
     FOR_ANNOTATION says whose it is, to whoever deletes it.
     """
     wanted = [_service(name), _object("v1", "ConfigMap", config_name(name), data={CONFIG_KEY: settings(spec)})]
@@ -45,7 +53,7 @@ def desired(
         wanted.append(_counters(name, spec))
     if asks_kubernetes(spec):
         wanted.append(_object("v1", "ServiceAccount", base_name(name)))
-    wanted.append(_daemon_set(name, spec, version))
+    wanted.append(_daemon_set(name, spec, image))
     if spec.service_monitor.enabled != "off" and pod_monitors:
         wanted.append(_pod_monitor(name, spec))
     for item in wanted:
@@ -96,7 +104,7 @@ def _counters(name: str, spec: GPUExporterSpec) -> Object:
     return _object("v1", "ConfigMap", counters_name(name), data={COUNTERS_KEY: counters_csv(fields)})
 
 
-def _daemon_set(name: str, spec: GPUExporterSpec, version: str) -> Object:
+def _daemon_set(name: str, spec: GPUExporterSpec, image: str) -> Object:
     return _object(
         "apps/v1",
         "DaemonSet",
@@ -104,7 +112,7 @@ def _daemon_set(name: str, spec: GPUExporterSpec, version: str) -> Object:
         spec={
             "selector": {"matchLabels": selector(name)},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": pod_template(name, spec, version),
+            "template": pod_template(name, spec, image),
         },
     )
 

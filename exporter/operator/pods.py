@@ -6,12 +6,13 @@ What each line is for stands in daemonset.yaml and in deploy/kustomize/component
 import json
 from dataclasses import fields
 
+from exporter import __version__
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.operator.names import base_name, config_name, counters_name, selector
 from exporter.operator.reading import key_of
 from exporter.operator.resources import GPUExporterSpec, Object, ResourceRequirements, Toleration
 
-IMAGE = "pod-gpu-metrics-exporter"
+IMAGE = f"pod-gpu-metrics-exporter:{__version__}"
 DCGM_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless"
 METRICS_PORT = 9400
 DCGM_PORT = 9401
@@ -37,16 +38,17 @@ def asks_kubernetes(spec: GPUExporterSpec) -> bool:
     return spec.workloads == "on" or spec.labels.pod_uid or bool(spec.labels.pod_labels)
 
 
-def pod_template(name: str, spec: GPUExporterSpec, version: str) -> Object:
-    """The template of the DaemonSet. `version` is that of the exporter's image where the spec names none."""
+def pod_template(name: str, spec: GPUExporterSpec, image: str) -> Object:
+    """The template of the DaemonSet. `image` is the exporter's where the spec names none."""
+    image = spec.image or image
     pod: Object = {
         "nodeSelector": dict(spec.node_selector),
         "tolerations": [_toleration(toleration) for toleration in spec.tolerations],
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": asks_kubernetes(spec),
         "enableServiceLinks": False,
-        "initContainers": [_copier("counters-first", spec, version, "--once")],
-        "containers": [_dcgm_exporter(spec), _exporter(spec, version), _copier("counters", spec, version)],
+        "initContainers": [_copier("counters-first", image, "--once")],
+        "containers": [_dcgm_exporter(spec), _exporter(spec, image), _copier("counters", image)],
         "volumes": _volumes(name, spec),
     }
     if asks_kubernetes(spec):
@@ -113,7 +115,7 @@ def _dcgm_exporter(spec: GPUExporterSpec) -> Object:
     }
 
 
-def _copier(name: str, spec: GPUExporterSpec, version: str, *options: str) -> Object:
+def _copier(name: str, image: str, *options: str) -> Object:
     """Brings the list of fields to dcgm-exporter, and each later one, which it does not see in a ConfigMap's volume.
 
     exporter/cli/keep_copy.py says why.
@@ -121,7 +123,7 @@ def _copier(name: str, spec: GPUExporterSpec, version: str, *options: str) -> Ob
     paths = f"{COUNTERS_SOURCE_FOLDER}/{COUNTERS_KEY}", f"{COUNTERS_FOLDER}/{COUNTERS_KEY}"
     return {
         "name": name,
-        "image": _image(spec, version),
+        "image": image,
         "command": ["python3", "-m", "exporter.cli.keep_copy", *options, *paths],
         "resources": _resources(None, _COPIERS_RESOURCES),
         "securityContext": {
@@ -139,11 +141,7 @@ def _copier(name: str, spec: GPUExporterSpec, version: str, *options: str) -> Ob
     }
 
 
-def _image(spec: GPUExporterSpec, version: str) -> str:
-    return spec.image or f"{IMAGE}:{version}"
-
-
-def _exporter(spec: GPUExporterSpec, version: str) -> Object:
+def _exporter(spec: GPUExporterSpec, image: str) -> Object:
     healthy = {"httpGet": {"path": "/-/healthy", "port": "metrics"}, "timeoutSeconds": 3}
     capabilities: Object = {"drop": ["ALL"]}
     if spec.probe == "on":
@@ -158,7 +156,7 @@ def _exporter(spec: GPUExporterSpec, version: str) -> Object:
         mounts += [_mount(volume, path) for volume, path in _PODS_LOGS]
     return {
         "name": "exporter",
-        "image": _image(spec, version),
+        "image": image,
         "args": ["serve", f"--dcgm.url=http://127.0.0.1:{DCGM_PORT}/metrics"],
         "env": _environment(spec),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],

@@ -218,8 +218,20 @@ def test_whatever_pattern_is_given_arrives_as_it_was(pattern: str) -> None:
     assert yaml.safe_load(settings_of(spec))["labels.pod-labels"] == [pattern]
 
 
-def test_the_image_is_that_of_the_same_version() -> None:
-    assert exporter_in(pod_of(objects({})))["image"] == f"{IMAGE}:{__version__}"
+def test_the_images_are_those_of_the_plain_manifests_or_of_the_spec() -> None:
+    """Of the exporter's there is another default where the operator is told one."""
+
+    def images(*found: Object) -> dict[str, str]:
+        return {container["name"]: container["image"] for container in pod_of(found)["containers"]}
+
+    plain = images(*PLAIN)
+    usual = plain["exporter"]
+    assert usual == IMAGE == f"pod-gpu-metrics-exporter:{__version__}"
+    assert images(*objects({})) == {**plain, "counters": usual}
+    for mine, expected in ((None, "registry.example.com/x:1"), ("mine:2", "mine:2")):
+        spec = spec_of({"image": mine})
+        told = desired("gpus", "ml", UID, spec, pod_monitors=False, image="registry.example.com/x:1")
+        assert images(*told) == {**plain, "exporter": expected, "counters": expected}
 
 
 class Edit(NamedTuple):
