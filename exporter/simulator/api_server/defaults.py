@@ -54,6 +54,8 @@ def with_defaults(kind: Kind, item: Object) -> Object:
         template = spec.get("template") or {}
         filled = _laid_under(_OF_WORKLOADS[kind.name], spec)
         return {**item, "spec": {**filled, "template": {**template, "spec": _pod(template.get("spec") or {})}}}
+    if kind.name == "HorizontalPodAutoscaler":
+        return {**item, "spec": {"minReplicas": 1, **spec}}
     if kind.name == "Pod" and not kind.group:
         return {**item, "spec": _pod(spec)}
     if kind.name == "Service" and not kind.group:

@@ -1,7 +1,7 @@
 """The garbage collector: what goes when its owner has gone, or is waited for by its owner.
 
-It works as that of kube-controller-manager does (tests/data/kubernetes-1.36/operator/gc-deployments.jsonl): an owner that is deleted in
-the foreground goes after the dependents that block it, from the leaves up.
+It works as that of kube-controller-manager does (tests/data/kubernetes-1.36/operator/gc-deployments.jsonl): an owner
+that is deleted in the foreground goes after the dependents that block it, from the leaves up.
 """
 
 import asyncio

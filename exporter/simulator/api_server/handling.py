@@ -70,10 +70,17 @@ class Handler:
         self.asked: list[str] = []  # method and path of each request
         self.bookmark_seconds = BOOKMARK_SECONDS
         self._breaks = 0
+        self._open: set[asyncio.Task[None]] = set()
 
     def break_watches(self) -> None:
         """End every watch, without a last word."""
         self._breaks += 1
+        self.store.wake()
+
+    async def watches_ended(self) -> None:
+        """Wait until the watches that were broken have ended, for a second at the most."""
+        if self._open:
+            await asyncio.wait(self._open, timeout=1)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
@@ -234,7 +241,15 @@ class Handler:
         )  # fmt: skip
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        with contextlib.suppress(ConnectionResetError):  # who watched is gone
-            async for line in watch.events():
-                await response.write(line)
+        task = asyncio.ensure_future(_stream(watch, response))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        await task
         return response
+
+
+async def _stream(watch: Watch, response: web.StreamResponse) -> None:
+    """Send the events of a watch until it ends, or who watched is gone."""
+    with contextlib.suppress(ConnectionResetError):
+        async for line in watch.events():
+            await response.write(line)

@@ -80,6 +80,7 @@ class SimulatedApiServer(Handler):
     async def stop(self) -> None:
         """Stop listening, and end every watch; connections are refused until it starts again."""
         self.break_watches()
+        await self.watches_ended()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

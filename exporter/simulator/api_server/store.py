@@ -97,6 +97,10 @@ class Store:
         self.changes.clear()
         self._tell()
 
+    def wake(self) -> None:
+        """Let everybody who waits for a change look up, though there is none."""
+        self._tell()
+
     async def news(self) -> None:
         """Wait until something has changed."""
         await self._news.wait()

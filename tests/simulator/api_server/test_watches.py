@@ -6,7 +6,7 @@ from tests.support.api_server import EXPORTERS, MERGE, NAMESPACE, Client, export
 from tests.support.places import DATA
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-_QUIET_SECONDS = 0.1
+_LAST = "last"  # the object by which a test knows that a watch has told all that was before
 
 
 async def test_a_watch_tells_of_each_change_once_and_of_none_where_nothing_changed(client: Client) -> None:
@@ -17,17 +17,19 @@ async def test_a_watch_tells_of_each_change_once_and_of_none_where_nothing_chang
             await client.apply(f"{EXPORTERS}/main", exporter(intervalSeconds=interval))
         await client.ask("PATCH", f"{EXPORTERS}/main", {"status": {"readyNodes": 3}}, kind=MERGE)
         await client.ask("DELETE", f"{EXPORTERS}/main")
-        assert [event["type"] for event in await _all(events)] == ["ADDED", "MODIFIED", "DELETED"]
+        await client.ask("POST", EXPORTERS, exporter(_LAST))
+        assert [event["type"] for event in await _up_to_last(events)] == ["ADDED", "MODIFIED", "DELETED"]
 
 
 async def test_to_a_watch_by_labels_an_object_that_gets_others_is_deleted(client: Client) -> None:
     await _config_map(client, "a", color="red")
     async with client.watch(f"{CONFIG_MAPS}?watch=1&labelSelector=color%3Dred") as events:
-        assert [event["type"] for event in await _all(events)] == ["ADDED"]
+        assert (await asyncio.wait_for(events.get(), 5))["type"] == "ADDED"
         await _config_map(client, "a", color="blue")
         await _config_map(client, "b", color="blue")
         await _config_map(client, "a", color="red")
-        told = await _all(events)
+        await _config_map(client, _LAST, color="red")
+        told = await _up_to_last(events)
     assert [(event["type"], event["object"]["metadata"]["labels"]["color"]) for event in told] == [
         ("DELETED", "red"),
         ("ADDED", "red"),
@@ -117,14 +119,14 @@ async def test_a_server_that_stops_refuses_and_has_everything_when_it_starts_aga
     assert await client.get(f"{CONFIG_MAPS}/a") == before
 
 
-async def _all(events: "asyncio.Queue[dict[str, Any]]") -> list[dict[str, Any]]:
-    """What comes until nothing comes for a moment."""
-    told = []
+async def _up_to_last(events: "asyncio.Queue[dict[str, Any]]") -> list[dict[str, Any]]:
+    """What comes before the last object."""
+    told: list[dict[str, Any]] = []
     while True:
-        try:
-            told.append(await asyncio.wait_for(events.get(), _QUIET_SECONDS))
-        except TimeoutError:
+        event = await asyncio.wait_for(events.get(), 5)
+        if event["object"]["metadata"]["name"] == _LAST:
             return told
+        told.append(event)
 
 
 async def _config_map(client: Client, name: str, **labels: str) -> None:
