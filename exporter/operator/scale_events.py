@@ -72,9 +72,9 @@ def _both(one: LastScale, other: LastScale) -> LastScale:
 
 
 def scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> str:
-    """What the cluster role said to KEDA's last question that failed, and when; "" where KEDA tells of none.
+    """What the cluster role said to KEDA's last question that failed; "" where KEDA tells of none.
 
-    The HPA is told only that there was an error.
+    The HPA is told only that there was an error. When it was is left out: it is another time at each question.
     """
     failures = [
         (time, message)
@@ -87,8 +87,8 @@ def scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> str
     ]
     if not failures:
         return ""
-    time, message = max(failures)
-    return f"at {written(time)} the cluster role said: {message}"
+    _, message = max(failures)
+    return f"the cluster role said: {message}"
 
 
 def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:

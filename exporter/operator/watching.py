@@ -61,6 +61,10 @@ _WATCH_SECONDS = 240.0
 # The API sends a bookmark every minute: after this the connection is nobody's.
 _SILENCE_SECONDS = 90.0
 _LONGEST_PAUSE_SECONDS = 30.0
+# A kind that has just come is told of for 0.1 s before it is served, one that goes is watched until somebody looks, and
+# a right may be given later. For such an answer kopf would give up all its watches, and wait for them for ever.
+_MAY_PASS = frozenset({"403", "404"})
+_NOT_YET_SECONDS = 0.3
 # kopf takes its own finalizer off objects that it has no use for: none has this one.
 _FINALIZER = "pod-gpu-metrics.dev/never"
 
@@ -230,14 +234,20 @@ class _Run:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """A request of kopf's. Its token is read now: it is replaced while the program runs."""
-        request.headers.update(self._of.token())
-        status = "none"
-        try:
-            response = await handler(request)
-            status = str(response.status)
-        finally:
-            self._say(self._of.answered, request, status)
-        return response
+        pause = _NOT_YET_SECONDS
+        while True:
+            request.headers.update(self._of.token())
+            status = "none"
+            try:
+                response = await handler(request)
+                status = str(response.status)
+            finally:
+                self._say(self._of.answered, request, status)
+            if status not in _MAY_PASS or self._stop_wanted or not _is_list(request.url.path):
+                return response
+            response.release()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def _heard(self, body: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401 - what kopf gives
         """Something happened to an object."""
