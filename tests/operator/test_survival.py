@@ -101,11 +101,14 @@ def test_what_went_while_nobody_watched_is_made_again(api: Api, start: Start, na
     process = start()
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
+    until(lambda: is_settled(api, Key("GPUExporter", namespace, "one")))
     assert api.simulated is not None
-    api.simulated.faults.add("unavailable", verbs={"get", "list", "watch"}, resource="configmaps")
+    # of Services alone nothing is told
+    api.simulated.faults.add("unavailable", verbs={"list", "watch"}, resource="services")
     api.simulated.break_watches()
-    api.remove(Key("ConfigMap", namespace, "one-counters"))
-    api.simulated.compact()  # the watch cannot go on where it was: it lists, and what is gone is in no list
+    time.sleep(1)  # the others watch again
+    api.remove(Key("Service", namespace, "one"))
+    api.simulated.store.compact()  # it cannot go on where it was: it lists, and what is gone is in no list
     api.simulated.faults.end()
     until(lambda: not missing(api, namespace, "one"), 20, lambda: process.told)
 
