@@ -9,7 +9,7 @@ import yaml
 from exporter.config.load_operator import load_operator
 from exporter.config.operator import SETTINGS
 from exporter.operator.exporters import CLUSTER_ROLE
-from exporter.operator.kinds import POD_MONITOR, Key, key_of
+from exporter.operator.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS
 from exporter.simulator.api_server import access
 from exporter.simulator.api_server.answers import Refused
@@ -137,6 +137,35 @@ def live_through(api: Api) -> None:
     until(lambda: Key("ConfigMap", "ml", "gpu-counters") not in api.made_in("ml"))
     api.remove(key)
     until(lambda: not api.made_in("ml"))
+    scale(api)
+
+
+def scale(api: Api) -> None:
+    """Workloads of each kind that is looked at; with KEDA, without it, and by somebody else."""
+    api.add_namespace("serving")
+    for kind, plural in (("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")):
+        pod = {"metadata": {"labels": {"app": kind}}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}}
+        more = {"serviceName": "main"} if kind == "StatefulSet" else {}
+        target = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": kind.lower(), "namespace": "serving"}}
+        workload = {**target, "spec": {**more, "selector": {"matchLabels": {"app": kind}}, "template": pod}}
+        assert api.ask("POST", f"/apis/apps/v1/namespaces/serving/{plural}", workload)[0] == 201
+        ref = {"apiVersion": "apps/v1", "kind": kind, "name": kind.lower()}
+        spec = {"scaleTargetRef": ref, "metric": "gpu_utilization", "target": 70, "maxReplicas": 8}
+        about = {"apiVersion": GPU_AUTOSCALER.api_version, "kind": GPU_AUTOSCALER.name}
+        api.put({**about, "metadata": target["metadata"], "spec": spec})
+    for kind, field in (("HorizontalPodAutoscaler", "maxReplicas"), ("ScaledObject", "maxReplicaCount")):
+        until(lambda kind=kind: [each.kind for each in api.made_in("serving")] == [kind] * 3, 20)  # type: ignore[misc]
+        each = Key(kind, "serving", "deployment")
+        api.patch(each, {"spec": {field: 9}})
+        until(lambda each=each, field=field: (api.get(each) or {})["spec"][field] == 8)  # type: ignore[misc]
+        if kind == "HorizontalPodAutoscaler":
+            api.define(SCALED_OBJECT)
+    theirs = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "deployment"}, "maxReplicas": 3}
+    about = {"apiVersion": AUTOSCALER.api_version, "kind": AUTOSCALER.name}
+    api.put({**about, "metadata": {"name": "theirs", "namespace": "serving"}, "spec": theirs})
+    # others' objects are not watched: it sees them when it looks the next time
+    api.patch(Key("GPUAutoscaler", "serving", "deployment"), {"metadata": {"annotations": {"look": "again"}}})
+    until(lambda: api.get(Key("ScaledObject", "serving", "deployment")) is None)
 
 
 def _instance(api: Api, key: Key) -> str:

@@ -1,0 +1,104 @@
+"""docs/operator.md as somebody would follow it, and its reasons, events and objects held to the program."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from exporter.operator.exporters import desired
+from exporter.operator.kinds import GPU_EXPORTER, POD_MONITOR, Key
+from exporter.operator.resources import GPUExporterSpec
+from tests.support.components import real
+from tests.support.kubernetes import IS_REAL
+from tests.support.operator import Api, OperatorProcess, until
+from tests.support.places import ROOT
+
+PAGE = (ROOT / "docs" / "operator.md").read_text()
+CODE = ROOT / "exporter" / "operator"
+NODES = ("gpu-node-1", "gpu-node-2", "gpu-node-3")
+EXPORTER = Key("GPUExporter", "pod-gpu-metrics", "pod-gpu-metrics-exporter")
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for kind, block in found if kind == language]
+
+
+@pytest.mark.real
+def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
+    """Every command of it, with a real kubectl, before a real operator."""
+    if IS_REAL:
+        pytest.skip("without kube-controller-manager no DaemonSet has pods")
+    program, api = real("kubectl"), Api()
+    api.start()
+    assert api.simulated is not None
+    for name in NODES:
+        api.simulated.daemon_sets.add_node(name, {"nvidia.com/gpu.present": "true"})
+    process = OperatorProcess(api, tmp_path)
+    said: dict[str, str] = {}
+    try:
+        for line in "".join(blocks(section("The first minute"), "sh")).splitlines():
+            command, *arguments = shlex.split(line)
+            assert command == "kubectl"
+            flags = [f"--server={api.url}", "--token=admin", "--insecure-skip-tls-verify"]
+            ended = subprocess.run(
+                [program, *flags, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30,
+                env={"HOME": str(tmp_path), "KUBECONFIG": "/dev/null"},
+            )  # fmt: skip
+            assert ended.returncode == 0, (line, ended.stderr, process.told)
+            said[line] = ended.stdout
+        until(lambda: not api.made_in(EXPORTER.namespace), why=lambda: api.made_in(EXPORTER.namespace))
+    finally:
+        assert process.end() == 0
+        api.stop()
+    shown = blocks(section("The first minute"), "")[0].splitlines()
+    heads, row = (line.split() for line in said["kubectl get gpux -A"].splitlines())
+    assert heads == shown[0].split()
+    assert row[:4] == shown[1].split()[:4]
+    (objects,) = (text for line, text in said.items() if "daemonsets,services" in line)
+    assert {"daemonset.apps", "service", "configmap", "serviceaccount"} == set(
+        re.findall(r"^(\S+)/", objects, re.MULTILINE)
+    )
+
+
+def test_the_five_lines_are_the_minimal_example() -> None:
+    (shown,) = blocks(section("The first minute"), "yaml")
+    example = (ROOT / "deploy" / "operator" / "examples" / "minimal.yaml").read_text()
+    assert shown == "".join(line for line in example.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def test_every_object_is_in_the_table() -> None:
+    told = re.findall(r"^\| (\w+) `([^`]+)` \|", section("What it keeps"), re.MULTILINE)
+    made = desired("name", "namespace", "uid", GPUExporterSpec(), pod_monitors=True)
+    names = {(item["kind"], item["metadata"]["name"]) for item in made}
+    assert {(kind, name.replace("NAMESPACE", "namespace").replace("NAME", "name")) for kind, name in told} == names
+
+
+def test_every_reason_and_event_is_explained() -> None:
+    text = section("When it does not work")
+    told = set(re.findall(r"`([A-Z][A-Za-z]+)`", text))
+    status = (CODE / "status.py").read_text() + (CODE / "rollout.py").read_text()
+    verdicts = re.findall(r'Verdict\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
+    obstacles = re.findall(r'reason="([A-Z]\w+)"', status)
+    others = re.findall(r'"(Forbidden|Refused|ApiUnavailable)"', status)
+    events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "decisions.py").read_text())
+    of_autoscalers = {"Ready", "Scaled"}
+    assert len(verdicts) > 8
+    assert len(obstacles) > 2
+    assert set(verdicts) | set(obstacles) | set(others) | set(events) - of_autoscalers <= told
+
+
+def test_the_kinds_are_those_of_the_page() -> None:
+    for block in blocks(PAGE, "yaml"):
+        item: dict[str, Any] = yaml.safe_load(block)
+        assert (item["apiVersion"], item["kind"]) in {
+            (GPU_EXPORTER.api_version, GPU_EXPORTER.name), (POD_MONITOR.api_version, POD_MONITOR.name)
+        }  # fmt: skip
