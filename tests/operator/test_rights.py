@@ -145,9 +145,9 @@ def scale(api: Api) -> None:
     api.add_namespace("serving")
     for kind, plural in (("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")):
         pod = {"metadata": {"labels": {"app": kind}}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}}
-        spec = {"serviceName": "main"} if kind == "StatefulSet" else {}
+        more = {"serviceName": "main"} if kind == "StatefulSet" else {}
         target = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": kind.lower(), "namespace": "serving"}}
-        workload = {**target, "spec": {**spec, "selector": {"matchLabels": {"app": kind}}, "template": pod}}
+        workload = {**target, "spec": {**more, "selector": {"matchLabels": {"app": kind}}, "template": pod}}
         assert api.ask("POST", f"/apis/apps/v1/namespaces/serving/{plural}", workload)[0] == 201
         ref = {"apiVersion": "apps/v1", "kind": kind, "name": kind.lower()}
         spec = {"scaleTargetRef": ref, "metric": "gpu_utilization", "target": 70, "maxReplicas": 8}
@@ -163,7 +163,9 @@ def scale(api: Api) -> None:
     theirs = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "deployment"}, "maxReplicas": 3}
     about = {"apiVersion": AUTOSCALER.api_version, "kind": AUTOSCALER.name}
     api.put({**about, "metadata": {"name": "theirs", "namespace": "serving"}, "spec": theirs})
-    until(lambda: api.get(Key("ScaledObject", "serving", "deployment")) is None, 20)
+    # others' objects are not watched: it sees them when it looks the next time
+    api.patch(Key("GPUAutoscaler", "serving", "deployment"), {"metadata": {"annotations": {"look": "again"}}})
+    until(lambda: api.get(Key("ScaledObject", "serving", "deployment")) is None)
 
 
 def _instance(api: Api, key: Key) -> str:

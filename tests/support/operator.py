@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -235,12 +236,19 @@ class OperatorProcess:
         """Wait for these words in the log."""
         until(lambda: words in self.told, seconds, lambda: self.told)
 
+    def get(self, path: str) -> tuple[int, str]:
+        """An answer of its own."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
     def metric(self, name: str) -> float:
         """A sample of /metrics, by its name and labels as they stand there."""
-        from urllib.request import urlopen  # noqa: PLC0415 - of this alone
-
-        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as page:
-            lines = page.read().decode().splitlines()
+        lines = self.get("/metrics")[1].splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
 
     def end(self) -> int:

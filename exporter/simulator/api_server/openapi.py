@@ -1,8 +1,8 @@
 """OpenAPI v3 as the API server tells it: what `kubectl explain` asks for, and `kubectl apply` before it sends anything.
 
-The index is as tests/data/kubernetes-1.36 has it of a real one (GET /openapi/v3). Of kinds that definitions define, their
-schemas are told; how is from kubernetes/kubernetes, staging/src/k8s.io/apiextensions-apiserver/pkg/controller/openapi.
-Of built-in kinds it tells no more than that fields are validated by the server.
+Of kinds that definitions define, it tells the schemas; how is from kubernetes/kubernetes,
+staging/src/k8s.io/apiextensions-apiserver/pkg/controller/openapi. Of built-in kinds it tells no more than that the
+server validates their fields.
 """
 
 from collections.abc import Iterator
