@@ -38,7 +38,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         (["--kubelet.timeout=soon"], "such as 500ms"),
         (
             ["frobnicate"],
-            "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report,",
+            "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top,",
         ),
         (["topp"], "topp: no such command; did you mean top? There are serve,"),
         (["textfile"], "Missing option '--output' (see pod-gpu-metrics-exporter textfile --help)"),
