@@ -20,6 +20,7 @@ import yaml
 from exporter.operator.kinds import (
     BY_NAME,
     CLUSTER_ROLE_BINDING,
+    DAEMON_SET,
     GPU_AUTOSCALER,
     GPU_EXPORTER,
     LEASE,
@@ -273,8 +274,16 @@ def exporter(name: str, namespace: str, **spec: Any) -> Object:
 
 
 def versions(items: Mapping[Key, Object]) -> dict[Key, tuple[str, str]]:
-    """What tells whether objects were written: their uids and resourceVersions."""
-    return {key: (item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for key, item in items.items()}
+    """What tells whether objects were written: their uids and resourceVersions.
+
+    Of a DaemonSet it is the generation: its controller writes the status.
+    """
+    found = {}
+    for key, item in items.items():
+        about = item["metadata"]
+        version = about["generation"] if key.kind == DAEMON_SET.name else about["resourceVersion"]
+        found[key] = (about["uid"], str(version))
+    return found
 
 
 def changed(before: Mapping[Key, Object], after: Mapping[Key, Object]) -> set[str]:
