@@ -69,7 +69,7 @@ def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
     )
 
 
-def test_the_five_lines_are_the_minimal_example() -> None:
+def test_the_lines_shown_are_the_minimal_example() -> None:
     (shown,) = blocks(section("The first minute"), "yaml")
     example = (ROOT / "deploy" / "operator" / "examples" / "minimal.yaml").read_text()
     assert shown == "".join(line for line in example.splitlines(keepends=True) if not line.startswith("#"))
