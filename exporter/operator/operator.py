@@ -66,6 +66,7 @@ class Operator:
         self._interval_seconds = interval_seconds
         self._task: asyncio.Task[None] | None = None
         self._works_alone = False
+        self._is_closed = False
         self.telemetry.bound("operator_queue", MOST_KEYS, lambda: len(parts.work))
 
     def looked(self, seen: "Seen | None", **rest: Any) -> OperatorLook:  # noqa: ANN401 - the fields of AnyLook
@@ -77,20 +78,22 @@ class Operator:
         return self._seen()
 
     async def pulse(self) -> None:
-        """See to it that it works."""
-        if self._task is None or self._task.done():
+        """See to it that it works, unless it has been told to stop."""
+        if not self._is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
     async def why_not_ready(self) -> str:
         """The reason, or "" once the API has answered, and from then on."""
         return self.lasting.not_ready
 
-    async def give_way(self, successor: "Operator") -> None:  # noqa: ARG002 - it begins once this one has ended
-        """Stop, and let go of the lease."""
+    async def give_way(self, successor: "Operator") -> None:
+        """Stop, and let go of the lease; the successor takes it at once."""
         await self.close()
+        await successor.pulse()
 
     async def close(self) -> None:
         """Stop, and let go of the lease."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,6 +1,6 @@
 """Objects of the Kubernetes API as an operator meets them, made up for tests."""
 
-import json
+import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -113,12 +113,12 @@ JUNK = st.one_of(
 
 
 def _with_parts(sample: Object, parts: Sequence[tuple[int, object]]) -> Object:
-    changed = json.loads(json.dumps(sample))
+    changed = copy.deepcopy(sample)
     for number, junk in parts:
         places = [*_places(changed)]
         if places:
             holder, key = places[number % len(places)]
-            holder[key] = junk
+            holder[key] = copy.deepcopy(junk)
     return dict(changed)
 
 

@@ -94,7 +94,7 @@ def test_the_api_restarts_in_the_middle(api: Api, start: Start, namespace: str) 
     until(lambda: not missing(api, namespace, "one", "two", "three"), 20, lambda: process.told)
     # and it goes on to be told of changes
     api.patch(Key("GPUExporter", namespace, "two"), {"spec": {"sharing": "split"}})
-    until(lambda: "split" in str(api.get(Key("DaemonSet", namespace, "two"))), 20, lambda: process.told)
+    until(lambda: "split" in str(api.get(Key("ConfigMap", namespace, "two-config"))), 20, lambda: process.told)
 
 
 def test_what_went_while_nobody_watched_is_made_again(api: Api, start: Start, namespace: str) -> None:
@@ -190,3 +190,32 @@ def test_who_was_stopped_for_too_long_works_no_more(api: Api, start: Start, name
     until(lambda: not missing(api, namespace, "one"))
     assert {write.user for write in api.writes(namespace)} == {"operator-b"}
     assert first.metric("pod_gpu_exporter_operator_is_leader") == 0
+
+
+def test_a_reload_goes_on_with_the_lease(api: Api, start: Start, namespace: str, folder: Path) -> None:
+    file = folder / "operator.yaml"
+    file.write_text("log.level: info\n")
+    process = start("a", "--config.file", str(file))
+    process.says("leading")
+    file.write_text("log.level: debug\n")
+    process.process.send_signal(signal.SIGHUP)
+    process.says("configuration reloaded")
+    until(lambda: process.told.count("msg=leading ") == 2, 3, lambda: process.told)
+    api.put(exporter("one", namespace))
+    until(lambda: not missing(api, namespace, "one"))
+    file.write_text("operator.nonsense: 1\n")
+    process.process.send_signal(signal.SIGHUP)
+    process.says("configuration refused")
+    assert process.metric("pod_gpu_exporter_operator_is_leader") == 1
+
+
+def test_what_it_says_before_the_api_answers(api: Api, start: Start, namespace: str) -> None:
+    api.halt()
+    process = start()
+    process.says("cannot be asked")
+    assert process.get("/-/ready")[0] == 503
+    assert "nobody listens" in process.get("/-/ready")[1]
+    assert process.get("/-/healthy")[0] == 200
+    api.go_on()
+    process.says("leading", 20)
+    assert process.get("/-/ready") == (200, "ready; this replica works\n")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,11 +41,14 @@ Object = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 LEASE_NAMESPACE = "operators"
-USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "admin"}
+# the administrator of the simulated API server is whom it calls so: no rules are his
+USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "system:admin"}
+MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
+_OF_THE_OPERATOR = ("pod-gpu-metrics-operator", "pod-gpu-metrics-operator-bindings")
 
 
 class Api:
-    """The API server, as its administrator asks it."""
+    """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more."""
 
     def __init__(self) -> None:
         self._background = Background()
@@ -57,6 +61,12 @@ class Api:
         """Serve the operator's own kinds, too."""
         if self.simulated is not None:
             self.simulated.users = dict(USERS)
+            self.simulated.rules = [
+                (LEASE_NAMESPACE if item["kind"] == "Role" else "", rule)
+                for item in yaml.safe_load_all(MANIFEST.read_text())
+                if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in _OF_THE_OPERATOR
+                for rule in item["rules"]
+            ]
             self.url = self._background.run(self.simulated.start())
         elif self._real is not None:
             self._background.run(self._real.start())
@@ -226,12 +236,19 @@ class OperatorProcess:
         """Wait for these words in the log."""
         until(lambda: words in self.told, seconds, lambda: self.told)
 
+    def get(self, path: str) -> tuple[int, str]:
+        """An answer of its own."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
     def metric(self, name: str) -> float:
         """A sample of /metrics, by its name and labels as they stand there."""
-        from urllib.request import urlopen  # noqa: PLC0415 - of this alone
-
-        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as page:
-            lines = page.read().decode().splitlines()
+        lines = self.get("/metrics")[1].splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
 
     def end(self) -> int:
