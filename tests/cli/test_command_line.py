@@ -36,7 +36,10 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         (["--sharing=halves"], "--sharing: 'halves' is not allowed; it takes copy, split or device"),
         (["--sharing=copy", "--sharing=device"], "--sharing is given 2 times"),
         (["--kubelet.timeout=soon"], "such as 500ms"),
-        (["frobnicate"], "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,"),
+        (
+            ["frobnicate"],
+            "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,",
+        ),
         (["topp"], "topp: no such command; did you mean top? There are serve,"),
         (["textfile"], "Missing option '--output' (see pod-gpu-metrics-exporter textfile --help)"),
         (["demo", "--nodes=2", "--settings-file=x"], "--settings-file goes with one node"),

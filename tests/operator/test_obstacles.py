@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
+from exporter.operator.refused import Refused
 from exporter.operator.status import Obstacle, in_the_way, no_counters, refused
-from exporter.operator.writer import Refused
 from tests.operator.made import daemon_set, pod
 from tests.operator.test_status import dcgm_down, message, of, says
 
