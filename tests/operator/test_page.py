@@ -57,8 +57,9 @@ def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
             said[line] = ended.stdout
         until(lambda: not api.made_in(EXPORTER.namespace), why=lambda: api.made_in(EXPORTER.namespace))
     finally:
-        assert process.end() == 0
+        code = process.end()
         api.stop()
+    assert code == 0, process.told
     shown = blocks(section("The first minute"), "")[0].splitlines()
     heads, row = (line.split() for line in said["kubectl get gpux -A"].splitlines())
     assert heads == shown[0].split()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from exporter.simulator.api_server import openapi
 from exporter.simulator.api_server.answers import Json, Object, no_resource, not_served
 from exporter.simulator.api_server.kinds import Kind, Kinds
 
@@ -128,6 +129,8 @@ def document(kinds: Kinds, parts: list[str], accept: str, host: str) -> tuple[Ob
     elif root in ("api", "apis") and not below and AGGREGATED in accept:
         kind = f"application/json;g={AGGREGATED};v=v2;as=APIGroupDiscoveryList"
         return aggregated(kinds, groups, is_core=root == "api"), kind
+    elif root == "openapi" and below[:1] == ["v3"]:
+        answer = openapi.index(kinds) if len(below) == 1 else openapi.document(kinds, "/".join(below[1:]))
     elif root == "api" and not below:
         answer = core_versions(host)
     elif root == "apis" and not below:
