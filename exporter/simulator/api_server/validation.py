@@ -60,9 +60,8 @@ def _broken_rules(item: Object, before: Object | None, schema: Object, rules: Ru
 def _schema_problems(value: Json, schema: Object, path: str, *, is_top: bool = False) -> Iterator[Cause]:
     if value is None and schema.get("nullable"):
         return
-    if schema.get("x-kubernetes-int-or-string"):
-        if not (_TYPES["integer"](value) or isinstance(value, str)):
-            yield _type_problem(value, "integer,string", path)
+    if schema.get("x-kubernetes-int-or-string") and not (_TYPES["integer"](value) or isinstance(value, str)):
+        yield _type_problem(value, "integer,string", path)
         return
     wanted = schema.get("type")
     if wanted and not _TYPES[wanted](value):
