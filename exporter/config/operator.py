@@ -10,10 +10,11 @@ from typing import Literal
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.given import Doubt, Given, shown
 from exporter.config.kinds import POSITIVE_DURATION, Kind, one_of
-from exporter.config.parsers import namespace
+from exporter.config.parsers import image, namespace
 from exporter.config.settings import optional, setting, settings_of, several
 
 _NAMESPACE = Kind(namespace, "a namespace's name", "NAMESPACE")
+_IMAGE = Kind(image, "an image such as registry.example.com/exporter:0.1.0", "IMAGE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,16 @@ class OperatorSettings:
 
     namespaces: tuple[str, ...] = several(
         "operator.namespace", _NAMESPACE, "Where custom resources are looked after. Default: everywhere."
+    )
+    exporter_image: str | None = optional(
+        "operator.exporter-image",
+        _IMAGE,
+        "The image of exporters whose GPUExporter names none. Default: pod-gpu-metrics-exporter of this version.",
+    )
+    dcgm_image: str | None = optional(
+        "operator.dcgm-image",
+        _IMAGE,
+        "The image of dcgm-exporter where a GPUExporter names none. Default: that of daemonset.yaml.",
     )
     leader_election: Literal["on", "off"] = setting(
         "operator.leader-election",

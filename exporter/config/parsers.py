@@ -211,12 +211,20 @@ def matchers(text: str) -> str:
 
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"\S{1,512}")
 _NODE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 def namespace(text: str) -> str:
     """A namespace's name: a DNS label (RFC 1123)."""
     if not _NAMESPACE.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def image(text: str) -> str:
+    """A container image, as whatever pulls it names it: no registry tells what names it has."""
+    if not _IMAGE.fullmatch(text):
         raise ValueError
     return text
 

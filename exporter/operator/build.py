@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exporter.config.operator import OperatorConfig
+from exporter.config.operator import OperatorConfig, OperatorSettings
 from exporter.errors import ConfigError
 from exporter.operator.care import Care
 from exporter.operator.care_of_autoscalers import CareOfAutoscalers
@@ -61,7 +61,7 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
             writer=writer,
             reader=reader,
             events=events,
-            cares=_cares(reader, looks),
+            cares=_cares(operator, reader, looks),
             namespaces=operator.namespaces,
             work=work,
             counted=lasting.counted,
@@ -79,5 +79,6 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
     return Operator(parts=parts, interval_seconds=operator.interval_seconds, lasting=lasting)
 
 
-def _cares(reader: Reader, looks: Looks) -> Sequence[Care]:
-    return (CareOfExporters(reader, looks), CareOfAutoscalers(reader))
+def _cares(settings: OperatorSettings, reader: Reader, looks: Looks) -> Sequence[Care]:
+    exporters = CareOfExporters(reader, looks, image=settings.exporter_image, dcgm_image=settings.dcgm_image)
+    return (exporters, CareOfAutoscalers(reader))

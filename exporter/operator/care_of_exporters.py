@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of
@@ -39,7 +40,11 @@ class CareOfExporters:
     kind = GPU_EXPORTER
     look_again_seconds = 30.0
 
-    def __init__(self, reader: Reader, looks: Looks) -> None:
+    def __init__(
+        self, reader: Reader, looks: Looks, *, image: str | None = None, dcgm_image: str | None = None
+    ) -> None:
+        """`image` and `dcgm_image` are those of GPUExporters that name none; None: the ones of this version."""
+        self._image, self._dcgm_image = image, dcgm_image
         self._reader = reader
         self._looks = looks
 
@@ -51,10 +56,13 @@ class CareOfExporters:
             SourceError: it is not known what there is.
         """
         key, uid = key_of(owner), text(metadata(owner), "uid")
-        spec = read_exporter(owner)
+        spec = self._with_images(read_exporter(owner))
         wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served)
         live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
         return Aim(plan=plan(key, uid, wanted, live), live=live, known=await self._lacking(spec, key.namespace))
+
+    def _with_images(self, spec: GPUExporterSpec) -> GPUExporterSpec:
+        return replace(spec, image=spec.image or self._image, dcgm_image=spec.dcgm_image or self._dcgm_image)
 
     async def _lacking(self, spec: GPUExporterSpec, namespace: str) -> Obstacle | None:
         """Whether the list of fields that the spec names is there: a pod that mounts none waits without a word."""

@@ -39,12 +39,18 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         (
             ["frobnicate"],
 <<<<<<< HEAD
+<<<<<<< HEAD
             "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top,",
 ||||||| 4587826
         (["frobnicate"], "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,"),
 =======
             "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,",
 >>>>>>> o3
+||||||| 4587826
+        (["frobnicate"], "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,"),
+=======
+            "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,",
+>>>>>>> o6
         ),
         (["topp"], "topp: no such command; did you mean top? There are serve,"),
         (["textfile"], "Missing option '--output' (see pod-gpu-metrics-exporter textfile --help)"),

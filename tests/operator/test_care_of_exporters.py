@@ -96,3 +96,13 @@ async def test_its_exporters_are_asked_while_it_is_there(looks: Looks, monkeypat
     assert (reason(status), status["nodesInTrouble"]) == ("NodesInTrouble", 1)
     assert not await CareOfExporters(reader, looks).gone(KEY)
     assert looks.bounds["operator_exporters"].used() == 0
+
+
+async def test_images_of_the_operator_are_for_exporters_that_name_none(looks: Looks) -> None:
+    care = CareOfExporters(Stored(), looks, image="own:1", dcgm_image="dcgm:1")
+    named: Object = {"image": "a", "dcgmImage": "b"}
+    for spec, images in (({}, ["own:1", "dcgm:1"]), (named, ["a", "b"])):
+        aim = await care.aim(gpu_exporter(**spec), frozenset())
+        (made,) = (item for item, _ in aim.plan.apply if item["kind"] == "DaemonSet")
+        pod = made["spec"]["template"]["spec"]
+        assert {each["image"] for each in (*pod["containers"], *pod["initContainers"])} == {*images}

@@ -11,6 +11,7 @@ from exporter.config.operator import SETTINGS
 from exporter.operator.exporters import CLUSTER_ROLE
 from exporter.operator.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS
+from exporter.operator.pods import DCGM_IMAGE, IMAGE
 from exporter.simulator.api_server import access
 from exporter.simulator.api_server.answers import Refused
 from exporter.simulator.api_server.handling import ADMIN
@@ -219,10 +220,13 @@ def test_the_program_takes_what_the_manifest_gives_it() -> None:
     pod = named("Deployment", ACCOUNT)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     command, *flags = container["args"]
-    assert (command, flags) == ("operator", [])
+    assert command == "operator"
     environment = {"POD_NAMESPACE": "pod-gpu-metrics", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert {entry["name"] for entry in container["env"]} <= {*environment, *(setting.env for setting in SETTINGS)}
-    config = load_operator({"kubernetes.url": ["https://10.0.0.1"]}, environment, None)
+    given = {name.removeprefix("--"): [text] for name, _, text in (flag.partition("=") for flag in flags)}
+    config = load_operator({"kubernetes.url": ["https://10.0.0.1"], **given}, environment, None)
+    assert config.operator.exporter_image == container["image"] == IMAGE
+    assert config.operator.dcgm_image == DCGM_IMAGE
     assert config.operator.lease_namespace == "pod-gpu-metrics"
     (lease,) = [rule for rule in named("Role", ACCOUNT)["rules"] if "update" in rule["verbs"]]
     assert lease["resourceNames"] == [config.operator.lease_name]

@@ -57,6 +57,9 @@ spec:
           {{- end }}
           args:
             - operator
+            # what GPUExporters run that name no images
+            - --operator.exporter-image={{ include "exporter.image" . }}
+            - --operator.dcgm-image={{ .Values.dcgmExporter.image.repository }}:{{ .Values.dcgmExporter.image.tag }}
             {{- range .Values.operator.namespaces }}
             - --operator.namespace={{ . }}
             {{- end }}
