@@ -16,7 +16,7 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 
 # Branches are counted when every test runs: of some tests alone the figure says nothing, and they are waited for.
 # These wait for programs more than they compute: they run beside all others, and say what they have to say after them.
-LONG := tests/browser tests/end_to_end tests/faults
+LONG := tests/browser tests/end_to_end tests/faults tests/operator
 test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible

@@ -38,19 +38,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         (["--kubelet.timeout=soon"], "such as 500ms"),
         (
             ["frobnicate"],
-<<<<<<< HEAD
-<<<<<<< HEAD
-            "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top,",
-||||||| 4587826
-        (["frobnicate"], "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,"),
-=======
             "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,",
->>>>>>> o3
-||||||| 4587826
-        (["frobnicate"], "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,"),
-=======
-            "frobnicate: no such command; there are serve, demo, textfile, cluster, operator, top, report, doctor,",
->>>>>>> o6
         ),
         (["topp"], "topp: no such command; did you mean top? There are serve,"),
         (["textfile"], "Missing option '--output' (see pod-gpu-metrics-exporter textfile --help)"),

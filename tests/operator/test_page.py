@@ -40,13 +40,8 @@ def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
     program, api = real("kubectl"), Api()
     api.start()
     assert api.simulated is not None
-<<<<<<< HEAD
-    api.simulated.rules = None  # over plain HTTP kubectl sends no token, and would be nobody
-||||||| 4587826
-=======
     # kubectl sends no token without TLS; what the operator may do is test_rights.py
     api.simulated.rules = None
->>>>>>> o6
     for name in NODES:
         api.simulated.daemon_sets.add_node(name, {"nvidia.com/gpu.present": "true"})
     process = OperatorProcess(api, tmp_path)
