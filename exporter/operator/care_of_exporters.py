@@ -31,7 +31,17 @@ from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.resources import GPUExporterSpec, read_exporter
-from exporter.operator.status import Obstacle, Seen, in_the_way, invalid, no_counters, refused, status_of, utc_now
+from exporter.operator.status import (
+    Obstacle,
+    Seen,
+    in_the_way,
+    invalid,
+    no_counters,
+    no_pod_monitors,
+    refused,
+    status_of,
+    utc_now,
+)
 
 
 class CareOfExporters:
@@ -59,20 +69,23 @@ class CareOfExporters:
         spec = self._with_images(read_exporter(owner))
         wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served)
         live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
-        return Aim(plan=plan(key, uid, wanted, live), live=live, known=await self._lacking(spec, key.namespace))
+        return Aim(plan=plan(key, uid, wanted, live), live=live, known=await self._lacking(spec, key.namespace, served))
 
     def _with_images(self, spec: GPUExporterSpec) -> GPUExporterSpec:
         return replace(spec, image=spec.image or self._image, dcgm_image=spec.dcgm_image or self._dcgm_image)
 
-    async def _lacking(self, spec: GPUExporterSpec, namespace: str) -> Obstacle | None:
-        """Whether the list of fields that the spec names is there: a pod that mounts none waits without a word."""
+    async def _lacking(self, spec: GPUExporterSpec, namespace: str, served: AbstractSet[Kind]) -> Sequence[Obstacle]:
+        """What the spec names and the cluster does not have."""
+        lacking = []
         named = spec.collectors.config_map if spec.collectors else None
-        if named is None:
-            return None
-        found = await self._reader.get(Key(CONFIG_MAP.name, namespace, named.name))
-        if found is not None and (named.key in mapping(found, "data") or named.key in mapping(found, "binaryData")):
-            return None
-        return no_counters(named.name, named.key, is_there=found is not None)
+        if named is not None:
+            # a pod that mounts none waits without a word
+            found = await self._reader.get(Key(CONFIG_MAP.name, namespace, named.name))
+            if found is None or not (named.key in mapping(found, "data") or named.key in mapping(found, "binaryData")):
+                lacking.append(no_counters(named.name, named.key, is_there=found is not None))
+        if spec.service_monitor.enabled == "on" and POD_MONITOR not in served:
+            lacking.append(no_pod_monitors())
+        return lacking
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         """Its status, whole.
@@ -121,5 +134,5 @@ def _obstacles(outcome: Outcome) -> Sequence[Obstacle]:
     found += [refused(error) for _, error in outcome.refused]
     if outcome.aim is not None:
         found += [in_the_way(item) for item in outcome.aim.plan.not_ours]
-        found += [outcome.aim.known] if isinstance(outcome.aim.known, Obstacle) else []
+        found += outcome.aim.known
     return found

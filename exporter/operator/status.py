@@ -123,6 +123,15 @@ def no_counters(name: str, key: str, *, is_there: bool) -> Obstacle:
     )
 
 
+def no_pod_monitors() -> Obstacle:
+    """A PodMonitor is asked for, and the cluster has no such kind."""
+    return Obstacle(
+        reason="PodMonitorMissing",
+        message='spec.serviceMonitor.enabled is "on", and the cluster does not know PodMonitors -> install the CRDs of'
+        " Prometheus Operator, or set it to auto; all else is kept in line",
+    )
+
+
 def refused(error: SourceError) -> Obstacle:
     """The API server does not let the operator write, or does not answer. A refusal (`writer.Refused`) has a status."""
     reason = "Refused" if isinstance(getattr(error, "status", None), int) else "ApiUnavailable"

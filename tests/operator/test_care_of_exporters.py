@@ -73,6 +73,12 @@ async def test_a_missing_list_of_fields_is_told(looks: Looks, items: tuple[Objec
     assert expected in status["conditions"][0]["message"]
 
 
+async def test_a_pod_monitor_that_cannot_be_is_told(looks: Looks) -> None:
+    status = await status_with(Stored(), looks, serviceMonitor={"enabled": "on"})
+    assert reason(status, "Ready") == "PodMonitorMissing"
+    assert reason(await status_with(Stored(), looks, serviceMonitor={"enabled": "auto"}), "Ready") == "AllNodesReady"
+
+
 @pytest.mark.parametrize("kind", ["data", "binaryData"])
 async def test_a_list_of_fields_that_is_there_is_no_obstacle(looks: Looks, kind: str) -> None:
     assert reason(await status_with(Stored(counters(kind=kind)), looks, **MINE), "Ready") == "AllNodesReady"
