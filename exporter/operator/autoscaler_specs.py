@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Final
 
 from exporter.operator.autoscaler_objects import tolerance_of
+from exporter.operator.hindrance import Hindrance, at
 from exporter.operator.quantities import in_thousandths
 from exporter.operator.resources import GPUAutoscalerSpec
-from exporter.operator.trouble import Trouble, at
 from exporter.outputs.objects import METRICS_TO_ASK
 
 # A HorizontalPodAutoscaler counts in thousandths; the cluster role takes no larger number (exporter/cluster/keda).
@@ -37,12 +37,12 @@ FALLS_TO_ZERO = frozenset(
 )
 
 
-def why_invalid(spec: GPUAutoscalerSpec) -> Trouble | None:
+def why_invalid(spec: GPUAutoscalerSpec) -> Hindrance | None:
     """The first field that cannot be used."""
     return _metric(spec.metric) or _numbers(spec) or _behavior(spec) or _address(spec.cluster_address)
 
 
-def misgivings(spec: GPUAutoscalerSpec, *, keda: bool) -> Trouble | None:
+def misgivings(spec: GPUAutoscalerSpec, *, keda: bool) -> Hindrance | None:
     """What is asked for and will not happen, although the workload is scaled."""
     if spec.idle_seconds is None:
         return None
@@ -66,14 +66,14 @@ def misgivings(spec: GPUAutoscalerSpec, *, keda: bool) -> Trouble | None:
     return None
 
 
-def _metric(metric: str) -> Trouble | None:
+def _metric(metric: str) -> Hindrance | None:
     if metric in METRICS_TO_ASK:
         return None
     close = get_close_matches(metric, METRICS_TO_ASK, 3) or METRICS_TO_ASK
     return at("spec.metric", f"there is no metric {metric!r}", f"give {', '.join(close)}")
 
 
-def _numbers(spec: GPUAutoscalerSpec) -> Trouble | None:
+def _numbers(spec: GPUAutoscalerSpec) -> Hindrance | None:
     if not _LEAST_TARGET <= spec.target <= _MOST_TARGET or in_thousandths(spec.target) <= 0:
         return at("spec.target", f"{spec.target!r} is not allowed", f"give a number of at least {_LEAST_TARGET}")
     if spec.max_replicas < max(1, spec.min_replicas):
@@ -84,7 +84,7 @@ def _numbers(spec: GPUAutoscalerSpec) -> Trouble | None:
     return None
 
 
-def _behavior(spec: GPUAutoscalerSpec) -> Trouble | None:
+def _behavior(spec: GPUAutoscalerSpec) -> Hindrance | None:
     both = (("scaleUp", spec.behavior.scale_up), ("scaleDown", spec.behavior.scale_down)) if spec.behavior else ()
     for name, rules in both:
         try:
@@ -100,7 +100,7 @@ def _behavior(spec: GPUAutoscalerSpec) -> Trouble | None:
     return None
 
 
-def _address(address: str) -> Trouble | None:
+def _address(address: str) -> Hindrance | None:
     port = address.rpartition(":")[2]
     if port.isascii() and port.isdigit() and 0 < int(port) <= _MOST_PORT:
         return None

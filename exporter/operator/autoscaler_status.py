@@ -9,11 +9,11 @@ from datetime import datetime
 
 from exporter.operator.autoscalers import Via
 from exporter.operator.conditions import Verdict, conditions_of
+from exporter.operator.hindrance import Hindrance
 from exporter.operator.kinds import Object
 from exporter.operator.parts import AnyObject, mapping, number
 from exporter.operator.scaling import Decision
 from exporter.operator.status import Obstacle
-from exporter.operator.trouble import Trouble
 
 _WHAT = {"keda": "KEDA scales the workload", "hpa": "a HorizontalPodAutoscaler scales the workload"}
 
@@ -28,7 +28,7 @@ class Scaled:
 
     via: Via | None = None
     decision: Decision | None = None
-    trouble: Trouble | None = None
+    trouble: Hindrance | None = None
     obstacles: Sequence[Obstacle] = field(default=())
     waits_for: str = ""
 

@@ -22,6 +22,7 @@ from exporter.operator.autoscaler_objects import (
     scaled_object,
 )
 from exporter.operator.autoscaler_specs import misgivings, why_invalid
+from exporter.operator.hindrance import Hindrance, at
 from exporter.operator.kinds import (
     AUTOSCALER,
     GPU_AUTOSCALER,
@@ -34,7 +35,6 @@ from exporter.operator.kinds import (
 from exporter.operator.resources import GPUAutoscalerSpec, Object
 from exporter.operator.scalers import Scalers, is_a, is_an_autoscalers, is_going, name_of, older, uid_of, whose
 from exporter.operator.targets import REF, Target, why_not
-from exporter.operator.trouble import Trouble, at
 
 Via = Literal["keda", "hpa"]
 # A target that is not there, and one that somebody else scales, are not watched: look again after this time.
@@ -75,7 +75,7 @@ class Wanted:
 
     apply: tuple[Object, ...] = ()
     delete: tuple[Reference, ...] = ()
-    trouble: Trouble | None = None
+    trouble: Hindrance | None = None
     via: Via | None = None
     waits_for: str = ""
 
@@ -119,7 +119,7 @@ def _not_wanted(
     return wrong, [*wrong, *scalers.others, *others, *going]
 
 
-def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: Scalers) -> Trouble | None:
+def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: Scalers) -> Hindrance | None:
     """Whether somebody else scales the target: an older GPUAutoscaler, or a ScaledObject or an HPA of other making."""
     if rival := older(spec.scale_target_ref, uid, there.autoscalers):
         by = f"{GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
@@ -135,7 +135,7 @@ def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: S
     )
 
 
-def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Trouble | None:
+def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Hindrance | None:
     """Whether the object's name is that of somebody else's, who scales another target."""
     kinds = {None: (SCALED_OBJECT, AUTOSCALER), "keda": (SCALED_OBJECT,), "hpa": (AUTOSCALER,)}[via]
     for item in scalers:
@@ -150,7 +150,7 @@ def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Tro
     return None
 
 
-def _not_adapted(spec: GPUAutoscalerSpec) -> Trouble | None:
+def _not_adapted(spec: GPUAutoscalerSpec) -> Hindrance | None:
     if spec.metric in ADAPTED:
         return None
     return at(
@@ -161,7 +161,7 @@ def _not_adapted(spec: GPUAutoscalerSpec) -> Trouble | None:
     )
 
 
-def _with_what_stays(trouble: Trouble, own: Sequence[AnyObject]) -> Trouble:
+def _with_what_stays(trouble: Hindrance, own: Sequence[AnyObject]) -> Hindrance:
     if not own:
         return trouble
     return trouble._replace(message=f"{trouble.message}. Meanwhile {own[0]['kind']} {name_of(own[0])} stays as it was")

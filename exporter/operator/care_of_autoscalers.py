@@ -11,6 +11,7 @@ from exporter.operator.autoscalers import LOOK_AGAIN_SECONDS, There, Wanted, des
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of_autoscaler
 from exporter.operator.edits import Change
+from exporter.operator.hindrance import of_invalid
 from exporter.operator.kinds import (
     AUTOSCALER,
     EVENT,
@@ -32,7 +33,6 @@ from exporter.operator.resources import GPUAutoscalerSpec, ScaleTarget, read_aut
 from exporter.operator.scaling import decision
 from exporter.operator.status import Obstacle, refused, utc_now
 from exporter.operator.targets import Target, group_path, object_path, resource_of, target_of
-from exporter.operator.trouble import of_invalid
 
 # An HPA and a ScaledObject have a handful of events an hour.
 _MOST_EVENTS = 200

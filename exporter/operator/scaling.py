@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from exporter.operator.autoscalers import Via
+from exporter.operator.hindrance import Hindrance
 from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, AnyObject, is_controlled_by, metadata
 from exporter.operator.parts import mapping, mappings
 from exporter.operator.scale_events import LastScale, last_scale, scaler_failure
 from exporter.operator.scalers import is_a, is_going, name_of, uid_of
 from exporter.operator.status_texts import clean, count_of
-from exporter.operator.trouble import Trouble
 
 MOST_CONDITIONS = 32
 # What an HPA or KEDA says, and what to do about it. `{address}` is spec.clusterAddress.
@@ -60,7 +60,7 @@ class Decision:
     last_scale: LastScale | None = None
     limited: str = ""
     is_idle: bool = False
-    trouble: Trouble | None = None
+    trouble: Hindrance | None = None
 
 
 def decision(
@@ -107,7 +107,7 @@ def conditions_of(status: AnyObject) -> Mapping[str, Condition]:
     return found
 
 
-def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
+def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Hindrance | None:
     """Why KEDA does not scale as the ScaledObject says."""
     conditions = conditions_of(_status(scaled))
     what = f"ScaledObject {name_of(scaled)}"
@@ -124,7 +124,7 @@ def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Tr
 
 def _of_hpa(
     hpa: AnyObject, conditions: Mapping[str, Condition], via: Via, address: str, from_scaler: str
-) -> Trouble | None:
+) -> Hindrance | None:
     """Why the HPA does not scale. At 0 pods it rests: with KEDA somebody else brings the first one back."""
     what = f"HorizontalPodAutoscaler {name_of(hpa)}"
     for kind in ("AbleToScale", "ScalingActive"):
@@ -136,11 +136,11 @@ def _of_hpa(
     return None
 
 
-def _trouble(reason: str, message: str, what: str, address: str) -> Trouble:
+def _trouble(reason: str, message: str, what: str, address: str) -> Hindrance:
     remedy = _REMEDIES.get(reason, _USUAL_REMEDY).format(address=address, what=what)
     word = "".join(letter for letter in reason if letter.isascii() and letter.isalnum())[:200]
     # a reason is a word that begins with a letter (the API refuses the status otherwise)
-    return Trouble(word if word[:1].isalpha() else "NotScaling", f"{message} -> {remedy}")
+    return Hindrance(word if word[:1].isalpha() else "NotScaling", f"{message} -> {remedy}")
 
 
 def _joined(message: str, from_scaler: str) -> str:

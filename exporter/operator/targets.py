@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from exporter.attribution.workloads import controller, is_object_name, is_top, read_owners
 from exporter.model.pods import OwnerReference
+from exporter.operator.hindrance import Hindrance, at
 from exporter.operator.resources import ScaleTarget
-from exporter.operator.trouble import Trouble, at
 
 REF = "spec.scaleTargetRef"
 _KIND = f"{REF}.kind"
@@ -87,7 +87,7 @@ def target_of(resource: Resource | None, item: object) -> Target:
     return Target(state="found", owner=controller(read_owners(owners)))
 
 
-def why_not(ref: ScaleTarget, target: Target, namespace: str) -> Trouble | None:
+def why_not(ref: ScaleTarget, target: Target, namespace: str) -> Hindrance | None:
     """Why the target cannot be scaled; None where nothing is known that forbids it."""
     if ref.kind in _INSTEAD and target.state != "no_kind":
         return at(_KIND, _INSTEAD[ref.kind], _USUAL)
@@ -107,7 +107,7 @@ def why_not(ref: ScaleTarget, target: Target, namespace: str) -> Trouble | None:
             return _named_otherwise(ref, target.owner)
 
 
-def _named_otherwise(ref: ScaleTarget, owner: OwnerReference | None) -> Trouble | None:
+def _named_otherwise(ref: ScaleTarget, owner: OwnerReference | None) -> Hindrance | None:
     """Why no metric is this target's.
 
     A pod's workload is the topmost of its controllers, or the first that is a Deployment or the like: what stands

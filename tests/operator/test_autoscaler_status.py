@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from exporter.operator.autoscaler_status import Scaled, autoscaler_status
+from exporter.operator.hindrance import Hindrance
 from exporter.operator.resources import Object
 from exporter.operator.scale_events import LastScale
 from exporter.operator.scaling import Decision
 from exporter.operator.status import Obstacle
-from exporter.operator.trouble import Trouble
 from tests.operator.autoscaling import UID, gpu_autoscaler
 from tests.operator.specs import complaints
 
 NOW = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 LATER = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
-BAD = Trouble("TargetNotFound", "spec.scaleTargetRef.name: there is none -> make it")
-NOTE = Trouble("KedaMissing", "spec.idleSeconds: without KEDA it stays -> install it", blocks=False)
-FAILED = Trouble("FailedGetPodsMetric", "no value -> look")
+BAD = Hindrance("TargetNotFound", "spec.scaleTargetRef.name: there is none -> make it")
+NOTE = Hindrance("KedaMissing", "spec.idleSeconds: without KEDA it stays -> install it", blocks=False)
+FAILED = Hindrance("FailedGetPodsMetric", "no value -> look")
 REFUSED = Obstacle(reason="Refused", message="the Kubernetes API refuses it -> change what it names")
 SPEAKS = Decision(has_spoken=True, replicas=2, wanted=3, last_scale=LastScale(time=NOW, before=2, after=3, reason="x"))
 HPA = Scaled(via="hpa", decision=SPEAKS)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from exporter.model.pods import OwnerReference
 from exporter.operator.autoscaler_objects import ADAPTED
 from exporter.operator.autoscalers import There, desired
+from exporter.operator.hindrance import of_invalid
 from exporter.operator.reading import Invalid
 from exporter.operator.resources import Object, read_autoscaler
 from exporter.operator.targets import Target
-from exporter.operator.trouble import of_invalid
 from tests.operator.autoscaling import (
     FOUND,
     JSON,

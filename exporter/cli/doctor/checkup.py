@@ -96,7 +96,8 @@ async def _all_heard(node: Node) -> Snapshot:
     if _are_unheard(snapshot):
         await node.hear_watches(FIRST_WORD_SECONDS)
     was_finding_out = node.is_finding_out
-    while was_finding_out or _are_unheard(snapshot):
+    # it may have begun to find out while it looked
+    while was_finding_out or node.is_finding_out or _are_unheard(snapshot):
         await asyncio.sleep(_AGAIN_SECONDS)
         was_finding_out = node.is_finding_out
         snapshot = await node.look(None, _NEEDS)

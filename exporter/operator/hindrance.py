@@ -13,7 +13,7 @@ _REASONS = {
 INVALID_SPEC = "InvalidSpec"
 
 
-class Trouble(NamedTuple):
+class Hindrance(NamedTuple):
     """`reason` is one word for programs, `message` names the field where one is at fault, and says what to do.
 
     Where it does not block, the workload is scaled all the same, though not in every way that is asked for.
@@ -24,14 +24,14 @@ class Trouble(NamedTuple):
     blocks: bool = True
 
 
-def at(field: str, why: str, remedy: str, *, reason: str | None = None, blocks: bool = True) -> Trouble:
+def at(field: str, why: str, remedy: str, *, reason: str | None = None, blocks: bool = True) -> Hindrance:
     """What is wrong with a field."""
-    return Trouble(reason or reason_of(field), f"{field}: {why} -> {remedy}", blocks)
+    return Hindrance(reason or reason_of(field), f"{field}: {why} -> {remedy}", blocks)
 
 
-def of_invalid(error: Invalid) -> Trouble:
+def of_invalid(error: Invalid) -> Hindrance:
     """What the reader of a spec says; it says what to do, too."""
-    return Trouble(reason_of(error.field), str(error))
+    return Hindrance(reason_of(error.field), str(error))
 
 
 def reason_of(field: str) -> str:
