@@ -11,6 +11,7 @@ from exporter.simulator.families import Family
 from exporter.simulator.pages import Row, page
 from exporter.simulator.parts import Gpu
 from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
+from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
 _SHELL = "1"
@@ -64,7 +65,7 @@ class SimulatedDcgm:
         self._began_ns = 0
         self._events: dict[str, dict[str, int]] = {}
         self.begin_anew()
-        self._runner: web.AppRunner | None = None
+        self._serving: Serving | None = None
         self._collected = b""
         self._collecting: asyncio.Task[None] | None = None
         self._address = ("127.0.0.1", 0)
@@ -76,19 +77,17 @@ class SimulatedDcgm:
             self._collecting = asyncio.create_task(self._collect())
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        host, port = self._runner.addresses[0][:2]
-        self._address = (host, port)
+        self._serving = Serving(app, drain_seconds=0.5)
+        await self._serving.start(host, port)
+        host, port = self._address = self._serving.address
         return f"http://{host}:{port}/metrics"
 
     async def stop(self) -> None:
         """Stop listening; requests in flight have half a second to end."""
         if self._collecting:
             self._collecting.cancel()
-        if self._runner:
-            await self._runner.cleanup()
+        if self._serving:
+            await self._serving.stop()
 
     async def restart(self, *, down_seconds: float = 0.2) -> None:
         """Stop, and start again at the same address. The driver goes on counting meanwhile."""

@@ -21,6 +21,7 @@ from exporter.simulator.kubernetes_requests import (
     status_of,
 )
 from exporter.simulator.pods_api import container_id
+from exporter.simulator.serving import Serving
 from exporter.simulator.world import DRA_DRIVER, DRA_POOL, Pod, World
 
 LOOK_SECONDS = 0.02
@@ -59,7 +60,7 @@ class SimulatedApi:
         self._known: dict[str, tuple[Object, int]] = {}
         self._gone: list[tuple[str, Object, int]] = []
         self._broken = asyncio.Event()
-        self._app: web.AppRunner | None = None
+        self._serving: Serving | None = None
 
     async def start(self, port: int = 0, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> str:
         """Listen, with TLS where `tls` is given. Returns the URL on loopback, which is the default host."""
@@ -69,17 +70,16 @@ class SimulatedApi:
         for path in COLLECTIONS.values():
             app.router.add_get(path, self._answer)
         app.router.add_get("/{path:api(s?)/.*}", self._one)
-        self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
-        await self._app.setup()
-        await web.TCPSite(self._app, host, port, ssl_context=tls).start()
-        return f"{'https' if tls else 'http'}://127.0.0.1:{self._app.addresses[0][1]}"
+        self._serving = Serving(app, drain_seconds=0.1)
+        await self._serving.start(host, port, tls)
+        return f"{'https' if tls else 'http'}://127.0.0.1:{self._serving.address[1]}"
 
     async def stop(self) -> None:
         """Stop listening, and end every watch."""
         self.break_watches()
-        if self._app is not None:
-            await self._app.cleanup()
-            self._app = None
+        if self._serving is not None:
+            await self._serving.stop()
+            self._serving = None
 
     def break_watches(self) -> None:
         """End every watch."""

@@ -13,6 +13,7 @@ from exporter.simulator.api_server.handling import Handler
 from exporter.simulator.api_server.store import Key
 from exporter.simulator.api_server.validation import Rules
 from exporter.simulator.api_server.writing import now
+from exporter.simulator.serving import Serving
 
 _NAMESPACES = ("default", "kube-system")
 _MOST_BYTES = 3 * 1024**2
@@ -30,7 +31,7 @@ class SimulatedApiServer(Handler):
         self.daemon_sets = DaemonSets(self.store, self.writer)
         self.background = [self.collector.run, self.daemon_sets.run]  # what runs while it listens
         self.url = ""
-        self._app: web.AppRunner | None = None
+        self._serving: Serving | None = None
         self._tasks: list[asyncio.Task[None]] = []
         for name in _NAMESPACES:
             self.add_namespace(name)
@@ -70,11 +71,10 @@ class SimulatedApiServer(Handler):
         """Listen, with TLS where `tls` is given. Returns the URL on loopback."""
         app = web.Application(client_max_size=_MOST_BYTES)
         app.router.add_route("*", "/{path:.*}", self.handle)
-        self._app = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
-        await self._app.setup()
-        await web.TCPSite(self._app, host, port, ssl_context=tls).start()
+        self._serving = Serving(app, drain_seconds=0.1)
+        await self._serving.start(host, port, tls)
         self._tasks = [asyncio.ensure_future(run()) for run in self.background]
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._app.addresses[0][1]}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._serving.address[1]}"
         return self.url
 
     async def stop(self) -> None:
@@ -85,9 +85,9 @@ class SimulatedApiServer(Handler):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        if self._app is not None:
-            await self._app.cleanup()
-            self._app = None
+        if self._serving is not None:
+            await self._serving.stop()
+            self._serving = None
 
     def compact(self) -> None:
         """Forget all versions before now, and end every watch; a new one from an old version is answered with 410."""
