@@ -26,13 +26,14 @@ class Serving:
         self.address = self._listening.getsockname()[:2]
 
     async def stop(self) -> None:
-        """Stop listening, then end the connections.
+        """Stop listening, then end the connections; once it has stopped, nothing.
 
         asyncio (seen with Python 3.11) forgets a connection that it accepted just before its listener is closed: nobody
         closes that one. So nothing more is accepted first, until all that was accepted is known.
         """
-        if self._listening is not None:
-            asyncio.get_running_loop().remove_reader(self._listening)
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            asyncio.get_running_loop().remove_reader(listening)
             for _ in range(_TURNS_TO_CONNECT):
                 await asyncio.sleep(0)
         await self._runner.cleanup()
