@@ -36,15 +36,22 @@ class Server:
         self.answer: Answer = lambda _: http(b'{"items": [], "metadata": {}}')
         self.connections = 0
         self.url = ""
+        self._open: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self._open.append(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 request = (await reader.readuntil(b"\r\n\r\n")).decode()
                 writer.write(self.answer(request.split()[1]))
                 await writer.drain()
         writer.close()
+
+    def close(self) -> None:
+        """End the connections: since Python 3.12 a listener waits for them."""
+        for writer in self._open:
+            writer.close()
 
 
 @asynccontextmanager
@@ -54,6 +61,7 @@ async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server.url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     async with listener:
         yield server
+        server.close()
 
 
 Api = Callable[[str], KubernetesApi]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -294,10 +294,9 @@ async def test_a_pod_that_goes_while_a_scrape_waits_for_it_costs_itself(found: F
     await found.dcgm("127.0.0.2")
     asked = asyncio.Event()
 
-    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.set()
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(30)
+        await reader.read()  # until the other side gives up
         writer.close()
 
     listener = await asyncio.start_server(silent, "127.0.0.3", found.port)
