@@ -33,6 +33,6 @@ class ProbeSettings:
     any_kernel: bool = setting(
         "probe.any-kernel",
         choice({"on": True, "off": False}),
-        "Probe with other kernels, too, than those that it is made for: Linux 5.15 or later with BTF.",
+        "Probe with other kernels, too, than those that it is made for: Linux 5.15 (arm64: 5.18) or later with BTF.",
         default="off",
     )

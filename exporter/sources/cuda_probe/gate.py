@@ -4,15 +4,17 @@ import os
 import re
 from errno import E2BIG, EACCES, ENOMEM, EPERM
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.errors import SourceError, Unavailable, Unsupported
 from exporter.sources.cuda_probe.bpf_maps import BpfError
 
-# the numbers of places in files (cookies) are of Linux 5.15; places that are attached all at once of 6.6
-OLDEST_KERNEL = (5, 15)
+# The oldest kernel for each architecture. The numbers of places in files (cookies) are of Linux 5.15; arm64's compiler
+# of BPF has known atomic operations that return a value since 5.18.
+OLDEST_KERNELS = MappingProxyType({"x86_64": (5, 15), "aarch64": (5, 18)})
+# places that are attached all at once
 AT_ONCE_KERNEL = (6, 6)
-_MACHINES = ("x86_64", "aarch64")
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 # Linux before 6.6 has no other way to attach than the one that takes SYS_ADMIN since July 2025 (CVE-2025-38466).
 _CAPABILITIES = "the capabilities BPF, PERFMON, SYS_PTRACE and DAC_READ_SEARCH (before Linux 6.6 SYS_ADMIN, too)"
@@ -50,17 +52,18 @@ def check(machine: Machine, *, any_kernel: bool) -> None:
         Unsupported: the machine is another one than those that it is made for. `any_kernel` overrides what may work.
         Unavailable: the program for the kernel was not built.
     """
-    if machine.architecture not in _MACHINES:
+    oldest = OLDEST_KERNELS.get(machine.architecture)
+    if oldest is None:
         raise Unsupported(
             "unimplemented",
-            f"the CUDA probe knows how {' and '.join(_MACHINES)} pass arguments, and this is {machine.architecture}",
+            f"the CUDA probe knows how {' and '.join(OLDEST_KERNELS)} pass arguments,"
+            f" and this is {machine.architecture}",
             remedy="set --probe.mode off on such nodes",
         )
-    if not any_kernel and kernel_version(machine.release) < OLDEST_KERNEL:
-        oldest = ".".join(map(str, OLDEST_KERNEL))
+    if not any_kernel and kernel_version(machine.release) < oldest:
         raise Unsupported(
             "unimplemented",
-            f"the CUDA probe needs Linux {oldest} or later, and this is {machine.release}",
+            f"the CUDA probe needs Linux {'.'.join(map(str, oldest))} or later, and this is {machine.release}",
             remedy="a distribution may have what it needs in an older one: try it with --probe.any-kernel on",
         )
     if not any_kernel and not machine.types:

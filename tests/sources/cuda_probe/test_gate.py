@@ -35,6 +35,10 @@ def test_a_kernel_that_is_new_enough(release: str) -> None:
             "needs Linux 5.15 or later, and this is 5.14.0-427.el9.x86_64",
         ),
         (GOOD._replace(release="odd"), "needs Linux 5.15 or later, and this is odd"),
+        (
+            GOOD._replace(architecture="aarch64", release="5.17.0"),
+            "needs Linux 5.18 or later, and this is 5.17.0",
+        ),
         (GOOD._replace(types=False), "does not tell the types"),
     ],
 )
