@@ -6,6 +6,7 @@ program ends by a signal: so would those of any container with its runtime's def
 fix in kernels of older numbers, so the number does not tell.
 """
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from exporter.sources.cuda_probe.libbpf import NAME, Object
 
 RISKY_SINCE = (6, 11)
 _SECONDS = 20.0
+# what the kernel sends a program that goes astray; others say nothing of the probe, such as that of a lack of memory
+_DEADLY = (signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGSEGV, signal.SIGSYS)
 # A function that hardly any other program calls, for while it is tested it is probed in all of them.
 _FUNCTION = "libbpf_major_version"
 # The filter lets every system call pass but number 335, which is refused as a runtime's profile does it.
@@ -54,7 +57,7 @@ def check(loaded: Object, machine: Machine, child: str = CHILD) -> None:
     finally:
         for link in links:
             link.close()
-    if ended.returncode < 0:
+    if -ended.returncode in _DEADLY:
         raise Unsupported(
             "unimplemented",
             f"on this kernel ({machine.release}) probed programs die where a seccomp filter is in force, as it is in"

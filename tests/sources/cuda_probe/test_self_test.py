@@ -44,6 +44,11 @@ def test_a_child_that_could_not_test_it(loaded: Object) -> None:
         self_test.check(loaded, RISKY, "raise SystemExit(3)")
 
 
+def test_a_child_that_somebody_else_has_killed(loaded: Object) -> None:
+    with pytest.raises(Unsupported, match=r"could not be tested \(exit code -9\)"):
+        self_test.check(loaded, RISKY, "import os; os.kill(os.getpid(), 9)")
+
+
 @pytest.mark.parametrize("machine", [RISKY._replace(release="6.8.0"), RISKY._replace(architecture="aarch64")])
 def test_where_there_is_no_such_system_call(loaded: Object, machine: Machine) -> None:
     self_test.check(loaded, machine, "import os; os.kill(os.getpid(), 11)")
