@@ -105,29 +105,39 @@ class Object:
             BpfError: the object cannot be opened, or the kernel refuses it.
         """
         self.messages: list[str] = []
+        self.at_once = at_once
+        self._pointer: int | None = None
         self._library = library = _library()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._print = _PRINT(self._keep)
         library.libbpf_set_print(self._print)
-        self._pointer: int | None = library.bpf_object__open_file(os.fsencode(path), None)
+        try:
+            self._load(path, most, uprobes)
+        finally:
+            # libbpf has one such function for the whole process, and this one goes with the object
+            library.libbpf_set_print(_PRINT())
+
+    def _load(self, path: Path, most: Mapping[str, int], uprobes: Sequence[str]) -> None:
+        library = self._library
+        self._pointer = library.bpf_object__open_file(os.fsencode(path), None)
         if not self._pointer:
             raise BpfError(f"opening {path}", ctypes.get_errno())
-        self.at_once = at_once
-        for name in uprobes if at_once else ():
+        for name in uprobes if self.at_once else ():
             library.bpf_program__set_expected_attach_type(self._program(name), _UPROBE_MULTI)
         for name, entries in most.items():
             library.bpf_map__set_max_entries(self._map(name), entries)
         if library.bpf_object__load(self._pointer):
             number = ctypes.get_errno()
             self.close()
-            raise BpfError("loading the program into the kernel", number, " ".join(self.messages[-1:]))
+            raise BpfError("loading the program into the kernel", number, " ".join(self.messages[:1]))
 
     def _keep(self, level: int, text: bytes | None, arguments: int | None) -> int:
         # a va_list is passed as a pointer, in x86-64's ABI and in AArch64's
         if text and level == _WARNING and len(self.messages) < _MOST_MESSAGES:
             room = ctypes.create_string_buffer(_MESSAGE_BYTES)
             self._libc.vsnprintf(room, _MESSAGE_BYTES, ctypes.c_char_p(text), ctypes.c_void_p(arguments))
-            self.messages.append(room.value.decode("utf-8", "replace").strip())
+            said = room.value.decode("utf-8", "replace")
+            self.messages.append(" ".join(said.removeprefix("libbpf: ").split()))
         return 0
 
     def _map(self, name: str) -> int:
