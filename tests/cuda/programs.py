@@ -164,6 +164,18 @@ class Program:
         """Return once a script has come to a `wait`; the next `go` ends that."""
         self._read(WAITING)
 
+    def is_ready(self) -> None:
+        """Return once a program that replaces this one has started."""
+        self._read("ready")
+
+    @property
+    def has_ended(self) -> bool:
+        return self._started.poll() is not None
+
+    def ended(self) -> None:
+        """Return once the program has ended by itself."""
+        self._started.wait(_STARTS_WITHIN)
+
     def truth(self) -> Truth:
         """What was done. It comes once the scripts have ended; the program is still there. Of each child, one."""
         return _truth(self._read("{"))

@@ -5,7 +5,7 @@ Whatever fails detaches everything: a program is probed only as long as somebody
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -93,8 +93,14 @@ class Probe:
         self._processes = ProcFolder(proc)
         self._maps = {name: loaded.map(name) for name in _FILLED}
         self._lost = loaded.map("lost")
-        self._spans = loaded.ring("spans")
-        self._end = loaded.attach(functions.THREAD_ENDED)
+        self._ends: list[Link] = []
+        try:
+            for name in (functions.THREAD_ENDED,):
+                self._ends.append(loaded.attach(name))
+            self._spans = loaded.ring("spans")
+        except BpfError:
+            Attached(self._ends).detach()
+            raise
         self._programs = Programs(
             proc=proc, wanted=functions.WANTED, attach=Uprobes(loaded), most_programs=most_programs
         )
@@ -159,16 +165,19 @@ class Probe:
         Raises:
             SourceError: the kernel does not give it.
         """
-        read_at_ns = time.monotonic_ns()
         try:
+            # who has ended is asked first: what one does meanwhile is told the next time
+            threads_ended = records.with_ended_threads(*self._entries_of("processes"))
+            ended = frozenset(process for process in threads_ended if self._has_ended(process))
+            read_at_ns = time.monotonic_ns()
             raw = records.Raw(
-                **{name: _entries_of(self._maps[name].batches()) for name in _READ},
+                **{name: self._entries_of(name) for name in _READ},
                 lost=[self._count(place) for place in range(len(records.LOST))],
                 spans=self._spans.drain(),
             )
         except BpfError as error:
             raise gate.refused(error) from error
-        reading = records.decode(raw, read_at_ns, self._has_ended)
+        reading = records.decode(raw, read_at_ns, ended)
         self._look_at_new(reading)
         turn = Turn(
             reading=reading,
@@ -183,7 +192,7 @@ class Probe:
     def close(self) -> None:
         """Detach everything, and take the program out of the kernel."""
         self._programs.close()
-        self._end.close()
+        Attached(self._ends).detach()
         self._spans.close()
         self._object.close()
 
@@ -194,8 +203,10 @@ class Probe:
         try:
             with process_folder(self._proc, process.pid) as folder:
                 return stat_fields(folder)[0] != process.started_ns // _TICK_NS
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
+        except OSError:
+            return False  # no file descriptor is left, say: the next turn will tell
 
     def _look_at_new(self, reading: CudaReading) -> None:
         """Where processes are that call CUDA for the first time, and what they may see."""
@@ -227,7 +238,8 @@ class Probe:
             self._maps["devices"].delete(records.key_of_device(device))
             for code in counts.errors:
                 self._maps["errors"].delete(records.key_of_error(device, code))
-        if any(counts.memory_bytes for device, counts in reading.counts.items() if device.process in ended):
+        # not by the bytes: a program that lies about them may have come to 0
+        if any(counts.allocations for device, counts in reading.counts.items() if device.process in ended):
             self._forget_addresses(ended)
         for process in ended:
             self._maps["processes"].delete(records.key_of(process))
@@ -240,7 +252,6 @@ class Probe:
         for key in left:
             addresses.delete(key)
 
-
-def _entries_of(batches: Iterable[tuple[int, bytes, bytes]]) -> records.Entries:
-    found = list(batches)
-    return b"".join(keys for _, keys, _ in found), b"".join(values for _, _, values in found)
+    def _entries_of(self, name: str) -> records.Entries:
+        found = list(self._maps[name].batches())
+        return b"".join(keys for _, keys, _ in found), b"".join(values for _, _, values in found)

@@ -4,7 +4,7 @@ Numbers are in the machine's own order. Bytes that are no whole entry are left o
 """
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -43,13 +43,22 @@ class Raw(NamedTuple):
     spans: Sequence[bytes] = ()
 
 
-def decode(raw: Raw, read_at_ns: int, has_ended: Callable[[ProcessId], bool]) -> CudaReading:
+def with_ended_threads(keys: bytes, values: bytes) -> list[ProcessId]:
+    """Those of the map `processes` of which a thread has ended: the whole process may have."""
+    return [
+        ProcessId(pid, started)
+        for (pid, _, started), (_, thread_ended) in _rows(PROCESS_ID, _PROCESS, keys, values)
+        if thread_ended
+    ]
+
+
+def decode(raw: Raw, read_at_ns: int, ended: Collection[ProcessId]) -> CudaReading:
     """The reading. `read_at_ns` (monotonic clock) was before the maps were read.
 
-    `has_ended` is asked of processes of which a thread has ended: then its counts are final.
+    `ended` are processes that had ended before, so that their counts are final.
     """
     visible = dict(_visible(*raw.visible))
-    processes = {found.id: found for found in _processes(*raw.processes, visible, has_ended)}
+    processes = {found.id: found for found in _processes(*raw.processes, visible, ended)}
     errors: dict[CudaDevice, dict[int, int]] = {}
     for device, code, times in _errors(*raw.errors):
         errors.setdefault(device, {})[code] = times
@@ -106,12 +115,12 @@ def _visible(keys: bytes, values: bytes) -> Iterator[tuple[ProcessId, str]]:
 
 
 def _processes(
-    keys: bytes, values: bytes, visible: dict[ProcessId, str], has_ended: Callable[[ProcessId], bool]
+    keys: bytes, values: bytes, visible: dict[ProcessId, str], ended: Collection[ProcessId]
 ) -> Iterator[CudaProcess]:
     for (pid, _, started), (cgroup_id, thread_ended) in _rows(PROCESS_ID, _PROCESS, keys, values):
         process = ProcessId(pid, started)
-        ended = thread_ended if thread_ended and has_ended(process) else None
-        yield CudaProcess(id=process, cgroup_id=cgroup_id, visible=visible.get(process), ended_ns=ended)
+        ended_ns = thread_ended if process in ended else None
+        yield CudaProcess(id=process, cgroup_id=cgroup_id, visible=visible.get(process), ended_ns=ended_ns)
 
 
 def _errors(keys: bytes, values: bytes) -> Iterator[tuple[CudaDevice, int, int]]:
@@ -127,7 +136,7 @@ def _devices(keys: bytes, values: bytes) -> Iterator[tuple[CudaDevice, tuple[int
 def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> CudaCounts:
     launches, threads, graph_launches, allocations, failed, frees, memory, peak, freed, *rest = numbers
     kinds = len(DIRECTIONS)
-    syncs, sync_ns, active_ns, open_since, *_ = rest[2 * kinds :]
+    syncs, sync_ns, active_ns, open_since, streams, *_ = rest[2 * kinds :]
     return CudaCounts(
         launches=launches,
         threads=threads,
@@ -143,7 +152,8 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
         copied_bytes=tuple(rest[kinds : 2 * kinds]),
         syncs=syncs,
         sync_ns=sync_ns,
-        active_ns=active_ns + (max(0, until_ns - open_since) if open_since else 0),
+        # a time that one thread begins while another one ends it may be noted when no stream is left
+        active_ns=active_ns + (max(0, until_ns - open_since) if open_since and streams else 0),
         errors=MappingProxyType(errors),
     )
 

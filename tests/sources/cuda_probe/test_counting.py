@@ -1,9 +1,14 @@
 """The probe in the kernel of this machine, over programs that say exactly what they did."""
 
+import errno
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from exporter.model.cuda import CudaReading
+from exporter.sources.cuda_probe import probe as module
+from exporter.sources.cuda_probe import records
 from exporter.sources.cuda_probe.probe import Probe
 from tests.cuda.probing import NarrowProc, counted, is_true, probing, process_of, until
 from tests.cuda.programs import Program, Variant, built
@@ -157,6 +162,49 @@ def test_the_devices_that_a_program_chooses_itself_are_seen(probe: Probe, proc: 
         turn = probe.read()
     assert process_of(turn, program.pid).visible == chosen
     assert process_of(turn, plain.pid).visible is None
+
+
+def test_a_process_of_which_nothing_can_be_told_has_not_ended(
+    probe: Probe, proc: NarrowProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with Program("sync 0", "sync 0; sync 0") as program:
+        proc.show(program.pid)
+        probe.scan()
+        program.done()
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "process_folder", no_descriptor_left)
+            assert process_of(probe.read(), program.pid).ended_ns is None
+        assert counted(probe.read(), program.pid)[0].syncs == 3
+
+
+def test_the_last_calls_of_a_process_are_told(probe: Probe, proc: NarrowProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does, and that it ends, while a reading is under way."""
+    ends = "sync 0; wait; device 5; malloc 1 100; launch 0 1 1 1 1 1 1 -98; exit"
+    with Program("sync 0", ends) as program:
+        proc.show(program.pid)
+        probe.scan()
+        program.go()
+        program.waits()
+        decode = records.decode
+
+        def late(*arguments: Any) -> CudaReading:
+            if not program.has_ended:
+                program.go()
+                program.truth()
+                program.ended()
+            return decode(*arguments)
+
+        monkeypatch.setattr(records, "decode", late)
+        turns = [probe.read() for _ in range(2)]
+    assert process_of(turns[0], program.pid).ended_ns is None
+    assert process_of(turns[1], program.pid).ended_ns is not None
+    assert counted(turns[1], program.pid)[5].memory_bytes == 100
+    probe.scan()
+    left = probe.read().map_entries
+    assert {name for name, (entries, _) in left.items() if entries} <= {"visible"}
 
 
 def test_a_span_is_told_when_it_is_over(probe: Probe, proc: NarrowProc) -> None:

@@ -40,7 +40,7 @@ def _struct(name: str) -> str:
 
 def reading(*, ended: bool = False, thread_ended: int = 0, **raw: object) -> CudaReading:
     of = Raw(processes=(ID, struct.pack("=QQ", 77, thread_ended)), **raw)  # type: ignore[arg-type]
-    return decode(of, NOW, lambda _: ended)
+    return decode(of, NOW, {PROCESS} if ended else ())
 
 
 def test_counts_of_a_device() -> None:
@@ -83,12 +83,12 @@ def test_counts_of_a_device() -> None:
 
 
 def test_the_time_that_still_runs_counts_until_the_reading() -> None:
-    value = sums(active_ns=100, open_since=NOW - 30)
+    value = sums(active_ns=100, open_since=NOW - 30, open=1)
     assert reading(devices=(DEVICE_ID, value)).counts[DEVICE].active_ns == 130
 
 
 def test_of_a_process_that_has_ended_until_its_end() -> None:
-    value = sums(active_ns=100, open_since=NOW - 30)
+    value = sums(active_ns=100, open_since=NOW - 30, open=1)
     told = reading(devices=(DEVICE_ID, value), ended=True, thread_ended=NOW - 20)
     assert told.counts[DEVICE].active_ns == 110
     assert told.processes[PROCESS].ended_ns == NOW - 20
@@ -99,8 +99,19 @@ def test_a_thread_that_ends_is_not_the_process_end() -> None:
 
 
 def test_what_began_after_the_reading_takes_nothing_away() -> None:
-    value = sums(active_ns=100, open_since=NOW + 30)
+    value = sums(active_ns=100, open_since=NOW + 30, open=1)
     assert reading(devices=(DEVICE_ID, value)).counts[DEVICE].active_ns == 100
+
+
+def test_a_time_without_a_stream_that_works_does_not_run() -> None:
+    value = sums(active_ns=100, open_since=NOW - 30)
+    assert reading(devices=(DEVICE_ID, value)).counts[DEVICE].active_ns == 100
+
+
+def test_processes_of_which_a_thread_has_ended() -> None:
+    other = struct.pack("=IIQ", 4712, 0, 5)
+    values = struct.pack("=QQQQ", 77, NOW - 20, 77, 0)
+    assert records.with_ended_threads(ID + other, values) == [PROCESS]
 
 
 def test_memory_that_was_freed_before_its_allocation_was_read() -> None:
@@ -154,7 +165,8 @@ def test_any_bytes_are_a_reading(
     lost: list[int],
     spans: list[bytes],
 ) -> None:
-    told = decode(Raw(processes, devices, errors, visible, lost, spans), NOW, lambda process: process.pid % 2 == 0)
+    ended = records.with_ended_threads(*processes)[::2]
+    told = decode(Raw(processes, devices, errors, visible, lost, spans), NOW, ended)
     assert all(device.process in told.processes for device in told.counts)
     assert all(span.begin_ns <= span.end_ns and span.device.process in told.processes for span in told.spans)
     assert all(counts.memory_bytes >= 0 and counts.active_ns >= 0 for counts in told.counts.values())
