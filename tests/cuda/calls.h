@@ -94,10 +94,20 @@ static struct stream_state *stream_of(struct worker *own, int number)
     return found;
 }
 
-/* Under the lock: the stream has no work any more. */
-static void end_span(struct stream_state *stream)
+static uint64_t launches_of(struct stream_state *stream)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t launches = stream->launches;
+    pthread_mutex_unlock(&lock);
+    return launches;
+}
+
+/* Under the lock: the stream has no work any more, unless another thread has launched some since `launched`. */
+static void end_span(struct stream_state *stream, uint64_t launched)
 {
     struct truth *of = &truths[stream->device];
+    if (stream->launches != launched)
+        return;
     if (stream->begin && of->span_count < SPANS) {
         of->spans[of->span_count].begin = stream->begin;
         of->spans[of->span_count++].end = now_ns();
@@ -233,6 +243,8 @@ static int copy_by_driver(struct worker *own, int kind, uint64_t size, int async
 static void copy(struct worker *own, int kind, uint64_t size, int number)
 {
     stream_t stream = number >= 0 ? stream_of(own, number)->handle : NULL;
+    struct stream_state *default_stream = stream_of_default(own);
+    uint64_t launched = launches_of(default_stream);
     int result;
     if (own->by_driver)
         result = copy_by_driver(own, kind, size, number >= 0, stream);
@@ -246,7 +258,7 @@ static void copy(struct worker *own, int kind, uint64_t size, int number)
     if (!result) {
         truths[own->device].copied_bytes[kind] += size;
         if (number < 0 && (kind == 1 || kind == 2)) // it waits for the default stream
-            end_span(stream_of_default(own));
+            end_span(default_stream, launched);
     }
     note_error(own, result);
     pthread_mutex_unlock(&lock);
@@ -262,26 +274,33 @@ static void note_sync(struct worker *own, uint64_t before, int result)
 static void synchronise(struct worker *own, int number)
 {
     struct stream_state *stream = stream_of(own, number);
-    uint64_t before = now_ns();
+    uint64_t launched = launches_of(stream), before = now_ns();
     int result = EITHER(own, cudaStreamSynchronize, _ptsz, (stream->handle), cuStreamSynchronize, _ptsz,
                         (stream->handle));
     pthread_mutex_lock(&lock);
     note_sync(own, before, result);
-    end_span(stream);
+    end_span(stream, launched);
     pthread_mutex_unlock(&lock);
 }
 
 static void synchronise_device(struct worker *own)
 {
-    uint64_t before = now_ns();
+    uint64_t launched[STREAMS + 2], before;
+    struct stream_state *of_device[STREAMS + 2];
+    int count = 0;
+    for (int i = 0; i < STREAMS; i++)
+        if (streams[i].device == own->device)
+            of_device[count++] = &streams[i];
+    of_device[count++] = &legacy_stream[own->device];
+    of_device[count++] = &own->default_stream[own->device];
+    for (int i = 0; i < count; i++)
+        launched[i] = launches_of(of_device[i]);
+    before = now_ns();
     int result = CALL(own, cudaDeviceSynchronize(), cuCtxSynchronize());
     pthread_mutex_lock(&lock);
     note_sync(own, before, result);
-    for (int i = 0; i < STREAMS; i++)
-        if (streams[i].device == own->device)
-            end_span(&streams[i]);
-    end_span(&legacy_stream[own->device]);
-    end_span(&own->default_stream[own->device]);
+    for (int i = 0; i < count; i++)
+        end_span(of_device[i], launched[i]);
     pthread_mutex_unlock(&lock);
 }
 
@@ -310,10 +329,16 @@ static void use_event(struct worker *own, const char *command, int number, int o
         note_sync(own, before, result);
     else
         note_error(own, result);
-    if ((!strcmp(command, "eventsync") || !strcmp(command, "query")) && !result && event->stream &&
-        event->launches == event->stream->launches)
-        end_span(event->stream);
+    if ((!strcmp(command, "eventsync") || !strcmp(command, "query")) && !result && event->stream)
+        end_span(event->stream, event->launches);
     pthread_mutex_unlock(&lock);
+}
+
+/* Frees all memory, of which the truth knows nothing. */
+static void reset(struct worker *own)
+{
+    if (CALL(own, cudaDeviceReset(), cuDevicePrimaryCtxReset_v2(own->device)))
+        abort();
 }
 
 static void choose(struct worker *own, int device)

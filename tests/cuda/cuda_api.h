@@ -32,6 +32,7 @@ typedef struct {
     F(cudaMallocManaged, (void **address, size_t size, unsigned int flags)) \
     F(cudaFree, (void *address)) \
     F(cudaDeviceSynchronize, (void)) \
+    F(cudaDeviceReset, (void)) \
     F(cudaStreamCreate, (stream_t *stream)) \
     F(cudaEventCreate, (event_t *event)) \
     F(cudaEventQuery, (event_t event)) \
@@ -58,6 +59,7 @@ typedef struct {
     F(cuMemAllocManaged, (CUdeviceptr *address, size_t size, unsigned int flags)) \
     F(cuMemFree_v2, (CUdeviceptr address)) \
     F(cuCtxSynchronize, (void)) \
+    F(cuDevicePrimaryCtxReset_v2, (int device)) \
     F(cuStreamCreate, (stream_t *stream, unsigned int flags)) \
     F(cuEventCreate, (event_t *event, unsigned int flags)) \
     F(cuEventQuery, (event_t event)) \

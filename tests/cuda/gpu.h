@@ -3,7 +3,8 @@
  *
  * A stream is busy until a moment of the monotonic clock, which each launch puts off by as many nanoseconds as the
  * value of its function pointer. A function pointer of the last 4096 values is an error code instead, as Linux returns
- * them: (void *)-719 fails with 719. Memory is addresses, never touched; the address freed last is given out first.
+ * them: (void *)-719 fails with 719. One of the 4096 values below is the code of a kernel that breaks the device: its
+ * launch succeeds, and whatever waits or is launched from then on fails with it. Memory is addresses, never touched; the address freed last is given out first.
  */
 #ifndef GPU_H
 #define GPU_H
@@ -39,6 +40,7 @@ static uint64_t gpu_device_busy_until[DEVICES];
 static struct gpu_stream gpu_default_stream[DEVICES];
 static __thread struct gpu_stream gpu_stream_of_thread[DEVICES];
 static __thread int gpu_device;
+static int gpu_broken;
 
 static inline uint64_t gpu_now(void)
 {
@@ -75,7 +77,11 @@ static inline int gpu_work(void *stream, int per_thread, uintptr_t takes_ns)
 {
     if (takes_ns >= (uintptr_t)-4096)
         return (int)-takes_ns;
-    if (takes_ns) {
+    if (gpu_broken)
+        return gpu_broken;
+    if (takes_ns >= (uintptr_t)-8192) {
+        gpu_broken = (int)-takes_ns - 4096;
+    } else if (takes_ns) {
         struct gpu_stream *at = gpu_stream_of(stream, per_thread);
         uint64_t now = gpu_now(), free_at = __atomic_load_n(&at->busy_until, __ATOMIC_RELAXED);
         uint64_t until = (free_at > now ? free_at : now) + takes_ns;
@@ -135,6 +141,16 @@ static inline int gpu_free(uint64_t address)
     return result;
 }
 
+/* All memory is free, as after cudaDeviceReset. */
+static inline int gpu_reset(void)
+{
+    pthread_mutex_lock(&gpu_memory);
+    while (gpu_used_blocks && gpu_freed_blocks < BLOCKS)
+        gpu_freed[gpu_freed_blocks++] = gpu_used[--gpu_used_blocks];
+    pthread_mutex_unlock(&gpu_memory);
+    return SUCCESS;
+}
+
 static inline int gpu_copy(size_t size)
 {
     return size > TOO_MUCH ? INVALID_VALUE : SUCCESS;
@@ -142,8 +158,9 @@ static inline int gpu_copy(size_t size)
 
 static inline int gpu_wait_for_stream(void *stream, int per_thread)
 {
-    gpu_wait_until(__atomic_load_n(&gpu_stream_of(stream, per_thread)->busy_until, __ATOMIC_RELAXED));
-    return SUCCESS;
+    if (!gpu_broken)
+        gpu_wait_until(__atomic_load_n(&gpu_stream_of(stream, per_thread)->busy_until, __ATOMIC_RELAXED));
+    return gpu_broken;
 }
 
 /* A copy that is done when the function returns, after the work of the default stream. */
@@ -155,8 +172,9 @@ static inline int gpu_copy_now(size_t size, int per_thread)
 
 static inline int gpu_wait_for_device(void)
 {
-    gpu_wait_until(__atomic_load_n(&gpu_device_busy_until[gpu_device], __ATOMIC_RELAXED));
-    return SUCCESS;
+    if (!gpu_broken)
+        gpu_wait_until(__atomic_load_n(&gpu_device_busy_until[gpu_device], __ATOMIC_RELAXED));
+    return gpu_broken;
 }
 
 static inline int gpu_create_stream(void **stream)
@@ -192,8 +210,9 @@ static inline int gpu_wait_for_event(const struct gpu_event *event)
 {
     if (!event)
         return INVALID_VALUE;
-    gpu_wait_until(event->done_at);
-    return SUCCESS;
+    if (!gpu_broken)
+        gpu_wait_until(event->done_at);
+    return gpu_broken;
 }
 
 static inline int gpu_choose(int device)

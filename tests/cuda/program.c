@@ -11,14 +11,17 @@
  *     api runtime|driver        whose functions are called from here on (runtime at first)
  *     perthread on|off          the flavour with a default stream for each thread: _ptsz, _ptds
  *     device N                  cudaSetDevice; for the driver its context
- *     launch S GX GY GZ BX BY BZ NS, launchex ...  on stream S (0: the default one) a kernel that takes NS
+ *     launch S GX GY GZ BX BY BZ NS, launchex ...  on stream S (0: the default one) a kernel that takes NS; see gpu.h
  *     graph S NS                                   with NS of -719 both fail with this code
  *     malloc M BYTES, managed M BYTES, mallocasync M BYTES S, free M, freeasync M S     M: a number below 4096
  *     copy KIND BYTES, copyasync KIND BYTES S      KIND: a cudaMemcpyKind, 0 to 4
  *     sync S, devicesync, record E S, query E, eventsync E, destroy E
  *     wait                      for another line on the standard input, having said "waiting"
  *     knock                     sync 0, again and again, until there is another line on the standard input
- *     sleep US, barrier, setenv VALUE (of CUDA_VISIBLE_DEVICES), fork (a child runs the rest), exit (at once)
+ *     reset                     cudaDeviceReset, which frees all memory; the truth does not
+ *     setenv VALUE              of CUDA_VISIBLE_DEVICES; setdefault VALUE: if it has none; setother VALUE: of another
+ *     replace                   execute this program anew, without scripts; no truth is printed before
+ *     sleep US, barrier, fork (a child runs the rest), exit (at once)
  *     repeat N ... end          not nested in another repeat
  *     spin N                    N launches as fast as can be; "spin_ns" is what one took
  */
@@ -88,6 +91,14 @@ static int run(struct worker *own, const char *command, const char *arguments)
         pthread_barrier_wait(&barrier);
     else if (!strcmp(command, "setenv"))
         setenv("CUDA_VISIBLE_DEVICES", word, 1);
+    else if (!strcmp(command, "setdefault"))
+        setenv("CUDA_VISIBLE_DEVICES", word, 0);
+    else if (!strcmp(command, "setother"))
+        setenv("CUDA_VISIBLE_DEVICES_BEFORE", word, 1);
+    else if (!strcmp(command, "reset"))
+        reset(own);
+    else if (!strcmp(command, "replace"))
+        execl("/proc/self/exe", "program", NULL);
     else if (!strcmp(command, "spin"))
         spin(own, a);
     else if (!strcmp(command, "fork")) {

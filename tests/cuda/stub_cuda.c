@@ -11,6 +11,7 @@ int cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned int flags)
 }
 int cuMemFree_v2(CUdeviceptr address) { return gpu_free(address); }
 int cuCtxSynchronize(void) { return gpu_wait_for_device(); }
+int cuDevicePrimaryCtxReset_v2(int device) { return device < 0 ? INVALID_DEVICE : gpu_reset(); }
 int cuStreamCreate(stream_t *stream, unsigned int flags)
 {
     return flags > 1 ? INVALID_VALUE : gpu_create_stream(stream);

@@ -64,6 +64,7 @@ int cudaFree(void *address)
     return DO(cuMemFree_v2((CUdeviceptr)address), gpu_free((uint64_t)address));
 }
 
+int cudaDeviceReset(void) { return DO(cuDevicePrimaryCtxReset_v2(0), gpu_reset()); }
 int cudaDeviceSynchronize(void) { return DO(cuCtxSynchronize(), gpu_wait_for_device()); }
 int cudaStreamCreate(stream_t *stream) { return DO(cuStreamCreate(stream, 0), gpu_create_stream(stream)); }
 int cudaEventCreate(event_t *event) { return DO(cuEventCreate(event, 0), gpu_create_event(event)); }

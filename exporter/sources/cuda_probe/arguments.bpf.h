@@ -4,6 +4,7 @@
 // System V ABI and in AArch64's.
 
 #pragma once
+#include "busy.bpf.h"
 #include "threads.bpf.h"
 
 static __always_inline struct thread *enter(struct pt_regs *ctx, u32 operation)
@@ -32,12 +33,22 @@ static __always_inline int call(struct pt_regs *ctx, u32 operation, u64 a, u64 b
 	return 0;
 }
 
+// What a call waits for is the work there is when it begins.
+static __always_inline void note_works(struct thread *thread)
+{
+	struct device_id device = thread->device;
+	struct sums *sums = bpf_map_lookup_elem(&devices, &device);
+
+	thread->works = sums ? works_of(sums) : 0;
+}
+
 static __always_inline int timed(struct pt_regs *ctx, u32 operation, u64 a)
 {
 	struct thread *thread = enter(ctx, operation);
 
 	if (thread) {
 		thread->a = a;
+		note_works(thread);
 		thread->began = bpf_ktime_get_ns();
 	}
 	return 0;
@@ -109,7 +120,15 @@ static __always_inline int launch_driver(struct pt_regs *ctx, int per_thread)
 
 static __always_inline int copy(struct pt_regs *ctx, u64 kind, u64 waits_for)
 {
-	return call(ctx, COPY, (kind < 5 ? kind : 4) | waits_for << 8, PT_REGS_PARM3(ctx));
+	struct thread *thread = enter(ctx, COPY);
+
+	if (!thread)
+		return 0;
+	thread->a = (kind < 5 ? kind : 4) | waits_for << 8;
+	thread->b = PT_REGS_PARM3(ctx);
+	if (waits_for)
+		note_works(thread);
+	return 0;
 }
 
 static __always_inline int release(struct pt_regs *ctx)

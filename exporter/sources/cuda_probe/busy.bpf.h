@@ -1,7 +1,8 @@
 // Busy time.
 //
-// Each stream is busy from its first launch to the synchronisation that ends it. A device is busy for a process while
-// any of its streams is: `open` counts them, and the time from 0 to 1 and back to 0 is one span.
+// Each stream is busy from its first launch to the synchronisation that ends its work. One that began before the last
+// launch does not: another thread has launched meanwhile. A device is busy for a process while any of its streams is:
+// `open` counts them, and the time from 0 to 1 and back to 0 is one span.
 
 #pragma once
 #include "layout.bpf.h"
@@ -33,9 +34,12 @@ static __always_inline struct stream *any_stream(struct sums *sums, u64 handle)
 	for (u64 i = 0; i < TRIES; i++) {
 		stream = &sums->streams[(first + i) % STREAMS];
 		u64 other = stream->handle;
-		if (!other || !stream->since) // free, or of a stream without work
-			if (__sync_val_compare_and_swap(&stream->handle, other, handle) == other)
-				return stream;
+		if (other && stream->since)
+			continue;
+		// free, or of a stream without work; another thread may just have put this stream here
+		u64 seen = __sync_val_compare_and_swap(&stream->handle, other, handle);
+		if (seen == other || seen == handle)
+			return stream;
 	}
 	lose(FULL_STREAMS);
 	return NULL;
@@ -105,19 +109,21 @@ static __always_inline void end_work(struct device_id *device, struct sums *sums
 	end_span(device, sums, begin, now);
 }
 
-static __always_inline void end_stream(struct device_id *device, struct sums *sums, u64 handle, u64 now)
+// Of a stream that had done what was launched on the device until there were `works` launches.
+static __always_inline void end_stream(struct device_id *device, struct sums *sums, u64 handle, u64 works, u64 now)
 {
 	struct stream *stream = known_stream(sums, handle);
 
-	if (stream)
+	if (stream && stream->last <= works)
 		end_work(device, sums, stream, now);
 }
 
-static __noinline int end_streams(struct device_id *device, struct sums *sums, u64 now)
+static __noinline int end_streams(struct device_id *device, struct sums *sums, u64 works, u64 now)
 {
 	if (!device || !sums)
 		return 0;
 	for (u32 i = 0; i < STREAMS; i++)
-		end_work(device, sums, &sums->streams[i], now);
+		if (sums->streams[i].last <= works)
+			end_work(device, sums, &sums->streams[i], now);
 	return 0;
 }

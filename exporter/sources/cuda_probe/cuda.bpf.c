@@ -10,7 +10,7 @@
 // See functions.py for the functions.
 
 #include "arguments.bpf.h"
-#include "busy.bpf.h"
+#include "results.bpf.h"
 
 // The cookie of each place says what is called there: a shape, and whether it is of the API with one default stream a
 // thread. See functions.py.
@@ -93,120 +93,6 @@ SEC("uprobe") int entered(struct pt_regs *ctx)
 
 // --- the end of a call ----------------------------------------------------------------------------------------------
 
-static __noinline int count_error(struct device_id *device, u32 code)
-{
-	if (!device)
-		return 0;
-	struct error_id id = { .pid = device->pid, .ordinal = device->ordinal, .started = device->started, .code = code };
-	u64 *times = bpf_map_lookup_elem(&errors, &id), one = 1;
-
-	if (times)
-		__sync_fetch_and_add(times, 1);
-	else if (bpf_map_update_elem(&errors, &id, &one, BPF_NOEXIST)) {
-		times = bpf_map_lookup_elem(&errors, &id); // another thread has just put it in
-		if (times)
-			__sync_fetch_and_add(times, 1);
-		else
-			lose(FULL_ERRORS);
-	}
-	return 0;
-}
-
-static __noinline int allocated(struct thread *thread, struct sums *sums, u32 code)
-{
-	if (!thread || !sums)
-		return 0;
-	if (code) {
-		__sync_fetch_and_add(&sums->failed_allocations, 1);
-		return 0;
-	}
-	__sync_fetch_and_add(&sums->allocations, 1);
-	u64 address = 0;
-	if (bpf_probe_read_user(&address, sizeof(address), (void *)thread->a)) {
-		lose(UNREADABLE);
-		return 0;
-	}
-	if (!address)
-		return 0; // of no bytes
-	struct address_id id = address_of(thread, address);
-	struct allocation allocation = { .bytes = thread->b, .ordinal = thread->device.ordinal };
-	if (bpf_map_update_elem(&allocations, &id, &allocation, BPF_ANY)) {
-		lose(FULL_ALLOCATIONS); // its release could not be told: it does not count as memory in use
-		return 0;
-	}
-	u64 now = __sync_fetch_and_add(&sums->memory, thread->b) + thread->b;
-	u64 peak = sums->peak;
-	for (u32 i = 0; i < 8 && now > peak; i++) {
-		u64 seen = __sync_val_compare_and_swap(&sums->peak, peak, now);
-		if (seen == peak)
-			break;
-		peak = seen;
-	}
-	return 0;
-}
-
-static __noinline int released(struct thread *thread, u32 code)
-{
-	if (!thread || !thread->a)
-		return 0; // cudaFree(NULL) is a way to begin with CUDA
-	struct device_id device = thread->device;
-	if (thread->b)
-		device.ordinal = thread->ordinal; // any device may be the thread's by now
-	struct address_id id = address_of(thread, thread->a);
-	if (code) {
-		struct allocation allocation = { .bytes = thread->b, .ordinal = thread->ordinal };
-		if (thread->b)
-			bpf_map_update_elem(&allocations, &id, &allocation, BPF_NOEXIST);
-		return 0;
-	}
-	struct sums *sums = sums_of(&device);
-	if (!sums)
-		return 0;
-	__sync_fetch_and_add(&sums->frees, 1);
-	__sync_fetch_and_add(&sums->freed, thread->b);
-	__sync_fetch_and_add(&sums->memory, -thread->b);
-	return 0;
-}
-
-static __noinline int event_recorded(struct thread *thread, struct sums *sums)
-{
-	if (!thread || !sums)
-		return 0;
-	struct address_id id = address_of(thread, thread->a);
-	struct event event = { .recorded = works_of(sums), .stream = thread->b, .ordinal = thread->device.ordinal };
-	bpf_map_update_elem(&events, &id, &event, BPF_ANY);
-	return 0;
-}
-
-// An event that has happened ends the work of its stream if nothing was launched since it was recorded.
-static __noinline int event_happened(struct thread *thread, u64 now)
-{
-	if (!thread)
-		return 0;
-	struct address_id id = address_of(thread, thread->a);
-	struct event *event = bpf_map_lookup_elem(&events, &id);
-	if (!event)
-		return 0;
-	struct device_id device = thread->device;
-	device.ordinal = event->ordinal;
-	struct sums *sums = bpf_map_lookup_elem(&devices, &device);
-	if (!sums)
-		return 0;
-	struct stream *stream = known_stream(sums, event->stream);
-	if (stream && stream->last <= event->recorded)
-		end_work(&device, sums, stream, now);
-	return 0;
-}
-
-static __noinline int count_sync(struct thread *thread, struct sums *sums, u64 now)
-{
-	if (!thread || !sums)
-		return 0;
-	__sync_fetch_and_add(&sums->syncs, 1);
-	__sync_fetch_and_add(&sums->sync_ns, now - thread->began);
-	return 0;
-}
-
 SEC("uretprobe") int returned(struct pt_regs *ctx)
 {
 	u32 tid = bpf_get_current_pid_tgid();
@@ -231,7 +117,8 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 		return 0;
 	if (code && code != NOT_READY)
 		count_error(&device, code);
-	u64 now; // asked for where it is needed: it takes longer than all else that a launch does here
+	u64 now;      // asked for where it is needed: it takes longer than all else that a launch does here
+	u64 done = 0; // up to which launch all streams of the device are done
 	switch (operation) {
 	case LAUNCH: // a: stream, b: threads
 		__sync_fetch_and_add(&sums->launches, 1);
@@ -260,20 +147,20 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 			break;
 		__sync_fetch_and_add(&sums->copied[kind], thread->b);
 		if (thread->a >> 8)
-			end_stream(&device, sums, thread->a >> 8, bpf_ktime_get_ns());
+			end_stream(&device, sums, thread->a >> 8, thread->works, bpf_ktime_get_ns());
 		break;
 	}
 	case STREAM_SYNC: // a: stream
 		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
 		if (!code)
-			end_stream(&device, sums, thread->a, now);
+			end_stream(&device, sums, thread->a, thread->works, now);
 		break;
 	case DEVICE_SYNC:
 		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
 		if (!code)
-			end_streams(&device, sums, now);
+			done = thread->works;
 		break;
 	case EVENT_RECORD: // a: event, b: stream
 		if (!code)
@@ -295,6 +182,10 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 		break;
 	}
 	}
+	if (is_lasting(code))
+		done = -1;
+	if (done)
+		end_streams(&device, sums, done, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -304,9 +195,12 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 SEC("uprobe") int setenv_called(struct pt_regs *ctx)
 {
 	static const char wanted[] = "CUDA_VISIBLE_DEVICES";
-	char name[sizeof(wanted)] = {};
+	char name[sizeof(wanted) + 1] = {}; // a longer name is cut to this, and is another one
 	u32 zero = 0;
 
+	// without its third argument it leaves a variable that is there as it is: /proc tells
+	if (!(u32)PT_REGS_PARM3(ctx))
+		return 0;
 	if (bpf_probe_read_user_str(name, sizeof(name), (void *)PT_REGS_PARM1(ctx)) != sizeof(wanted))
 		return 0;
 	for (u32 i = 0; i < sizeof(wanted); i++)
@@ -323,9 +217,8 @@ SEC("uprobe") int setenv_called(struct pt_regs *ctx)
 	return 0;
 }
 
-SEC("raw_tp/sched_process_exit") int thread_ended(void *ctx)
+static __noinline int forget_thread(u32 tid)
 {
-	u32 tid = bpf_get_current_pid_tgid();
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
 	if (!thread)
@@ -336,4 +229,16 @@ SEC("raw_tp/sched_process_exit") int thread_ended(void *ctx)
 		process->thread_ended = bpf_ktime_get_ns();
 	bpf_map_delete_elem(&threads, &tid);
 	return 0;
+}
+
+SEC("raw_tp/sched_process_exit") int thread_ended(void *ctx)
+{
+	return forget_thread(bpf_get_current_pid_tgid());
+}
+
+// A thread that executes another program goes on as the first of its process, with that one's number.
+SEC("raw_tp/sched_process_exec") int program_replaced(struct bpf_raw_tracepoint_args *ctx)
+{
+	forget_thread(ctx->args[1]); // the number that it had
+	return forget_thread(bpf_get_current_pid_tgid());
 }

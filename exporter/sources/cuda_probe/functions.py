@@ -13,7 +13,7 @@ Role = Literal["cudart", "cuda", "libc"]
 
 # programs of cuda.bpf.c
 ENTERED, RETURNED = "entered", "returned"
-THREAD_ENDED = "thread_ended"
+THREAD_ENDED, PROGRAM_REPLACED = "thread_ended", "program_replaced"
 SET_ENVIRONMENT = "setenv_called"
 
 # `enum shape` of cuda.bpf.c

@@ -124,7 +124,8 @@ struct thread {
 	struct device_id device; // of which process, and the device that it has chosen
 	u64 sp;			 // of the call that it is in; 0: it is in none
 	u64 began;
-	u64 a, b; // the call's arguments, by operation: see `returned`
+	u64 works; // of a call that waits: how many launches there were before
+	u64 a, b;  // the call's arguments, by operation: see `returned`
 	u32 operation;
 	u32 ordinal; // of an allocation that is being released
 };

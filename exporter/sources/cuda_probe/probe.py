@@ -95,7 +95,7 @@ class Probe:
         self._lost = loaded.map("lost")
         self._ends: list[Link] = []
         try:
-            for name in (functions.THREAD_ENDED,):
+            for name in (functions.THREAD_ENDED, functions.PROGRAM_REPLACED):
                 self._ends.append(loaded.attach(name))
             self._spans = loaded.ring("spans")
         except BpfError:

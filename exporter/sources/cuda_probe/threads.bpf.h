@@ -22,22 +22,27 @@ static __noinline int add_thread(u32 tid)
 	start_of(&id);
 	thread.device.pid = id.pid;
 	thread.device.started = id.started;
+	// The thread first: a process none of whose threads is known would never be seen to end. BPF_ANY: the place may
+	// still be that of a thread whose number this one has now.
+	if (bpf_map_update_elem(&threads, &tid, &thread, BPF_ANY)) {
+		lose(FULL_THREADS);
+		return 0;
+	}
 	if (!bpf_map_lookup_elem(&processes, &id) && bpf_map_update_elem(&processes, &id, &process, BPF_NOEXIST) &&
 	    !bpf_map_lookup_elem(&processes, &id)) {
 		lose(FULL_PROCESSES);
-		return 0;
+		bpf_map_delete_elem(&threads, &tid);
 	}
-	if (bpf_map_update_elem(&threads, &tid, &thread, BPF_NOEXIST))
-		lose(FULL_THREADS);
 	return 0;
 }
 
 static __always_inline struct thread *this_thread(void)
 {
-	u32 tid = bpf_get_current_pid_tgid();
+	u64 both = bpf_get_current_pid_tgid();
+	u32 tid = both;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	if (thread)
+	if (thread && thread->device.pid == both >> 32)
 		return thread;
 	add_thread(tid);
 	return bpf_map_lookup_elem(&threads, &tid);

@@ -22,7 +22,7 @@ THREAD = """
     free {slot}0; freeasync {slot}1 {stream}; barrier;
     malloc {slot}3 2000000000000; free {slot}9;
     copy 1 4096; copy 2 100; copy 3 7; copyasync 1 11 {stream}; copyasync 4 13 {stream};
-    launch {stream} 1 1 1 1 1 1 -719; launch {stream} 1 1 1 2000 1 1 0; {api_only}
+    launch {stream} 1 1 1 1 1 1 -98; launch {stream} 1 1 1 2000 1 1 0; {api_only}
     record {stream} {stream}; query {stream}; eventsync {stream}; destroy {stream};
     launch 0 1 1 1 256 1 1 150000000; launch {other} 1 1 1 64 1 1 100000000; sync {other}; devicesync; sync 0;
     launch {stream} 1 1 1 1 1 1 0; sync {stream}
@@ -63,7 +63,7 @@ def test_everything_is_counted_of_threads_streams_and_devices_at_once(
         truth = program.done()
         assert set(truth.counts) == {0, 1, 3}
         assert truth.counts[0].peak_bytes == 2 * (1000 + 2000 + 4096)
-        assert truth.counts[0].errors == {2: 2, 9: 2, 101: 2, 719: 2}
+        assert truth.counts[0].errors == {2: 2, 9: 2, 98: 2, 101: 2}
         is_true(probe.read(), truth)
 
 
@@ -154,7 +154,8 @@ def test_a_program_that_has_ended_is_told_of_once(probe: Probe, proc: NarrowProc
 
 def test_the_devices_that_a_program_chooses_itself_are_seen(probe: Probe, proc: NarrowProc) -> None:
     chosen = "MIG-1111,GPU-2,0"
-    with Program(f"setenv 3; setenv {chosen}; launch 0 1 1 1 1 1 1 0; setenv 7") as program, Program("sync 0") as plain:
+    sets = f"setenv 3; setenv {chosen}; setdefault 5; setother 6; launch 0 1 1 1 1 1 1 0; setenv 7"
+    with Program(sets) as program, Program("setother 6; setdefault 5; sync 0") as plain:
         proc.show(program.pid, plain.pid)
         probe.scan()
         program.done()
@@ -162,6 +163,55 @@ def test_the_devices_that_a_program_chooses_itself_are_seen(probe: Probe, proc: 
         turn = probe.read()
     assert process_of(turn, program.pid).visible == chosen
     assert process_of(turn, plain.pid).visible is None
+
+
+def test_memory_whose_address_is_given_out_again_has_been_freed(probe: Probe, proc: NarrowProc) -> None:
+    with Program("malloc 1 1000; malloc 2 300; reset; malloc 3 1000; malloc 4 70") as program:
+        proc.show(program.pid)
+        probe.scan()
+        program.done()
+        of_program = counted(probe.read(), program.pid)[0]
+    # what was given out again, and what nobody can know to be free
+    assert (of_program.memory_bytes, of_program.peak_bytes) == (1000 + 300 + 70, 1000 + 300 + 70)
+    assert (of_program.allocations, of_program.frees, of_program.freed_bytes) == (4, 0, 0)
+
+
+def test_a_wait_does_not_end_work_that_was_launched_meanwhile(probe: Probe, proc: NarrowProc) -> None:
+    first = "launch 1 1 1 1 1 1 1 200000000; barrier; sync 1"
+    second = "barrier; sleep 100000; launch 1 1 1 1 1 1 1 200000000; sync 1"
+    with Program(first, second) as program:
+        proc.show(program.pid)
+        probe.scan()
+        truth = program.done()
+        assert truth.counts[0].active_ns > 0.39e9
+        is_true(probe.read(), truth)
+
+
+def test_an_error_that_lasts_ends_all_work(probe: Probe, proc: NarrowProc) -> None:
+    works = "launch 1 1 1 1 1 1 1 3600000000000; launch 2 1 1 1 1 1 1 3600000000000; sleep 50000"
+    with Program(f"{works}; launch 3 1 1 1 1 1 1 -4815; sync 3; launch 2 1 1 1 1 1 1 0") as program:
+        proc.show(program.pid)
+        probe.scan()
+        program.done()
+        first, second = (counted(probe.read(), program.pid)[0] for _ in range(2))
+    assert dict(first.errors) == {719: 2}
+    assert first.launches == 4
+    assert 0.05e9 < first.active_ns == second.active_ns
+
+
+# by a thread that goes on as another one: its end is not seen
+def test_a_process_that_has_executed_another_program_is_seen_to_end(probe: Probe, proc: NarrowProc) -> None:
+    with Program("device 2; sync 0; replace") as program:
+        proc.show(program.pid)
+        probe.scan()
+        program.go()
+        program.is_ready()
+        turn = probe.read()
+        assert counted(turn, program.pid)[2].syncs == 1
+        assert process_of(turn, program.pid).ended_ns is None
+        program.kill()
+        assert process_of(probe.read(), program.pid).ended_ns is not None
+        assert not probe.read().reading.processes
 
 
 def test_a_process_of_which_nothing_can_be_told_has_not_ended(

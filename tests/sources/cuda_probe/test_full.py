@@ -39,6 +39,20 @@ def test_threads_that_do_not_fit_are_lost_and_their_place_is_used_again(tmp_path
             assert counted(probe.read(), later.pid)[0].launches == truth.counts[0].launches
 
 
+def test_a_process_none_of_whose_threads_fits_takes_no_place(tmp_path: Path) -> None:
+    """Nothing would tell its end."""
+    script = f"{LAUNCHES}; wait; sync 0"
+    with started(tmp_path, script, threads=1) as (probe, program, proc), Program(LAUNCHES) as other:
+        proc.show(other.pid)
+        probe.scan()
+        program.go()
+        program.waits()
+        other.done()
+        turn = probe.read()
+    assert [process.pid for process in turn.reading.processes] == [program.pid]
+    assert turn.reading.lost["threads"] == 4
+
+
 def test_a_process_that_does_not_fit_is_counted_when_another_one_has_ended(tmp_path: Path) -> None:
     again = Program(f"{LAUNCHES}; wait; {LAUNCHES}")
     with started(tmp_path, LAUNCHES, processes=1) as (probe, program, proc), again as second:
