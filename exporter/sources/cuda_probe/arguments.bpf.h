@@ -63,6 +63,12 @@ static __always_inline u64 stream_of(u64 handle, int per_thread)
 	return handle ?: 1;
 }
 
+// Whether it is the default stream, of which each device has one of its own.
+static __always_inline int is_default(u64 stream)
+{
+	return stream == 1 || (stream & 0xff) == 2;
+}
+
 static __always_inline u64 on_stack(struct pt_regs *ctx, u32 number)
 {
 	u64 value = 0;

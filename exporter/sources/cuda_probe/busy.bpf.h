@@ -109,13 +109,32 @@ static __always_inline void end_work(struct device_id *device, struct sums *sums
 	end_span(device, sums, begin, now);
 }
 
-// Of a stream that had done what was launched on the device until there were `works` launches.
-static __always_inline void end_stream(struct device_id *device, struct sums *sums, u64 handle, u64 works, u64 now)
+// Of a stream that had done what was launched on the device until there were `works` launches. Returns 0 where there is
+// no such stream.
+static __always_inline int end_stream(struct device_id *device, struct sums *sums, u64 handle, u64 works, u64 now)
 {
 	struct stream *stream = known_stream(sums, handle);
 
-	if (stream && stream->last <= works)
+	if (!stream)
+		return 0;
+	if (stream->last <= works)
 		end_work(device, sums, stream, now);
+	return 1;
+}
+
+// A stream is of the device on which it was created. It may be waited for while the thread has another one.
+static __noinline int end_stream_elsewhere(struct device_id *device, u64 handle, u64 now)
+{
+	if (!device || !handle)
+		return 0;
+	struct device_id other = *device;
+	for (u32 i = 0; i < MOST_ORDINALS; i++) {
+		other.ordinal = i;
+		struct sums *sums = bpf_map_lookup_elem(&devices, &other);
+		if (sums && end_stream(&other, sums, handle, -1, now))
+			return 1;
+	}
+	return 0;
 }
 
 static __noinline int end_streams(struct device_id *device, struct sums *sums, u64 works, u64 now)

@@ -153,8 +153,8 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 	case STREAM_SYNC: // a: stream
 		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
-		if (!code)
-			end_stream(&device, sums, thread->a, thread->works, now);
+		if (!code && !end_stream(&device, sums, thread->a, thread->works, now) && !is_default(thread->a))
+			end_stream_elsewhere(&device, thread->a, now);
 		break;
 	case DEVICE_SYNC:
 		now = bpf_ktime_get_ns();

@@ -31,6 +31,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define STREAMS 32		   // streams of one process on one device that can have work at a time
 #define TRIES 8			   // places in which one stream is looked for
+#define MOST_ORDINALS 16	   // devices of a process among which the one of a stream is looked for
 #define SPAN_NS (10 * 1000 * 1000) // shorter spans that follow each other are told as one
 #define MOST_VISIBLE 512	   // characters of CUDA_VISIBLE_DEVICES
 #define NOT_READY 600		   // an answer of cudaEventQuery, and no error

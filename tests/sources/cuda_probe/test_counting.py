@@ -187,6 +187,16 @@ def test_a_wait_does_not_end_work_that_was_launched_meanwhile(probe: Probe, proc
         is_true(probe.read(), truth)
 
 
+def test_a_stream_may_be_waited_for_while_another_device_is_chosen(probe: Probe, proc: NarrowProc) -> None:
+    with Program("device 1; launch 1 1 1 1 1 1 1 100000000; device 2; sync 1; sync 0; sleep 100000") as program:
+        proc.show(program.pid)
+        probe.scan()
+        truth = program.done()
+        assert 0.09e9 < truth.counts[1].active_ns < 5e9
+        assert truth.counts[2].active_ns == 0
+        is_true(probe.read(), truth)
+
+
 def test_an_error_that_lasts_ends_all_work(probe: Probe, proc: NarrowProc) -> None:
     works = "launch 1 1 1 1 1 1 1 3600000000000; launch 2 1 1 1 1 1 1 3600000000000; sleep 50000"
     with Program(f"{works}; launch 3 1 1 1 1 1 1 -4815; sync 3; launch 2 1 1 1 1 1 1 0") as program:
