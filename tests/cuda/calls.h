@@ -283,6 +283,25 @@ static void synchronise(struct worker *own, int number)
     pthread_mutex_unlock(&lock);
 }
 
+/* What was launched on the stream was captured, or nobody waits for it. */
+static void end_stream(struct worker *own, int number, int destroys)
+{
+    struct stream_state *stream = stream_of(own, number);
+    void *graph;
+    int result;
+    if (destroys)
+        result = CALL(own, cudaStreamDestroy(stream->handle), cuStreamDestroy_v2(stream->handle));
+    else
+        result = EITHER(own, cudaStreamEndCapture, _ptsz, (stream->handle, &graph), cuStreamEndCapture, _ptsz,
+                        (stream->handle, &graph));
+    pthread_mutex_lock(&lock);
+    note_error(own, result);
+    end_span(stream, stream->launches);
+    if (destroys)
+        stream->handle = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
 static void synchronise_device(struct worker *own)
 {
     uint64_t launched[STREAMS + 2], before;

@@ -34,6 +34,7 @@ typedef struct {
     F(cudaDeviceSynchronize, (void)) \
     F(cudaDeviceReset, (void)) \
     F(cudaStreamCreate, (stream_t *stream)) \
+    F(cudaStreamDestroy, (stream_t stream)) \
     F(cudaEventCreate, (event_t *event)) \
     F(cudaEventQuery, (event_t event)) \
     F(cudaEventSynchronize, (event_t event)) \
@@ -50,6 +51,7 @@ typedef struct {
     F(cudaMemcpy##D, (void *to, const void *from, size_t size, int kind)) \
     F(cudaMemcpyAsync##Z, (void *to, const void *from, size_t size, int kind, stream_t stream)) \
     F(cudaStreamSynchronize##Z, (stream_t stream)) \
+    F(cudaStreamEndCapture##Z, (stream_t stream, void **graph)) \
     F(cudaEventRecord##Z, (event_t event, stream_t stream))
 
 #define DRIVER_FUNCTIONS(F) \
@@ -61,6 +63,7 @@ typedef struct {
     F(cuCtxSynchronize, (void)) \
     F(cuDevicePrimaryCtxReset_v2, (int device)) \
     F(cuStreamCreate, (stream_t *stream, unsigned int flags)) \
+    F(cuStreamDestroy_v2, (stream_t stream)) \
     F(cuEventCreate, (event_t *event, unsigned int flags)) \
     F(cuEventQuery, (event_t event)) \
     F(cuEventSynchronize, (event_t event)) \
@@ -85,6 +88,7 @@ typedef struct {
     F(cuMemcpyDtoHAsync_v2##Z, (void *to, CUdeviceptr from, size_t size, stream_t stream)) \
     F(cuMemcpyDtoDAsync_v2##Z, (CUdeviceptr to, CUdeviceptr from, size_t size, stream_t stream)) \
     F(cuStreamSynchronize##Z, (stream_t stream)) \
+    F(cuStreamEndCapture##Z, (stream_t stream, void **graph)) \
     F(cuEventRecord##Z, (event_t event, stream_t stream))
 
 #define DECLARE(name, arguments) int name arguments;

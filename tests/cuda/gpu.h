@@ -185,6 +185,12 @@ static inline int gpu_create_stream(void **stream)
     return SUCCESS;
 }
 
+static inline int gpu_destroy_stream(void *stream)
+{
+    free(stream);
+    return SUCCESS;
+}
+
 static inline int gpu_create_event(void **event)
 {
     *event = calloc(1, sizeof(struct gpu_event));

@@ -15,6 +15,7 @@
  *     graph S NS                                   with NS of -719 both fail with this code
  *     malloc M BYTES, managed M BYTES, mallocasync M BYTES S, free M, freeasync M S     M: a number below 4096
  *     copy KIND BYTES, copyasync KIND BYTES S      KIND: a cudaMemcpyKind, 0 to 4
+ *     endcapture S, destroystream S
  *     sync S, devicesync, record E S, query E, eventsync E, destroy E
  *     wait                      for another line on the standard input, having said "waiting"
  *     knock                     sync 0, again and again, until there is another line on the standard input
@@ -74,6 +75,8 @@ static int run(struct worker *own, const char *command, const char *arguments)
         copy(own, (int)a, (uint64_t)b, (int)c);
     else if (!strcmp(command, "sync"))
         synchronise(own, (int)a);
+    else if (!strcmp(command, "endcapture") || !strcmp(command, "destroystream"))
+        end_stream(own, (int)a, !strcmp(command, "destroystream"));
     else if (!strcmp(command, "devicesync"))
         synchronise_device(own);
     else if (!strcmp(command, "record") || !strcmp(command, "query") || !strcmp(command, "eventsync") ||

@@ -17,6 +17,8 @@ int cuStreamCreate(stream_t *stream, unsigned int flags)
     return flags > 1 ? INVALID_VALUE : gpu_create_stream(stream);
 }
 
+int cuStreamDestroy_v2(stream_t stream) { return gpu_destroy_stream(stream); }
+
 int cuEventCreate(event_t *event, unsigned int flags) { return flags > 7 ? INVALID_VALUE : gpu_create_event(event); }
 int cuEventQuery(event_t event) { return gpu_query(event); }
 int cuEventSynchronize(event_t event) { return gpu_wait_for_event(event); }
@@ -92,6 +94,10 @@ static int launch(void *func, uint64_t blocks, uint64_t threads, stream_t stream
         return (void)to, (void)from, (void)stream, gpu_copy(size); \
     } \
     int cuStreamSynchronize##Z(stream_t stream) { return gpu_wait_for_stream(stream, per_thread); } \
+    int cuStreamEndCapture##Z(stream_t stream, void **graph) \
+    { \
+        return (void)stream, *graph = NULL, SUCCESS; \
+    } \
     int cuEventRecord##Z(event_t event, stream_t stream) { return gpu_record(event, stream, per_thread); }
 
 FLAVOUR(, , 0)

@@ -67,6 +67,7 @@ int cudaFree(void *address)
 int cudaDeviceReset(void) { return DO(cuDevicePrimaryCtxReset_v2(0), gpu_reset()); }
 int cudaDeviceSynchronize(void) { return DO(cuCtxSynchronize(), gpu_wait_for_device()); }
 int cudaStreamCreate(stream_t *stream) { return DO(cuStreamCreate(stream, 0), gpu_create_stream(stream)); }
+int cudaStreamDestroy(stream_t stream) { return DO(cuStreamDestroy_v2(stream), gpu_destroy_stream(stream)); }
 int cudaEventCreate(event_t *event) { return DO(cuEventCreate(event, 0), gpu_create_event(event)); }
 int cudaEventQuery(event_t event) { return DO(cuEventQuery(event), gpu_query(event)); }
 int cudaEventSynchronize(event_t event) { return DO(cuEventSynchronize(event), gpu_wait_for_event(event)); }
@@ -135,6 +136,10 @@ int cudaEventDestroy(event_t event) { return DO(cuEventDestroy_v2(event), (free(
     int cudaStreamSynchronize##Z(stream_t stream) \
     { \
         return DO(cuStreamSynchronize##Z(stream), gpu_wait_for_stream(stream, per_thread)); \
+    } \
+    int cudaStreamEndCapture##Z(stream_t stream, void **graph) \
+    { \
+        return DO(cuStreamEndCapture##Z(stream, graph), (*graph = NULL, SUCCESS)); \
     } \
     int cudaEventRecord##Z(event_t event, stream_t stream) \
     { \

@@ -30,6 +30,7 @@ enum shape {
 	CU_COPY_ON_DEVICE,
 	CU_COPY,
 	CUDA_STREAM_SYNC,
+	CUDA_STREAM_END,
 	CUDA_DEVICE_SYNC,
 	CUDA_EVENT_RECORD,
 	CUDA_EVENT_QUERY,
@@ -75,6 +76,8 @@ SEC("uprobe") int entered(struct pt_regs *ctx)
 		return copy(ctx, 4, 0);
 	case CUDA_STREAM_SYNC:
 		return timed(ctx, STREAM_SYNC, stream_of(first, per_thread));
+	case CUDA_STREAM_END:
+		return call(ctx, STREAM_END, stream_of(first, per_thread), 0);
 	case CUDA_DEVICE_SYNC:
 		return timed(ctx, DEVICE_SYNC, 0);
 	case CUDA_EVENT_RECORD:
@@ -154,6 +157,11 @@ SEC("uretprobe") int returned(struct pt_regs *ctx)
 		now = bpf_ktime_get_ns();
 		count_sync(thread, sums, now);
 		if (!code && !end_stream(&device, sums, thread->a, thread->works, now) && !is_default(thread->a))
+			end_stream_elsewhere(&device, thread->a, now);
+		break;
+	case STREAM_END: // a: stream. What was captured never ran; of one that is destroyed nothing more is heard
+		now = bpf_ktime_get_ns();
+		if (!end_stream(&device, sums, thread->a, -1, now) && !is_default(thread->a))
 			end_stream_elsewhere(&device, thread->a, now);
 		break;
 	case DEVICE_SYNC:

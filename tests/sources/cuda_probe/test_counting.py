@@ -197,6 +197,19 @@ def test_a_stream_may_be_waited_for_while_another_device_is_chosen(probe: Probe,
         is_true(probe.read(), truth)
 
 
+@pytest.mark.parametrize("api", ["runtime", "driver"])
+def test_what_was_captured_or_is_not_waited_for_is_not_active_for_ever(
+    probe: Probe, proc: NarrowProc, api: str
+) -> None:
+    script = f"api {api}; launch 1 1 1 1 1 1 1 0; endcapture 1; launch 2 1 1 1 1 1 1 0; destroystream 2; sleep 100000"
+    with Program(script, libraries=built().over_driver) as program:
+        proc.show(program.pid)
+        probe.scan()
+        truth = program.done()
+        assert truth.counts[0].active_ns < 0.05e9
+        is_true(probe.read(), truth)
+
+
 def test_an_error_that_lasts_ends_all_work(probe: Probe, proc: NarrowProc) -> None:
     works = "launch 1 1 1 1 1 1 1 3600000000000; launch 2 1 1 1 1 1 1 3600000000000; sleep 50000"
     with Program(f"{works}; launch 3 1 1 1 1 1 1 -4815; sync 3; launch 2 1 1 1 1 1 1 0") as program:
