@@ -102,15 +102,16 @@ def program(*fatbins: bytes, name: bytes = b".nv_fatbin") -> bytes:
 
 
 class Counted:
-    """A reader that counts the bytes that were asked of it."""
+    """A reader that counts the bytes that it gave. What reaches beyond the end is refused, and costs nothing."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.size, self.asked = len(data), 0
 
     def read(self, offset: int, size: int) -> bytes:
+        data = InMemory(self._data).read(offset, size)
         self.asked += size
-        return InMemory(self._data).read(offset, size)
+        return data
 
 
 def said_by_ptxas(text: str, number: int) -> dict[str, Kernel]:
