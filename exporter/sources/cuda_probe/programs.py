@@ -37,7 +37,8 @@ MOST_FAILED = 4_096
 ATTACH_SECONDS = 2.0
 # Processes by which a file is tried in one scan: one of them may end meanwhile.
 MOST_TRIES = 4
-# Scans after which a file that failed is looked at again: it may have been written anew.
+# Scans after which a file that failed is tried again, or, where its content was the reason, looked at: it may have been
+# written anew.
 SCANS_BETWEEN_TRIES = 12
 
 _FUNCTIONS_OF: Mapping[maps.Role, Role] = MappingProxyType(
@@ -194,10 +195,11 @@ class Programs:
             self._failed.pop(key, None)
         except BadElf as error:
             self._fail(key, error.reason, stamp)
+        # these say nothing of the content: what was short when it was tried (memory, file descriptors) may be there later
         except AttachFailed:
-            self._fail(key, "attach", stamp)
+            self._fail(key, "attach", None)
         except PermissionError:
-            self._fail(key, "permission", stamp)
+            self._fail(key, "permission", None)
 
     def _fail(self, key: FileKey, reason: FailReason, stamp: _Stamp | None) -> None:
         """Remember it, and count it unless it failed like this before."""

@@ -171,7 +171,11 @@ class Scan:
         return _Seen(executable, memory, UsingProcess(pid, stat_fields(process)[0], files), mapped)
 
     def _program(self, process: int, executable: _Executable) -> tuple[UsedFile, ...]:
-        """The executable, if it has the CUDA runtime linked in."""
+        """The executable, if it can be read and has the CUDA runtime linked in.
+
+        Raises:
+            OSError: the process has ended.
+        """
         if self._has_runtime.get(executable) is False:
             return ()
         try:
@@ -183,8 +187,9 @@ class Scan:
                 return (UsedFile(key_of(found, status), "program", None),)
         except (BadElf, NotRegular):
             self._remember(executable, False)
-        except PermissionError:
-            pass  # what it has mapped may be readable
+        except OSError:
+            # not permitted, or a file system that is gone: what the process has mapped of CUDA may be on another one
+            stat_fields(process)  # of a process that has ended nothing is there
         return ()
 
     def _remember(self, executable: _Executable, has_runtime: bool) -> None:

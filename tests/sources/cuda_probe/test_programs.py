@@ -1,8 +1,10 @@
 """What is probed, and when no longer, in trees like /proc."""
 
+import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,11 @@ class Kernel:
     now: list[Probed] = field(default_factory=list)
     before: list[Probed] = field(default_factory=list)
     refuses: bool = False
+    refused: int = 0
 
     def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
         if self.refuses:
+            self.refused += 1
             raise AttachFailed("no")
         probed = Probed(Path(path).stat().st_ino, role, frozenset(offsets), self._end)
         self.now.append(probed)
@@ -356,12 +360,29 @@ def test_a_file_that_failed_is_tried_again_when_it_has_changed(world: World, lib
 
 
 @pytest.mark.real
-def test_what_the_kernel_refuses_is_not_tried_at_each_scan(world: World) -> None:
+def test_what_the_kernel_refuses_is_tried_again_later(world: World) -> None:
+    """It may have been short of memory, or of file descriptors. To try costs something, so not at each scan."""
     world.kernel.refuses = True
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
-    assert world.scan(30).failures == {"attach": 1}
+    assert world.scan(3 * programs.SCANS_BETWEEN_TRIES).failures == {"attach": 1}
+    assert world.kernel.refused == 4
     world.kernel.refuses = False
-    assert world.scan(30).programs == 0
+    assert world.scan(programs.SCANS_BETWEEN_TRIES).programs == 1
+    assert world.programs.bounds["failed_programs"].used() == 0
+
+
+@pytest.mark.real
+def test_a_program_on_a_file_system_that_is_gone_may_still_use_cuda(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def stale(_: int) -> Iterator[int]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        yield 0
+
+    monkeypatch.setattr(scan, "readable", stale)
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    assert world.scan().programs == 1
 
 
 @pytest.mark.real
