@@ -122,7 +122,10 @@ def fits(probe: source.CudaProbe) -> ProbeSource:
 
 def made_by(probe: SaidProbe, root: Path, totals: CudaTotals | None = None, **more: Any) -> Probing:
     settings = {"keep_seconds": 300.0, "on_health": Told(), **more}
-    return Probing(probe=probe, totals=totals or CudaTotals(), root=str(root), **settings)
+    part = Probing(probe=probe, totals=totals or CudaTotals(), root=str(root), **settings)
+    for _ in range(2):  # once is enough
+        part.follow()
+    return part
 
 
 def launches(cuda: CudaUses | None) -> dict[tuple[str, str], int]:
@@ -236,8 +239,8 @@ async def test_totals_go_on_with_another_probe_and_the_one_before_counts_no_more
     assert launches(one.cuda_for(HELD, PODS, GPUS)) == {("a", "GPU-1"): 4}, "the new one has not begun"
     after.say(SaidTurn(3, {7: 1}))
     before.say(SaidTurn(4, {7: 9}))
-    assert one.cuda_for(HELD, PODS, GPUS) is None
     assert launches(two.cuda_for(HELD, PODS, GPUS)) == {("a", "GPU-1"): 5}
+    assert launches(one.cuda_for(HELD, PODS, GPUS)) == {("a", "GPU-1"): 5}, "for a scrape that began before"
     await one.close()
     await two.close()
 
@@ -248,6 +251,7 @@ async def test_one_probe_counts_on_for_other_settings(tmp_path: Path) -> None:
     one.cuda_for(HELD, PODS, GPUS)
     probe.say(SaidTurn(1, {7: 3}))
     two = made_by(probe, tmp_path, totals, keep_seconds=10.0)
+    assert launches(two.cuda_for(HELD, PODS, GPUS)) == {("a", "GPU-1"): 3}, "no scrape misses them meanwhile"
     probe.say(SaidTurn(2, {7: 4}))  # both hear it
     await one.close()
     probe.say(SaidTurn(3, {7: 6}))
@@ -357,6 +361,29 @@ async def test_totals_outlive_a_reload_and_the_probe_goes_with_its_setting(node:
         assert (await service.collect(None)).cuda is None
         await service.reload()
         assert await launched(2) == 17
+    finally:
+        await service.close()
+
+
+async def test_a_reload_that_is_refused_leaves_the_totals_to_the_node_that_goes_on(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    places, expected = of_pods(node)
+    (pid, *_) = places
+    bad = tmp_path / "inventory.json"
+    bad.write_text("{")
+    refused = of_node(node, accounting_keep="1m", inventory_file=str(bad))
+    service = Service(of_node(node), NODE, lambda: refused)
+    try:
+        await service.collect(None)
+        await service.reload()
+        (probe,) = SaidProbe.made
+        assert len(probe.hear) == 1
+        wanted = {expected[pid]: 7}
+        probe.say(SaidTurn(1, {pid: 7}, places))
+        async with asyncio.timeout(5):
+            while launches((await service.collect(None)).cuda) != wanted:
+                await asyncio.sleep(0.05)
     finally:
         await service.close()
 
