@@ -192,3 +192,9 @@ def test_what_a_container_asked_of_a_gpu_stands_in_its_own_object() -> None:
     assert list(held)[-2:] == ["cuda", "timestamp"]
     assert "cuda" not in idle
     assert all("cuda" not in each for each in objects.rows(of_holders(None)))
+
+
+def test_what_processes_in_no_pod_asked_of_a_gpu_that_nobody_holds_stands_in_its_object() -> None:
+    held, idle = objects.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE}))
+    assert "cuda" not in held
+    assert (idle["pod"], idle["cuda"]) == ("", as_object(USE))
