@@ -2,8 +2,9 @@
 
 process ──► container, by /proc ──► owner, by its id ──► the devices that the kubelet gave it ──► those that it sees
 
-A process that ended before /proc was read is in the container of its cgroup, if all others of that cgroup that were
-seen, be it later, are in one. Until its owner is known a process is nobody's, and its counts wait: an owner never changes.
+A process that ended before /proc was read is in the container of its cgroup, if all others of that cgroup that are
+seen, be it later, are in one. Until its owner is known a process is nobody's, and its counts wait: an owner never
+changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

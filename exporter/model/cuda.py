@@ -37,8 +37,7 @@ class CudaDevice(NamedTuple):
     ordinal: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaCounts:
+class CudaCounts(NamedTuple):
     """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
 
     Launches, graph launches, copies and synchronisations count as often as they are called, also where they fail;
@@ -47,6 +46,8 @@ class CudaCounts:
     `peak_bytes` the most of it at a time. `sync_ns` is the time spent waiting in synchronisations. `active_ns` is the
     time in which at least one stream had work that no synchronisation had ended. `errors` counts calls that did not
     return success, by cudaError_t or CUresult.
+
+    A tuple, as thousands of them are made each second. cuda_counts.py counts on the order of the fields.
     """
 
     launches: int = 0
@@ -55,15 +56,15 @@ class CudaCounts:
     allocations: int = 0
     failed_allocations: int = 0
     frees: int = 0
-    memory_bytes: int = 0
-    peak_bytes: int = 0
     freed_bytes: int = 0
-    copies: tuple[int, ...] = (0,) * len(DIRECTIONS)
-    copied_bytes: tuple[int, ...] = (0,) * len(DIRECTIONS)
     syncs: int = 0
     sync_ns: int = 0
     active_ns: int = 0
-    errors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    memory_bytes: int = 0
+    peak_bytes: int = 0
+    copies: tuple[int, ...] = (0,) * len(DIRECTIONS)
+    copied_bytes: tuple[int, ...] = (0,) * len(DIRECTIONS)
+    errors: Mapping[int, int] = MappingProxyType({})
 
 
 class Span(NamedTuple):

@@ -195,7 +195,7 @@ class Programs:
             self._failed.pop(key, None)
         except BadElf as error:
             self._fail(key, error.reason, stamp)
-        # these say nothing of the content: what was short when it was tried (memory, file descriptors) may be there later
+        # not for its content: what was short when it was tried, memory or file descriptors, may be there later
         except AttachFailed:
             self._fail(key, "attach", None)
         except PermissionError:
