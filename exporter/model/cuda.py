@@ -150,11 +150,13 @@ class CudaUses:
     """What every container asked of every device; and how the probe is.
 
     `programs` are the files that are probed. `map_entries` says how full each map in the kernel is, and the most that
-    it holds. `failures` counts files that could not be probed, by reason.
+    it holds. `failures` counts files that could not be probed, by reason. `unreadable` are processes that may not be
+    looked at, so that nobody knows whether they use CUDA.
     """
 
     uses: Mapping[CudaKey, CudaUse] = field(default_factory=lambda: MappingProxyType({}))
     programs: int = 0
     failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unreadable: int = 0
     lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))

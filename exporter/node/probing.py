@@ -46,6 +46,10 @@ class Turn(Protocol):
         """The files that could not be, by reason."""
 
     @property
+    def unreadable(self) -> int:
+        """The processes that may not be looked at."""
+
+    @property
     def map_entries(self) -> Mapping[str, tuple[int, int]]:
         """How full maps are."""
 
@@ -139,6 +143,7 @@ class Probing:
             uses=self._totals.uses,
             programs=turn.programs,
             failures=turn.failures,
+            unreadable=turn.unreadable,
             lost=MappingProxyType({**turn.reading.lost, "waiting": lost["waiting"], "rows": lost["rows"]}),
             map_entries=turn.map_entries,
         )

@@ -53,6 +53,7 @@ class SaidTurn:
     ended: frozenset[int] = frozenset()
     programs: int = 2
     failures: Mapping[str, int] = field(default_factory=lambda: {"attach": 1})
+    unreadable: int = 5
     map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: {"devices": (1, 64)})
 
     @property
@@ -146,6 +147,7 @@ async def test_a_look_takes_what_the_last_turn_counted(tmp_path: Path) -> None:
     assert launches(found) == {("a", "GPU-1"): 3, ("", "GPU-1"): 1}
     assert found is not None
     assert (found.programs, found.failures, found.map_entries) == (2, {"attach": 1}, {"devices": (1, 64)})
+    assert found.unreadable == 5
     assert found.lost == {"spans": 3, "waiting": 0, "rows": 0}
     probe.say(SaidTurn(2, {7: 5}))
     assert launches(part.cuda_for(HELD, PODS, GPUS)) == {("a", "GPU-1"): 5, ("", "GPU-1"): 1}

@@ -55,6 +55,7 @@ USES = CudaUses(
     uses={(A, GPU): USE, (None, DeviceKey(uuid="GPU-2", instance="7")): CudaUse(counts=CudaCounts(launches=1))},
     programs=3,
     failures={"no_symbols": 2, "gone": 0},
+    unreadable=4,
     lost={"spans": 5, "waiting": 0},
     map_entries={"processes": (7, 4096)},
 )
@@ -112,6 +113,7 @@ def test_how_the_probe_is() -> None:
         "pod_gpu_exporter_probe_programs 3",
         'pod_gpu_exporter_probe_attach_failures_total{reason="no_symbols"} 2',
         'pod_gpu_exporter_probe_attach_failures_total{reason="gone"} 0',
+        "pod_gpu_exporter_probe_unreadable_processes 4",
         'pod_gpu_exporter_probe_events_lost_total{map="spans"} 5',
         'pod_gpu_exporter_probe_events_lost_total{map="waiting"} 0',
         'pod_gpu_exporter_probe_map_entries{map="processes"} 7',
@@ -121,7 +123,10 @@ def test_how_the_probe_is() -> None:
 
 def test_without_a_probe_there_is_nothing() -> None:
     assert text(None) == ""
-    assert samples(CudaUses()) == ["pod_gpu_exporter_probe_programs 0"]
+    assert samples(CudaUses()) == [
+        "pod_gpu_exporter_probe_programs 0",
+        "pod_gpu_exporter_probe_unreadable_processes 0",
+    ]
 
 
 def test_the_families_are_in_the_catalogue() -> None:

@@ -137,7 +137,7 @@ class Scan:
             self._late = self._late or pid
             return before if before and before.user and self._threads_of(before.user) else None
         except PermissionError:
-            self.unreadable += 1
+            self.unreadable += _has_memory(f"{self._proc}/{pid}/statm")
         except OSError:
             # a thread of the kernel, or a process that has ended, which counts while it has threads but the first
             if before and before.user and self._threads_of(before.user) > 1:
@@ -205,6 +205,14 @@ def _memory_of(statm: str) -> bytes:
         return os.read(file, 256).partition(b" ")[0]
     finally:
         os.close(file)
+
+
+def _has_memory(statm: str) -> bool:
+    """Whether a process is still there, and none of the kernel's: those have no memory. Everybody may know that."""
+    try:
+        return _memory_of(statm) != b"0"
+    except OSError:
+        return False
 
 
 def _opened(process: int, file: MappedFile) -> UsedFile:

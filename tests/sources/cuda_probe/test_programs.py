@@ -526,6 +526,10 @@ def test_what_may_not_be_looked_at_is_counted(world: World, monkeypatch: pytest.
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     world.proc.put(9, root=world.one, maps=(LIBRARY,))
     assert [world.scan().unreadable for _ in range(2)] == [2, 2]
+    world.proc.change(8, memory=0)  # as one of the kernel's own
+    (world.proc.folder / "9/statm").unlink()  # it has ended meanwhile
+    monkeypatch.setattr(os, "stat", refuse)
+    assert world.scan().unreadable == 0
 
 
 @pytest.mark.real
