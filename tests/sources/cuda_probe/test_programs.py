@@ -400,6 +400,24 @@ def test_no_more_files_are_probed_than_may_be(world: World, libraries: Path) -> 
 
 
 @pytest.mark.real
+def test_a_c_library_gives_way_to_a_file_of_cudas(world: World, libraries: Path) -> None:
+    """Each image has one of its own: half of the room would go to what only sees setenv."""
+    world.proc.put(8, root=world.one, maps=(LIBRARY, LIBC))
+    world.proc.put(9, root=world.two, maps=(LIBRARY, LIBC), namespace="2")
+    assert world.scan().programs == 4
+    for number in range(1, 4):
+        put(libraries / "cudart", world.one, f"/m/libcudart.so.{number}")
+        world.proc.put(9 + number, root=world.one, maps=(f"/m/libcudart.so.{number}", LIBC))
+        scanned = world.scan(2)
+        roles = [probed.role for probed in world.kernel.now]
+        assert (roles.count("cudart"), roles.count("libc")) == (min(2 + number, 4), max(2 - number, 0))
+    assert scanned.failures == {"too_many": 3}
+    world.proc.end(8)
+    assert [world.scan().programs for _ in range(2)] == [4, 4]
+    assert {probed.role for probed in world.kernel.now} == {"cudart"}
+
+
+@pytest.mark.real
 def test_a_scan_that_takes_long_leaves_the_rest_to_the_next_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     attach = world.kernel.attach
 
