@@ -18,6 +18,7 @@ from benchmarks import (
     processes,
     scrape,
     sharing,
+    turns,
     worst,
 )
 from benchmarks.compare import LATEST
@@ -40,6 +41,7 @@ if __name__ == "__main__":
         measuring.run,
         processes.run,
         probe.run,
+        turns.run,
         healthcheck.run,
         worst.run,
         cluster.run,

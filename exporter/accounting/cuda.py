@@ -108,13 +108,15 @@ class CudaLedger:
             id_: process for id_, process in self._processes.items() if process.gone_ns is None or process.waits
         }
         for device, counts in reading.counts.items():
-            process = self._processes.setdefault(device.process, _Process())
+            process = self._processes.get(device.process)
+            if process is None:
+                process = self._processes[device.process] = _Process()
             use = process.uses.get(device.ordinal)
             if use is None:
                 use = process.uses[device.ordinal] = Use(self._read_at_ns)
             if counts != use.now:
                 growth, use.now = step(use.now, counts)
-                use.growth = added(use.growth, growth)
+                use.growth = growth if use.growth is NOTHING else added(use.growth, growth)
         for id_, process in self._processes.items():
             told = reading.processes.get(id_)
             process.has_ended = told is None or told.ended_ns is not None
@@ -134,7 +136,7 @@ class CudaLedger:
                     continue
                 place = self._row(use.key)
                 if place is not None:
-                    actives.add(use.key, place, device, use)
+                    actives.add(place, device, use)
                     place.take(id_, use, has_ended=process.has_ended)
                 elif use.growth is not NOTHING:
                     self.lost["rows"] += 1

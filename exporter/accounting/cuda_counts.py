@@ -1,7 +1,6 @@
 """Sums and differences of what processes ask of CUDA, and the time in which at least one of several was active."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, sub
 from types import MappingProxyType
 
@@ -10,6 +9,10 @@ from exporter.model.cuda import OTHER_ERRORS, CudaCounts
 # Codes of errors that are counted each by itself. CUDA has some 150 of them.
 MOST_CODES = 64
 NOTHING = CudaCounts()
+# the numbers that only grow are the first fields, and of these the times are the last
+_COUNTERS = CudaCounts._fields.index("memory_bytes")
+_NO_MEMORY = (0, 0)  # the fields behind them
+_CALLS_AND_BYTES = CudaCounts._fields.index("sync_ns")
 _Interval = tuple[int, int]
 
 
@@ -19,49 +22,35 @@ def step(before: CudaCounts, now: CudaCounts) -> tuple[CudaCounts, CudaCounts]:
     Where a number of calls or bytes fell, all began anew, and `now` is what is new. A time that fell was told too long:
     that of work that goes on is counted up to a reading, and its end may be known to be earlier later on.
     """
-    if _any_fell(now, before):
-        before = NOTHING
-    sync_ns, active_ns = max(now.sync_ns, before.sync_ns), max(now.active_ns, before.active_ns)
-    if (sync_ns, active_ns) != (now.sync_ns, now.active_ns):
-        now = replace(now, sync_ns=sync_ns, active_ns=active_ns)
-    return _grown(now, before), now
-
-
-def _grown(now: CudaCounts, before: CudaCounts) -> CudaCounts:
-    return CudaCounts(
-        launches=now.launches - before.launches,
-        threads=now.threads - before.threads,
-        graph_launches=now.graph_launches - before.graph_launches,
-        allocations=now.allocations - before.allocations,
-        failed_allocations=now.failed_allocations - before.failed_allocations,
-        frees=now.frees - before.frees,
-        freed_bytes=now.freed_bytes - before.freed_bytes,
-        copies=tuple(map(sub, now.copies, before.copies)),
-        copied_bytes=tuple(map(sub, now.copied_bytes, before.copied_bytes)),
-        syncs=now.syncs - before.syncs,
-        sync_ns=now.sync_ns - before.sync_ns,
-        active_ns=now.active_ns - before.active_ns,
-        errors={code: more for code, count in now.errors.items() if (more := count - before.errors.get(code, 0))},
-    )
+    growth = _each(sub, now, before, _more(now.errors, before.errors))
+    if _has_fallen(growth):
+        return _each(sub, now, NOTHING, now.errors), now
+    if growth.sync_ns < 0 or growth.active_ns < 0:
+        now = now._replace(sync_ns=max(now.sync_ns, before.sync_ns), active_ns=max(now.active_ns, before.active_ns))
+        growth = growth._replace(sync_ns=max(growth.sync_ns, 0), active_ns=max(growth.active_ns, 0))
+    return growth, now
 
 
 def added(one: CudaCounts, other: CudaCounts) -> CudaCounts:
     """The sum of two, without the memory. Errors of more than MOST_CODES codes are OTHER_ERRORS."""
-    return CudaCounts(
-        launches=one.launches + other.launches,
-        threads=one.threads + other.threads,
-        graph_launches=one.graph_launches + other.graph_launches,
-        allocations=one.allocations + other.allocations,
-        failed_allocations=one.failed_allocations + other.failed_allocations,
-        frees=one.frees + other.frees,
-        freed_bytes=one.freed_bytes + other.freed_bytes,
-        copies=tuple(map(add, one.copies, other.copies)),
-        copied_bytes=tuple(map(add, one.copied_bytes, other.copied_bytes)),
-        syncs=one.syncs + other.syncs,
-        sync_ns=one.sync_ns + other.sync_ns,
-        active_ns=one.active_ns + other.active_ns,
-        errors=_added(one.errors, other.errors) if other.errors else one.errors,
+    return _each(add, one, other, _added(one.errors, other.errors) if other.errors else one.errors)
+
+
+def _each(of: Callable[[int, int], int], one: CudaCounts, other: CudaCounts, errors: Mapping[int, int]) -> CudaCounts:
+    """What comes of each two counters; nothing of the memory."""
+    return CudaCounts._make(
+        (
+            *map(of, _first(one, _COUNTERS), _first(other, _COUNTERS)),
+            *_NO_MEMORY,
+            tuple(map(of, one.copies, other.copies)),
+            tuple(map(of, one.copied_bytes, other.copied_bytes)),
+            errors,
+        )
     )
+
+
+def _first(counts: CudaCounts, number: int) -> tuple[int, ...]:
+    return counts[:number]  # type: ignore[return-value] # the other fields stand behind these
 
 
 def united_ns(increments: Sequence[int], spans: Iterable[Sequence[_Interval]], window_ns: int | None) -> int:
@@ -85,20 +74,15 @@ def united_ns(increments: Sequence[int], spans: Iterable[Sequence[_Interval]], w
     return max(united, *increments)
 
 
-def _any_fell(now: CudaCounts, before: CudaCounts) -> bool:
-    return (
-        now.launches < before.launches
-        or now.threads < before.threads
-        or now.graph_launches < before.graph_launches
-        or now.allocations < before.allocations
-        or now.failed_allocations < before.failed_allocations
-        or now.frees < before.frees
-        or now.freed_bytes < before.freed_bytes
-        or now.syncs < before.syncs
-        or any(map(int.__lt__, now.copies, before.copies))
-        or any(map(int.__lt__, now.copied_bytes, before.copied_bytes))
-        or any(now.errors.get(code, 0) < count for code, count in before.errors.items())
-    )
+def _has_fallen(growth: CudaCounts) -> bool:
+    least = min(*_first(growth, _CALLS_AND_BYTES), *growth.copies, *growth.copied_bytes)
+    return least < 0 or any(more < 0 for more in growth.errors.values())
+
+
+def _more(now: Mapping[int, int], before: Mapping[int, int]) -> Mapping[int, int]:
+    if not before:
+        return now
+    return {code: more for code in {**before, **now} if (more := now.get(code, 0) - before.get(code, 0))}
 
 
 def _added(one: Mapping[int, int], other: Mapping[int, int]) -> Mapping[int, int]:

@@ -1,7 +1,7 @@
 """What one process asks of a device, and the row of a container, to which it goes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.accounting.cuda_counts import NOTHING, added, united_ns
@@ -60,7 +60,7 @@ class Row:
     def use(self) -> CudaUse:
         """What the row says now."""
         return CudaUse(
-            counts=replace(self.total, memory_bytes=self.memory_bytes, peak_bytes=self.peak_bytes),
+            counts=self.total._replace(memory_bytes=self.memory_bytes, peak_bytes=self.peak_bytes),
             released_bytes=self.released_bytes,
             active_seconds=self.active_ns / _NS,
             processes=len(self.processes),
@@ -78,23 +78,20 @@ class Actives:
     """What was active between two readings: the time of each row is that in which at least one of its processes was."""
 
     def __init__(self) -> None:
-        self._of_rows: dict[CudaKey, tuple[Row, dict[CudaDevice, Active]]] = {}
+        self._of_rows: dict[Row, dict[CudaDevice, Active]] = {}
 
-    def add(self, key: CudaKey, row: Row, device: CudaDevice, use: Use) -> None:
+    def add(self, row: Row, device: CudaDevice, use: Use) -> None:
         """Note a use before it is settled."""
         if use.growth.active_ns:
-            self._of_rows.setdefault(key, (row, {}))[1][device] = Active(use.growth.active_ns, use.since_ns)
+            self._of_rows.setdefault(row, {})[device] = Active(use.growth.active_ns, use.since_ns)
 
     def count(self, spans: Iterable[Span], at_ns: int) -> None:
         """Put the time into the rows, at the moment of the later reading."""
         several = {
-            device: active
-            for _, of_row in self._of_rows.values()
-            if len(of_row) > 1
-            for device, active in of_row.items()
+            device: active for of_row in self._of_rows.values() if len(of_row) > 1 for device, active in of_row.items()
         }
         intervals = _intervals(spans, several, at_ns) if several else {}
-        for row, of_row in self._of_rows.values():
+        for row, of_row in self._of_rows.items():
             since = [active.since_ns for active in of_row.values() if active.since_ns is not None]
             row.active_ns += united_ns(
                 [active.ns for active in of_row.values()],

@@ -2,8 +2,9 @@
 
 process ──► container, by /proc ──► owner, by its id ──► the devices that the kubelet gave it ──► those that it sees
 
-A process that ended before /proc was read is in the container of its cgroup, if all others of that cgroup that were
-seen are in one. Until its owner is known a process is nobody's, and its counts wait: an owner never changes.
+A process that ended before /proc was read is in the container of its cgroup, if all others of that cgroup that are
+seen, be it later, are in one. Until its owner is known a process is nobody's, and its counts wait: an owner never
+changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +75,7 @@ class ProcessOwners:
         self.known: Mapping[ProcessId, Whose] = MappingProxyType(self._whose)
         self._empty_since: dict[ProcessId, int] = {}  # looks by which their containers held nothing
         self._of_cgroups: dict[int, _Known | None] = {}  # None: its processes are in several containers
+        self._unseen: dict[ProcessId, CudaProcess] = {}  # they ended before /proc said where they are
         self._held = HeldDevices(Owners(), Inventory())
 
     @property
@@ -93,10 +95,13 @@ class ProcessOwners:
                 known = _Known(found.place, found.visible, is_sure=not found.is_hidden)
                 self._note(process.cgroup_id, known)
                 self._known[process.id] = _of_process(process, known)
-        for process in new:
+            elif process.ended_ns is not None:
+                self._unseen[process.id] = process
+        for process in tuple(self._unseen.values()):
             of_cgroup = self._of_cgroups.get(process.cgroup_id)
-            if process.id not in self._known and process.ended_ns is not None and of_cgroup is not None:
+            if of_cgroup is not None:
                 self._known[process.id] = _of_process(process, of_cgroup)
+                del self._unseen[process.id]
 
     def whose(self, facts: Facts) -> Mapping[ProcessId, Whose]:
         """Whose each process is; without those of which it is not known yet."""
@@ -120,6 +125,8 @@ class ProcessOwners:
 
     def keep(self, processes: AbstractSet[ProcessId]) -> None:
         """Forget all others."""
+        for gone in self._unseen.keys() - processes:
+            del self._unseen[gone]
         for gone in self._known.keys() - processes:
             del self._known[gone]
             self._whose.pop(gone, None)

@@ -11,6 +11,7 @@ It reads no settings and imports the standard library alone, since it runs on ev
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 SECONDS_BETWEEN_LOOKS = 5.0
@@ -30,13 +31,14 @@ def copy_once(source: Path, target: Path) -> bool:
     """
     try:
         content = _read(source)
-        if target.exists() and _read(target) == content:
+        if _holds(target, content):
             return False
         new = target.with_name(f".{target.name}.new")
         new.write_bytes(content)
         new.replace(target)
     except OSError as error:
-        raise Unusable(f"{error.filename}: {error.strerror}") from error
+        # a write to a disk that is full does not say to which file
+        raise Unusable(f"{error.filename or target}: {error.strerror}") from error
     return True
 
 
@@ -76,6 +78,13 @@ def _read(path: Path) -> bytes:
     if len(content) > MOST_BYTES:
         raise Unusable(f"{path}: it has more than {MOST_BYTES} bytes")
     return content
+
+
+def _holds(target: Path, content: bytes) -> bool:
+    """Whether it has this content; a copy that a crash of the machine has left empty has not."""
+    with suppress(FileNotFoundError), target.open("rb") as file:
+        return file.read(len(content) + 1) == content
+    return False
 
 
 def _say(text: str) -> None:

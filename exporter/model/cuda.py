@@ -37,8 +37,7 @@ class CudaDevice(NamedTuple):
     ordinal: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaCounts:
+class CudaCounts(NamedTuple):
     """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
 
     Launches, graph launches, copies and synchronisations count as often as they are called, also where they fail;
@@ -47,6 +46,8 @@ class CudaCounts:
     `peak_bytes` the most of it at a time. `sync_ns` is the time spent waiting in synchronisations. `active_ns` is the
     time in which at least one stream had work that no synchronisation had ended. `errors` counts calls that did not
     return success, by cudaError_t or CUresult.
+
+    A tuple, as thousands of them are made each second. cuda_counts.py counts on the order of the fields.
     """
 
     launches: int = 0
@@ -55,15 +56,15 @@ class CudaCounts:
     allocations: int = 0
     failed_allocations: int = 0
     frees: int = 0
-    memory_bytes: int = 0
-    peak_bytes: int = 0
     freed_bytes: int = 0
-    copies: tuple[int, ...] = (0,) * len(DIRECTIONS)
-    copied_bytes: tuple[int, ...] = (0,) * len(DIRECTIONS)
     syncs: int = 0
     sync_ns: int = 0
     active_ns: int = 0
-    errors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    memory_bytes: int = 0
+    peak_bytes: int = 0
+    copies: tuple[int, ...] = (0,) * len(DIRECTIONS)
+    copied_bytes: tuple[int, ...] = (0,) * len(DIRECTIONS)
+    errors: Mapping[int, int] = MappingProxyType({})
 
 
 class Span(NamedTuple):
@@ -149,11 +150,13 @@ class CudaUses:
     """What every container asked of every device; and how the probe is.
 
     `programs` are the files that are probed. `map_entries` says how full each map in the kernel is, and the most that
-    it holds. `failures` counts files that could not be probed, by reason.
+    it holds. `failures` counts files that could not be probed, by reason. `unreadable` are processes that may not be
+    looked at, so that nobody knows whether they use CUDA.
     """
 
     uses: Mapping[CudaKey, CudaUse] = field(default_factory=lambda: MappingProxyType({}))
     programs: int = 0
     failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unreadable: int = 0
     lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))

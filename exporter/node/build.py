@@ -98,6 +98,8 @@ def make_node(
         is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
     )
     lasting.hand_over(made=sources.made, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
+    if sources.probing is not None:
+        sources.probing.follow()
     return Node(
         sources=sources,
         owners=owners,

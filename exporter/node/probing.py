@@ -46,6 +46,10 @@ class Turn(Protocol):
         """The files that could not be, by reason."""
 
     @property
+    def unreadable(self) -> int:
+        """The processes that may not be looked at."""
+
+    @property
     def map_entries(self) -> Mapping[str, tuple[int, int]]:
         """How full maps are."""
 
@@ -106,14 +110,13 @@ class Probing:
         self._owners, self._inventory = Owners(), Inventory()
         self._there: frozenset[Owner] = frozenset()
         self._looks = 0
-        self._has_begun = False
+        self._follows = self._has_begun = False
         self.bounds: Mapping[str, Bound] = {
             "cuda_rows": Bound(MOST_ROWS, lambda: totals.ledger.rows),
             "cuda_processes_waiting": Bound(MOST_WAITING, lambda: totals.ledger.waiting),
             "cuda_cgroups": Bound(MOST_CGROUPS, lambda: totals.owners.cgroups),
             "cuda_container_logs": Bound(MOST_LINKS, self._logs.bounds["container_logs"].used),
         }
-        probe.follow(self._follow)
 
     @property
     def parts(self) -> tuple[Source, ...]:
@@ -131,17 +134,25 @@ class Probing:
             self._there = frozenset(held.union(assignment.owner for assignment in owners.units))
         self._inventory = inventory
         turn = self.probe.turn
-        if turn is None or not self._is_mine():
+        if turn is None:
             return None
-        self._totals.settle(self._facts())
+        if self._is_mine():
+            self._totals.settle(self._facts())
         lost = self._totals.ledger.lost
         return CudaUses(
             uses=self._totals.uses,
             programs=turn.programs,
             failures=turn.failures,
+            unreadable=turn.unreadable,
             lost=MappingProxyType({**turn.reading.lost, "waiting": lost["waiting"], "rows": lost["rows"]}),
             map_entries=turn.map_entries,
         )
+
+    def follow(self) -> None:
+        """Hear of each turn from now on: for a node that is whole, and takes the place of the one until now."""
+        if not self._follows:
+            self._follows = True
+            self.probe.follow(self._follow)
 
     def begin(self) -> Attempt | None:
         """Let the probe begin."""
@@ -149,7 +160,9 @@ class Probing:
 
     async def close(self) -> None:
         """Wait for nobody."""
-        self.probe.unfollow(self._follow)
+        if self._follows:
+            self._follows = False
+            self.probe.unfollow(self._follow)
         await self._logs.close()
 
     def _follow(self, turn: Turn) -> None:

@@ -206,7 +206,8 @@ def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
 
 def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     """What the container's programs asked of the device, where the probe counts it."""
-    use = snapshot.cuda.uses.get((owner, device)) if snapshot.cuda else None
+    of = None if owner == _NOBODY else owner
+    use = snapshot.cuda.uses.get((of, device)) if snapshot.cuda else None
     return {} if use is None else {"cuda": as_object(use)}
 
 

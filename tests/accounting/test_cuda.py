@@ -1,7 +1,6 @@
 """The ledger of the CUDA probe: totals of containers that never fall, whatever becomes of processes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ def test_what_processes_count_is_added_up_for_their_container() -> None:
     kept = Kept({1: A, 2: A, 3: B, 4: None})
     one = counts(launches=3, threads=96, copies=(1, 2, 0, 0, 0), copied_bytes=(8, 16, 0, 0, 0), errors={2: 1})
     kept.add(0, {(1, 0): one, (1, 1): counts(frees=1), (2, 0): one, (3, 0): one, (4, 0): counts(syncs=1, sync_ns=5)})
-    kept.add(1, {(1, 0): replace(one, launches=5, errors={2: 2, 100: 1}), (2, 0): one, (3, 0): one, (4, 0): counts()})
+    kept.add(1, {(1, 0): one._replace(launches=5, errors={2: 2, 100: 1}), (2, 0): one, (3, 0): one, (4, 0): counts()})
     assert kept.use().counts == counts(
         launches=8, threads=192, copies=(2, 4, 0, 0, 0), copied_bytes=(16, 32, 0, 0, 0), errors={2: 3, 100: 1}
     )

@@ -1,7 +1,7 @@
 """Random histories of processes that call CUDA, beside totals that are kept plainly."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from exporter.model.pods import Owner
 
 OWNERS = (*(Owner(namespace="ml", pod=pod, container="main") for pod in "ab"), None)
 KEYS = (DeviceKey(uuid="GPU-1"), DeviceKey(uuid="GPU-2"))
-COUNTERS = [each.name for each in fields(CudaCounts) if each.name not in {"memory_bytes", "peak_bytes", "errors"}]
+COUNTERS = [each for each in CudaCounts._fields if each not in {"memory_bytes", "peak_bytes", "errors"}]
 STEP = 1_000
 
 
@@ -90,8 +90,7 @@ class World:
         errors = dict(counts.errors)
         errors[self.random.randrange(1, 4)] = errors.get(self.random.randrange(1, 4), 0) + 5
         errors = {code: max(count, counts.errors.get(code, 0)) for code, count in errors.items()}
-        return replace(
-            counts,
+        return counts._replace(
             **grown,
             copies=tuple(count + self.random.randrange(3) for count in counts.copies),
             active_ns=counts.active_ns + self.random.choice((0, self.random.randrange(STEP + 1))),

@@ -168,6 +168,17 @@ def test_a_process_that_ended_unseen_is_where_all_others_of_its_cgroup_are() -> 
     assert 10 not in whose(owners)
 
 
+def test_a_process_that_ended_unseen_waits_for_others_of_its_cgroup() -> None:
+    """As a script does that calls one short program after another: /proc is read once a second."""
+    owners = ProcessOwners()
+    first, gone = process(8, ended=True), process(9, ended=True)
+    owners.learn([first, gone], [])
+    assert whose(owners) == {}
+    owners.keep({first.id})  # nobody counts the other one any more
+    owners.learn([process(10)], [seen(10, place(A), "1")])
+    assert whose(owners) == {8: Whose(A, (KEYS[3],)), 10: Whose(A, (KEYS[3],))}
+
+
 @pytest.mark.parametrize("cgroup", [0, 1])
 def test_a_cgroup_that_all_are_in_says_nothing(cgroup: int) -> None:
     owners = ProcessOwners()

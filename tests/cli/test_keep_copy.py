@@ -1,6 +1,7 @@
 """The copy of a ConfigMap's file that dcgm-exporter can follow: a real process, and inotify as it uses it."""
 
 import ctypes
+import errno
 import os
 import select
 import shutil
@@ -143,6 +144,25 @@ def test_what_cannot_be_used_leaves_the_copy_as_it_was(
     with pytest.raises(Unusable, match=why):
         copy_once(source, target)
     assert target.read_text() == "as it was\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * (MOST_BYTES + 1), b"DCGM_FI_A, gauge, a.\nand more"])
+def test_a_copy_that_was_spoilt_is_made_anew(volume: ConfigMapVolume, target: Path, content: bytes) -> None:
+    """As a machine that lost power may leave it, in a folder that outlives a restart of the pod's containers."""
+    target.write_bytes(content)
+    assert copy_once(volume.folder / NAME, target)
+    assert target.read_text() == "DCGM_FI_A, gauge, a.\n"
+
+
+def test_a_disk_that_is_full_is_said_with_the_files_name(
+    volume: ConfigMapVolume, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(Unusable, match=f"^{target}: No space left on device$"):
+        copy_once(volume.folder / NAME, target)
 
 
 def test_once_copies_or_fails(volume: ConfigMapVolume, target: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from exporter.errors import SourceError
@@ -50,7 +49,7 @@ def counted(turn: Turn, pid: int) -> dict[int, CudaCounts]:
     return {
         device.ordinal: counts
         for device, counts in turn.reading.counts.items()
-        if device.process.pid == pid and replace(counts, errors={}) != _NOTHING
+        if device.process.pid == pid and counts._replace(errors={}) != _NOTHING
     }
 
 

@@ -1,7 +1,5 @@
 """What the probe is held to: that the stub programs tell the truth, by figures worked out by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from exporter.model.cuda import CudaCounts
@@ -38,7 +36,7 @@ def test_a_script_does_what_it_says(api: str, flavour: str) -> None:
     assert truth.pid == program.pid
     assert list(truth.counts) == [1]
     assert dict(truth.counts[1].errors) == {2: 1, 719: 1, refused: 1}
-    assert without_times(truth.counts[1]) == replace(DID, errors=truth.counts[1].errors)
+    assert without_times(truth.counts[1]) == DID._replace(errors=truth.counts[1].errors)
     assert 0.018e9 < truth.counts[1].sync_ns <= truth.counts[1].active_ns < 2e9
 
 

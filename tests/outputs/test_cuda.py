@@ -55,6 +55,7 @@ USES = CudaUses(
     uses={(A, GPU): USE, (None, DeviceKey(uuid="GPU-2", instance="7")): CudaUse(counts=CudaCounts(launches=1))},
     programs=3,
     failures={"no_symbols": 2, "gone": 0},
+    unreadable=4,
     lost={"spans": 5, "waiting": 0},
     map_entries={"processes": (7, 4096)},
 )
@@ -112,6 +113,7 @@ def test_how_the_probe_is() -> None:
         "pod_gpu_exporter_probe_programs 3",
         'pod_gpu_exporter_probe_attach_failures_total{reason="no_symbols"} 2',
         'pod_gpu_exporter_probe_attach_failures_total{reason="gone"} 0',
+        "pod_gpu_exporter_probe_unreadable_processes 4",
         'pod_gpu_exporter_probe_events_lost_total{map="spans"} 5',
         'pod_gpu_exporter_probe_events_lost_total{map="waiting"} 0',
         'pod_gpu_exporter_probe_map_entries{map="processes"} 7',
@@ -121,7 +123,10 @@ def test_how_the_probe_is() -> None:
 
 def test_without_a_probe_there_is_nothing() -> None:
     assert text(None) == ""
-    assert samples(CudaUses()) == ["pod_gpu_exporter_probe_programs 0"]
+    assert samples(CudaUses()) == [
+        "pod_gpu_exporter_probe_programs 0",
+        "pod_gpu_exporter_probe_unreadable_processes 0",
+    ]
 
 
 def test_the_families_are_in_the_catalogue() -> None:
@@ -192,3 +197,9 @@ def test_what_a_container_asked_of_a_gpu_stands_in_its_own_object() -> None:
     assert list(held)[-2:] == ["cuda", "timestamp"]
     assert "cuda" not in idle
     assert all("cuda" not in each for each in objects.rows(of_holders(None)))
+
+
+def test_what_processes_in_no_pod_asked_of_a_gpu_that_nobody_holds_stands_in_its_object() -> None:
+    held, idle = objects.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE}))
+    assert "cuda" not in held
+    assert (idle["pod"], idle["cuda"]) == ("", as_object(USE))

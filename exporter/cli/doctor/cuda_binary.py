@@ -94,4 +94,6 @@ def _cut(name: str, most: int) -> str:
 
 
 def _printable(text: str) -> str:
+    if text.isprintable():  # a hundred times as fast, and all of what compilers write
+        return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

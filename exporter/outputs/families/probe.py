@@ -16,6 +16,11 @@ def _programs(look: Look) -> Samples:
     return [((), float(cuda.programs))] if cuda is not None else ()
 
 
+def _unreadable(look: Look) -> Samples:
+    cuda = look.snapshot.cuda
+    return [((), float(cuda.unreadable))] if cuda is not None else ()
+
+
 def _by_name(numbers: Callable[["CudaUses"], Mapping[str, int]]) -> Callable[[Look], Samples]:
     def fill(look: Look) -> Samples:
         cuda = look.snapshot.cuda
@@ -37,6 +42,13 @@ FAMILIES = (
         "Files that the probe could not watch.",
         ("reason",),
         fill=_by_name(lambda cuda: cuda.failures),
+    ),
+    OwnFamily(
+        "pod_gpu_exporter_probe_unreadable_processes",
+        "gauge",
+        "Processes that the probe may not look at, so that nobody knows whether they use CUDA: those of pods, too,"
+        " where the exporter has not the capability SYS_PTRACE.",
+        fill=_unreadable,
     ),
     OwnFamily(
         "pod_gpu_exporter_probe_events_lost_total",

@@ -211,6 +211,10 @@ class _Reading:
         if image.compression is None:
             self.read_cubin(Part(reader, image.offset, image.size), image.architecture)
         else:
+            if image.size > MOST_IMAGE_BYTES:  # more than comes out, and a file with holes has any size for nothing
+                raise Malformed(
+                    "oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked", remedy=REMEDY
+                )
             packed = reader.read(image.offset, image.size)
             unpacked = self._unpacking(image.compression, packed, image.unpacked_size)
             self.read_cubin(InMemory(unpacked), image.architecture)

@@ -105,24 +105,31 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
     return {name: tuple(sorted(of_name)) for name, of_name in places.items()}
 
 
-def variable_address(file: int, names: Collection[str], mapped_offset: int, machine: str | None = None) -> int | None:
+def variable_address(
+    file: int,
+    names: Collection[str],
+    mapped_offset: int,
+    machine: str | None = None,
+    most_table_bytes: int = MOST_TABLE_BYTES,
+) -> int | None:
     """How far a variable is from where the file is mapped; None where the file has no variable of these names.
 
     `mapped_offset` is the offset of an executable mapping: the variable's address in the process is the mapping's
-    start plus what this returns.
+    start plus what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched.
 
     Raises:
         BadElf: it cannot be read as an ELF file of this machine, or has no such executable segment.
         OSError: reading fails.
     """
-    elf = _Elf(file, machine)
+    elf = _Elf(file, machine, most_table_bytes)
     found = next(elf.symbols(frozenset(names), _VARIABLES), None)
     return None if found is None else found[1] - elf.address_of(mapped_offset)
 
 
 class _Elf:
-    def __init__(self, file: int, machine: str | None) -> None:
+    def __init__(self, file: int, machine: str | None, most_table_bytes: int = MOST_TABLE_BYTES) -> None:
         self._file = file
+        self._most_table_bytes = most_table_bytes
         self._size = os.fstat(file).st_size
         header = os.pread(file, _HEADER.size, 0)
         if len(header) < _HEADER.size or header[:4] != b"\x7fELF":
@@ -188,7 +195,7 @@ class _Elf:
             if entry_size != _SYMBOL.size or link >= len(headers) or headers[link][1] != _STRINGS:
                 raise BadElf("damaged")
             strings_offset, strings_size = headers[link][4:6]
-            if size + strings_size > MOST_TABLE_BYTES:
+            if size + strings_size > self._most_table_bytes:
                 raise BadElf("too_large")
             tables[kind] = _Table(offset, size, strings_offset, strings_size)
         return list(tables.values())

@@ -3,14 +3,13 @@
 /proc/<pid>/environ is the memory that the process was started with: what it sets later is not there. Where a program
 finds its environment is the libc's variable `environ`, in the executable's copy of it where the linker has made one.
 So that is read from the process' memory, for which one needs the right to trace it (CAP_SYS_PTRACE); the start of the
-process counts where that does not work: a stripped static program, another libc.
+process counts where that does not work: a stripped static program, one with very many symbols, another libc.
 
 The memory is the program's own, and it changes meanwhile: nothing in it is believed, and all that is read has limits.
 """
 
 import os
 import struct
-from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
@@ -28,6 +27,9 @@ from exporter.sources.cuda_probe.maps import read_maps
 MOST_VARIABLES = 4_096
 MOST_START_BYTES = 128 * 1024
 MOST_CHARACTERS = 4_096
+# Symbols and strings of a file in which `environ` is looked for. To search so many takes a fifth of a second, for each
+# process anew, and a container may start many that have as many as they like.
+MOST_TABLE_BYTES = 16 * 1024 * 1024
 
 _NAME = b"CUDA_VISIBLE_DEVICES="
 _SYMBOLS = ("environ", "__environ")
@@ -88,7 +90,14 @@ def _of_memory(process: int) -> bytes | None:
 
 
 def _address_of_environ(process: int) -> int:
-    """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's."""
+    """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's.
+
+    Raises:
+        _Unreadable: neither has one.
+        BadElf: one of them cannot be searched.
+        NotRegular: what is at the libc's path is no file.
+        OSError: the process has ended, or may not be looked at.
+    """
     program = os.readlink("exe", dir_fd=process)
     files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
     for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
@@ -96,8 +105,9 @@ def _address_of_environ(process: int) -> int:
         if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
             continue
         path = None if mapped.role == "program" else mapped.path
-        with suppress(BadElf), looked_at(process, path) as (found, _), readable(found) as file:
-            distance = variable_address(file, _SYMBOLS, mapped.offset)
+        # An executable that cannot be searched may have the copy that counts: the libc's own is then never written to.
+        with looked_at(process, path) as (found, _), readable(found) as file:
+            distance = variable_address(file, _SYMBOLS, mapped.offset, most_table_bytes=MOST_TABLE_BYTES)
             if distance is not None:
                 return mapped.start + distance
     raise _Unreadable

@@ -37,6 +37,7 @@ class Turn:
     seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
     programs: int = 0
     failures: Mapping[FailReason, int] = field(default_factory=lambda: MappingProxyType({}))
+    unreadable: int = 0
     map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -184,6 +185,7 @@ class Probe:
             seen=MappingProxyType(dict(self._seen)),
             programs=self._scanned.programs if self._scanned else 0,
             failures=self._scanned.failures if self._scanned else MappingProxyType({}),
+            unreadable=self._scanned.unreadable if self._scanned else 0,
             map_entries=MappingProxyType(dict(self._entries)),
         )
         self._forget(reading)

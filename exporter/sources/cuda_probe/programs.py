@@ -37,7 +37,8 @@ MOST_FAILED = 4_096
 ATTACH_SECONDS = 2.0
 # Processes by which a file is tried in one scan: one of them may end meanwhile.
 MOST_TRIES = 4
-# Scans after which a file that failed is looked at again: it may have been written anew.
+# Scans after which a file that failed is tried again, or, where its content was the reason, looked at: it may have been
+# written anew.
 SCANS_BETWEEN_TRIES = 12
 
 _FUNCTIONS_OF: Mapping[maps.Role, Role] = MappingProxyType(
@@ -84,6 +85,11 @@ class Scanned:
     unreadable: int
 
 
+class _Attached(NamedTuple):
+    role: Role
+    handle: Handle
+
+
 class _Failure(NamedTuple):
     reason: FailReason
     stamp: _Stamp | None
@@ -108,7 +114,7 @@ class Programs:
         self._most = most_programs
         self._clock = clock
         self._scan = Scan(proc, wanted["cudart"], clock)
-        self._attached: dict[FileKey, Handle] = {}
+        self._attached: dict[FileKey, _Attached] = {}
         self._failed: dict[FileKey, _Failure] = {}
         self._failures: Counter[FailReason] = Counter()
         self._number = 0
@@ -128,7 +134,7 @@ class Programs:
         self._number += 1
         users = _users(processes.values())
         for key in self._attached.keys() - users.keys():
-            self._attached.pop(key).detach()
+            self._attached.pop(key).handle.detach()
         for key in self._failed.keys() - users.keys():
             del self._failed[key]
         until = self._clock() + ATTACH_SECONDS
@@ -145,7 +151,7 @@ class Programs:
     def close(self) -> None:
         """Probe nothing any more."""
         while self._attached:
-            self._attached.popitem()[1].detach()
+            self._attached.popitem()[1].handle.detach()
 
     def _is_due(self, key: FileKey) -> bool:
         failure = self._failed.get(key)
@@ -156,18 +162,29 @@ class Programs:
         return self._number % SCANS_BETWEEN_TRIES == 0
 
     def _try(self, key: FileKey, users: list[tuple[UsingProcess, UsedFile]]) -> None:
-        if len(self._attached) >= self._most:
-            self._fail(key, "too_many", None)
-            return
         openable = [use for use in users if use[1].reason is None]
         if not openable:
             self._fail(key, users[0][1].reason or "missing", None)
+            return
+        if not self._make_room(_FUNCTIONS_OF[openable[0][1].role]):
+            self._fail(key, "too_many", None)
+            return
         for user, file in openable[:MOST_TRIES]:
             # a process may end at any time: the next one, or the next scan
             with suppress(OSError), process_folder(self._proc, user.pid) as process:
                 if stat_fields(process)[0] == user.started_ticks:
                     self._open(key, process, file)
                     return
+
+    def _make_room(self, role: Role) -> bool:
+        """Whether there is room for one more file. A C library, which only tells of setenv, gives way to CUDA's."""
+        if len(self._attached) < self._most:
+            return True
+        libc = next((key for key, of in self._attached.items() if of.role == "libc"), None)
+        if libc is None or role == "libc":
+            return False
+        self._attached.pop(libc).handle.detach()
+        return True
 
     def _open(self, key: FileKey, process: int, file: UsedFile) -> None:
         """Probe a file by one of its processes.
@@ -190,14 +207,15 @@ class Programs:
         try:
             with readable(found) as file:
                 offsets = function_offsets(file, self._wanted[role])
-                self._attached[key] = self._attach(f"/proc/self/fd/{file}", offsets, role)
+                self._attached[key] = _Attached(role, self._attach(f"/proc/self/fd/{file}", offsets, role))
             self._failed.pop(key, None)
         except BadElf as error:
             self._fail(key, error.reason, stamp)
+        # not for its content: what was short when it was tried, memory or file descriptors, may be there later
         except AttachFailed:
-            self._fail(key, "attach", stamp)
+            self._fail(key, "attach", None)
         except PermissionError:
-            self._fail(key, "permission", stamp)
+            self._fail(key, "permission", None)
 
     def _fail(self, key: FileKey, reason: FailReason, stamp: _Stamp | None) -> None:
         """Remember it, and count it unless it failed like this before."""

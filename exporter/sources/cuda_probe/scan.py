@@ -137,7 +137,7 @@ class Scan:
             self._late = self._late or pid
             return before if before and before.user and self._threads_of(before.user) else None
         except PermissionError:
-            self.unreadable += 1
+            self.unreadable += _has_memory(f"{self._proc}/{pid}/statm")
         except OSError:
             # a thread of the kernel, or a process that has ended, which counts while it has threads but the first
             if before and before.user and self._threads_of(before.user) > 1:
@@ -171,7 +171,11 @@ class Scan:
         return _Seen(executable, memory, UsingProcess(pid, stat_fields(process)[0], files), mapped)
 
     def _program(self, process: int, executable: _Executable) -> tuple[UsedFile, ...]:
-        """The executable, if it has the CUDA runtime linked in."""
+        """The executable, if it can be read and has the CUDA runtime linked in.
+
+        Raises:
+            OSError: the process has ended.
+        """
         if self._has_runtime.get(executable) is False:
             return ()
         try:
@@ -183,8 +187,9 @@ class Scan:
                 return (UsedFile(key_of(found, status), "program", None),)
         except (BadElf, NotRegular):
             self._remember(executable, False)
-        except PermissionError:
-            pass  # what it has mapped may be readable
+        except OSError:
+            # not permitted, or a file system that is gone: what the process has mapped of CUDA may be on another one
+            stat_fields(process)  # of a process that has ended nothing is there
         return ()
 
     def _remember(self, executable: _Executable, has_runtime: bool) -> None:
@@ -200,6 +205,14 @@ def _memory_of(statm: str) -> bytes:
         return os.read(file, 256).partition(b" ")[0]
     finally:
         os.close(file)
+
+
+def _has_memory(statm: str) -> bool:
+    """Whether a process is still there, and none of the kernel's: those have no memory. Everybody may know that."""
+    try:
+        return _memory_of(statm) != b"0"
+    except OSError:
+        return False
 
 
 def _opened(process: int, file: MappedFile) -> UsedFile:

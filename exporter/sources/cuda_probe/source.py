@@ -8,7 +8,7 @@ import logging
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.log import log
@@ -95,19 +95,12 @@ class CudaProbe:
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     async def _take_turn(self, began: float) -> bool:
-        """Whether it went well. One that does not come back is waited for: nothing else may be done meanwhile."""
-        done: asyncio.Future[Turn | Exception] = asyncio.get_running_loop().create_future()
-
-        def end(result: "Turn | Exception") -> None:
-            if not done.done():
-                done.set_result(result)
-
-        self._worker.begin(self._work, end)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
-        if not done.done():
-            self._note(_LATE, began)
-        result = await done
+        """Whether it went well, also with those who follow. Whatever fails has everything detached."""
+        result = await self._on_worker(self._work, began)
+        if not isinstance(result, Exception):
+            self.turn = result
+            if (fault := self._tell(result)) is not None:
+                result = await self._on_worker(lambda: self._give_up_for(fault), began)
         if isinstance(result, SourceError):
             self._note(result, began)
             return False
@@ -115,11 +108,31 @@ class CudaProbe:
             log(logging.ERROR, "the CUDA probe was detached by a fault of the exporter", result)
             self._note(_FAULT, began)
             return False
-        self.turn = result
         self._note(None, began)
-        for hears in tuple(self._hear):
-            hears(result)
         return True
+
+    async def _on_worker(self, work: "Callable[[], Turn]", began: float) -> "Turn | Exception":
+        """What comes of it. Work that does not come back is waited for: nothing else may be done meanwhile."""
+        done: asyncio.Future[Turn | Exception] = asyncio.get_running_loop().create_future()
+
+        def end(result: "Turn | Exception") -> None:
+            if not done.done():
+                done.set_result(result)
+
+        self._worker.begin(work, end)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+        if not done.done():
+            self._note(_LATE, began)
+        return await done
+
+    def _tell(self, turn: "Turn") -> Exception | None:
+        try:
+            for hears in tuple(self._hear):
+                hears(turn)
+        except Exception as error:  # noqa: BLE001 - a turn that is not counted fails, and nobody else sees this task
+            return error
+        return None
 
     def _note(self, error: SourceError | None, began: float) -> None:
         if error is not None:
@@ -142,6 +155,10 @@ class CudaProbe:
         except Exception:
             self._give_up()
             raise
+
+    def _give_up_for(self, fault: Exception) -> NoReturn:
+        self._give_up()
+        raise fault
 
     def _give_up(self) -> None:
         probe, self._probe = self._probe, None

@@ -209,6 +209,30 @@ def test_no_more_is_unpacked_than_is_allowed() -> None:
     assert asked["bytes"] == 4 << 30
 
 
+class WithHoles:
+    """A file of 4 GiB that has a few bytes at its beginning, and takes no more room than these."""
+
+    def __init__(self, beginning: bytes) -> None:
+        self._beginning = beginning
+        self.size, self.most = 4 << 30, 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.most = max(self.most, size)
+        return (self._beginning[offset : offset + size] + bytes(min(size, 1 << 20)))[:size]
+
+
+# issue 13, "Must show" 7
+@pytest.mark.parametrize("flags", [LZ4, ZSTD])
+def test_an_image_of_gigabytes_is_not_read_to_unpack_a_few_bytes_of_it(flags: int) -> None:
+    packed = MOST_IMAGE_BYTES + 1
+    fields = 2, 0x101, 64, packed, packed, 0, 0, 1, 80, 0, 0, flags, 0, 1000
+    file = WithHoles(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64 + packed) + struct.pack("<HHIQIIHHIIIQQQ", *fields))
+    binary = read_cuda_binary(file)
+    (why, *_) = binary.unread
+    assert f"{packed} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked" in why
+    assert file.most <= 4096
+
+
 # issue 13, "Must show" 7
 def test_reasons_and_architectures_do_not_pile_up() -> None:
     bad = [entry(b"abc", flags=LZ4, unpacked=10_000 + number) for number in range(3000)]
@@ -220,11 +244,11 @@ def test_reasons_and_architectures_do_not_pile_up() -> None:
 # issue 13, "Must show" 7
 def test_a_file_made_to_keep_a_reader_busy_does_not() -> None:
     """Half a million entries without content, in 24 MB."""
-    began = time.monotonic()
-    binary = read(fatbin(entry(b"", PTX, header=48)) + struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 48 * 500_000)
-                  + entry(b"", PTX, header=48) * 500_000)  # fmt: skip
+    data = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 48 * 500_000) + entry(b"", PTX, header=48) * 500_000
+    began = time.process_time()
+    binary = read_cuda_binary(InMemory(data), clock=lambda: 0.0)
     assert binary.ended_early == "it has more than 200000 images"
-    assert time.monotonic() - began < 8
+    assert time.process_time() - began < 8
 
 
 # issue 13, "Must show" 7
@@ -235,10 +259,10 @@ def test_sections_one_over_the_other_do_not_multiply_the_work() -> None:
         Section(name=b".nv_fatbin", data=empty),
         *[Section(name=b".nv_fatbin", offset=64, size=len(empty))] * 20_000,
     ]
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(Malformed, match=r"it took more than 0\.5 s"):
         read(elf(sections), Limits(seconds=0.5))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @st.composite

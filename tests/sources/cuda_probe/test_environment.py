@@ -3,13 +3,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from exporter.sources.cuda_probe import environment
+from exporter.sources.cuda_probe.elf import BadElf, variable_address
 from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, visible_devices
 from exporter.sources.cuda_probe.maps import read_maps
 from tests.sources.cuda_probe.elves import compiled
@@ -131,6 +133,26 @@ def test_the_start_counts_where_the_memory_says_nothing(tmp_path: Path) -> None:
 def test_the_start_counts_where_the_memory_is_nonsense(tmp_path: Path, odd: str) -> None:
     program = compiled(tmp_path / "a.out", C)
     with running(program, odd, value="0") as pid:
+        assert visible_devices(PROC, pid) == "0"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("why", ["damaged", "too_large"])
+def test_the_start_counts_where_the_program_cannot_be_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: Literal["damaged", "too_large"]
+) -> None:
+    """It may have the copy of `environ` that its libc writes to; the one in the libc would say that nothing is set."""
+
+    def address(file: int, names: Collection[str], offset: int, *, most_table_bytes: int) -> int | None:
+        if Path(f"/proc/self/fd/{file}").samefile(program):
+            if why == "damaged":
+                raise BadElf(why)
+            most_table_bytes = 100
+        return variable_address(file, names, offset, most_table_bytes=most_table_bytes)
+
+    monkeypatch.setattr(environment, "variable_address", address)
+    program = compiled(tmp_path / "a.out", C, "-no-pie")
+    with running(program, "set", "3", value="0") as pid:
         assert visible_devices(PROC, pid) == "0"
 
 

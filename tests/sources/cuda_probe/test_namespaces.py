@@ -194,7 +194,8 @@ def test_a_process_that_loads_cuda_after_it_was_looked_at(made: Path, files: Fil
         process.stdin.write(b"\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"has it\n"
-        assert process.pid in programs.scan().processes
+        # a scan takes two seconds at most: on a busy machine it may leave some processes to the next ones
+        assert any(process.pid in programs.scan().processes for _ in range(10))
         assert "cudart" in files.roles
         process.communicate(timeout=10)
     assert process.pid not in programs.scan().processes

@@ -1,5 +1,6 @@
 """What is probed, and when no longer, in trees like /proc."""
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -41,9 +42,11 @@ class Kernel:
     now: list[Probed] = field(default_factory=list)
     before: list[Probed] = field(default_factory=list)
     refuses: bool = False
+    refused: int = 0
 
     def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
         if self.refuses:
+            self.refused += 1
             raise AttachFailed("no")
         probed = Probed(Path(path).stat().st_ino, role, frozenset(offsets), self._end)
         self.now.append(probed)
@@ -356,12 +359,27 @@ def test_a_file_that_failed_is_tried_again_when_it_has_changed(world: World, lib
 
 
 @pytest.mark.real
-def test_what_the_kernel_refuses_is_not_tried_at_each_scan(world: World) -> None:
+def test_what_the_kernel_refuses_is_tried_again_later(world: World) -> None:
+    """It may have been short of memory, or of file descriptors. To try costs something, so not at each scan."""
     world.kernel.refuses = True
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
-    assert world.scan(30).failures == {"attach": 1}
+    assert world.scan(3 * programs.SCANS_BETWEEN_TRIES).failures == {"attach": 1}
+    assert world.kernel.refused == 4
     world.kernel.refuses = False
-    assert world.scan(30).programs == 0
+    assert world.scan(programs.SCANS_BETWEEN_TRIES).programs == 1
+    assert world.programs.bounds["failed_programs"].used() == 0
+
+
+@pytest.mark.real
+def test_a_program_on_a_file_system_that_is_gone_may_still_use_cuda(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(_: int) -> Any:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(scan, "readable", stale)
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    assert world.scan().programs == 1
 
 
 @pytest.mark.real
@@ -379,6 +397,24 @@ def test_no_more_files_are_probed_than_may_be(world: World, libraries: Path) -> 
     assert {probed.role for probed in world.kernel.now} == {"cudart"}  # a libc alone is of no use
     world.proc.end(8)
     assert world.scan().programs == 2
+
+
+@pytest.mark.real
+def test_a_c_library_gives_way_to_a_file_of_cudas(world: World, libraries: Path) -> None:
+    """Each image has one of its own: half of the room would go to what only sees setenv."""
+    world.proc.put(8, root=world.one, maps=(LIBRARY, LIBC))
+    world.proc.put(9, root=world.two, maps=(LIBRARY, LIBC), namespace="2")
+    assert world.scan().programs == 4
+    for number in range(1, 4):
+        put(libraries / "cudart", world.one, f"/m/libcudart.so.{number}")
+        world.proc.put(9 + number, root=world.one, maps=(f"/m/libcudart.so.{number}", LIBC))
+        scanned = world.scan(2)
+        roles = [probed.role for probed in world.kernel.now]
+        assert (roles.count("cudart"), roles.count("libc")) == (min(2 + number, 4), max(2 - number, 0))
+    assert scanned.failures == {"too_many": 3}
+    world.proc.end(8)
+    assert [world.scan().programs for _ in range(2)] == [4, 4]
+    assert {probed.role for probed in world.kernel.now} == {"cudart"}
 
 
 @pytest.mark.real
@@ -508,6 +544,10 @@ def test_what_may_not_be_looked_at_is_counted(world: World, monkeypatch: pytest.
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     world.proc.put(9, root=world.one, maps=(LIBRARY,))
     assert [world.scan().unreadable for _ in range(2)] == [2, 2]
+    world.proc.change(8, memory=0)  # as one of the kernel's own
+    (world.proc.folder / "9/statm").unlink()  # it has ended meanwhile
+    monkeypatch.setattr(os, "stat", refuse)
+    assert world.scan().unreadable == 0
 
 
 @pytest.mark.real

@@ -119,6 +119,31 @@ async def test_an_own_fault_detaches_too(
     assert any(record.levelno == logging.ERROR for record in caplog.records)
 
 
+async def test_a_fault_of_those_who_follow_detaches_too_and_is_tried_again(
+    running: CudaProbe, probe: FakeProbe, healths: list[Health], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody counts what the kernel goes on to count: so it shall not, and the source is not called well."""
+    is_faulty = True
+
+    def hear(_: Turn) -> None:
+        if is_faulty:
+            raise ZeroDivisionError("a fault")
+
+    running.follow(hear)
+    running.begin()
+    while not healths:
+        await asyncio.sleep(0.01)
+    assert healths[0].up is False
+    assert "fault of the exporter" in healths[0].message
+    assert running.turn is None
+    assert probe.calls == ["scan", "read", "close"]
+    assert any(record.levelno == logging.ERROR for record in caplog.records)
+    is_faulty = False
+    await turns(running, 1)
+    assert running.health.up
+    assert running.opened == probe.calls.count("close") + 1
+
+
 async def test_closing_detaches(running: CudaProbe, probe: FakeProbe) -> None:
     await turns(running, 1)
     await running.close()
