@@ -98,13 +98,12 @@ class Growth:
         Those of one counter follow each other, and none begins below what the row was before.
         """
         before = self._values[family]
-        firsts, lasts = _by_source(piece.first), _by_source(piece.last)
-        for (key, target), ends in lasts.items():
+        several = {source: ends for source, ends in _by_source(piece.last).items() if len(ends) > 1}
+        firsts = _by_source(piece.first) if several else {}
+        for (key, target), ends in several.items():
             begins = firsts.get((key, target), ends)
-            if len(ends) > 1 and (
-                begins[0] < before.get(key, 0.0)
-                or (key not in before and any(begin < end for end, begin in zip(ends, begins[1:], strict=False)))
-            ):
+            overlap = any(begin < end for end, begin in zip(ends, begins[1:], strict=False))
+            if begins[0] < before[key] if key in before else overlap:
                 yield key.node
 
     def count(self, pieces: Sequence[Piece], *, without: Nodes) -> None:
