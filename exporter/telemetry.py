@@ -7,16 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-    generate_latest,
-)
-
+from exporter.exposition.families import render
 from exporter.log import LOG, _fields, debug, log
 from exporter.model.snapshot import Health
+from exporter.own_process import OwnProcess
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
 
@@ -55,9 +49,7 @@ class Telemetry:
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
-        self._process = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._process)
+        self._process = OwnProcess()
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -140,7 +132,7 @@ class Telemetry:
 
     def render_process(self) -> bytes:
         """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
-        return generate_latest(self._process)
+        return render(self._process.filled())
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from exporter.log import LOG
 from exporter.simulator.node import SimulatedNode
@@ -14,6 +15,10 @@ from exporter.simulator.world import World
 from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
 from tests.support.kubernetes import WHICH
+
+# a machine that is busy is late, and wrong in nothing
+settings.register_profile("patient", settings(), deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_configure() -> None:

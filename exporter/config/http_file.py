@@ -97,6 +97,8 @@ def _secret(section: Section, key: str, folder: Path) -> Secret:
     value, file = section.text(key), section.file(f"{key}_file", folder)
     if value and file:
         raise section.error(key, f"and {key}_file cannot both be given")
+    if not value.isprintable():
+        raise section.error(key, "must be one line of printable text")
     return Secret(value=value, file=file)
 
 

@@ -90,7 +90,9 @@ def url(text: str) -> str:
         raise ValueError
     if parts.port is not None and not 0 < parts.port <= MAX_PORT:
         raise ValueError
-    return text if parts.path else parts._replace(path="/metrics").geturl()
+    parts.hostname.encode("idna")  # a UnicodeError, which is a ValueError, where no resolver could be asked for it
+    # who asks looks for `https:`, and HTTPS: is the same
+    return parts.scheme + text[len(parts.scheme) :] if parts.path else parts._replace(path="/metrics").geturl()
 
 
 def base_url(text: str) -> str:
@@ -98,7 +100,7 @@ def base_url(text: str) -> str:
     parts = urlsplit(url(text))
     if parts.username or parts.password or parts.query:
         raise ValueError
-    return text.rstrip("/")
+    return parts.scheme + text[len(parts.scheme) :].rstrip("/")
 
 
 def socket_path(text: str) -> str:

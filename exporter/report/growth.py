@@ -10,6 +10,7 @@ Rules:
 2. Of a node that was not known, what its first scrape shows may be older than the span: it counts from there on.
 3. A value below the one before means that the row began at 0 in between.
 4. Several series of one key are one counter, scraped twice or under labels that came late. Their samples are one line.
+   Of one exporter two of them may also be two pods of one name, with other labels: then the later one begins at 0.
 """
 
 from collections import defaultdict
@@ -76,8 +77,13 @@ class Growth:
         self._note(one for found in families for one in found)
 
     def unclear(self, pieces: Sequence[Piece]) -> Nodes:
-        """The nodes of which first and last values do not tell enough: a row fell, or an exporter is new there."""
+        """The nodes of which first and last values do not tell enough.
+
+        A row fell, or went on as another series that is lower, or an exporter is new there.
+        """
         fell = {one.key.node for piece in pieces for one in piece.fell}
+        for family, piece in zip(_FAMILIES, pieces, strict=True):
+            fell.update(self._anew(family, piece))
         new = {
             one.key.node
             for piece in pieces
@@ -85,6 +91,20 @@ class Growth:
             if one.target not in self.targets.get(one.key.node, ())
         }
         return fell | new
+
+    def _anew(self, family: int, piece: Piece) -> Iterable[str]:
+        """The nodes where several series of a row, by one exporter, are not one counter under labels that came late.
+
+        Those of one counter follow each other, and none begins below what the row was before.
+        """
+        before = self._values[family]
+        several = {source: ends for source, ends in _by_source(piece.last).items() if len(ends) > 1}
+        firsts = _by_source(piece.first) if several else {}
+        for (key, target), ends in several.items():
+            begins = firsts.get((key, target), ends)
+            overlap = any(begin < end for end, begin in zip(ends, begins[1:], strict=False))
+            if begins[0] < before[key] if key in before else overlap:
+                yield key.node
 
     def count(self, pieces: Sequence[Piece], *, without: Nodes) -> None:
         """Add what grew in a piece of the span, but for these nodes."""
@@ -140,3 +160,11 @@ def _by_key(found: Iterable[Series], choose: Callable[[float, float], float]) ->
     for one in found:
         values[one.key] = choose(one.value, values.get(one.key, one.value))
     return values
+
+
+def _by_source(found: Iterable[Series]) -> Mapping[tuple[Key, tuple[str, str]], Sequence[float]]:
+    """The values of a row's series by exporter, the least first."""
+    values = defaultdict[tuple[Key, tuple[str, str]], list[float]](list)
+    for one in found:
+        values[one.key, one.target].append(one.value)
+    return {source: sorted(each) for source, each in values.items()}

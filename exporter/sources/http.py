@@ -39,6 +39,7 @@ _SOCKET_OPTIONS = tuple(
 
 
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
+_MOST_DIGITS = 6  # of seconds: eleven days
 
 
 def watched_socket(address: Any) -> socket.socket:  # noqa: ANN401 - getaddrinfo's tuple, as aiohttp passes it on
@@ -202,6 +203,12 @@ def context_of(tls: ClientTls, flag: str, *, may_lack_authority: bool) -> ssl.SS
     """
     lacks_authority = may_lack_authority and identity_of(tls.ca_file) is None
     return client_context(replace(tls, ca_file="") if lacks_authority else tls, flag)
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """How long the peer asks to be left alone; None where it does not say, or names a date."""
+    later = headers.get("Retry-After", "")
+    return float(later) if later.isascii() and later.isdigit() and len(later) <= _MOST_DIGITS else None
 
 
 def authorization(scheme: str, credentials: str, user: str = "") -> dict[str, str]:

@@ -51,3 +51,51 @@ def unpacker_of(encoding: str) -> Unpacker | None:
             return Unpacker()
         case other:
             raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for", remedy=_PROXY)
+
+
+class Body:
+    """What has come of an answer so far, unpacked, with a limit on either."""
+
+    def __init__(self, encoding: str, most_bytes: int) -> None:
+        """`encoding` is the answer's Content-Encoding, "" where there is none.
+
+        Raises:
+            Malformed: the encoding is another one than gzip.
+        """
+        self.size = 0
+        self._unpacker = unpacker_of(encoding)
+        self._most_bytes = most_bytes
+        self._came = 0
+        self._pieces: list[bytes] = []
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it comes packed."""
+        return self._unpacker is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was cut off of what is packed."""
+        return self._unpacker is None or self._unpacker.is_whole
+
+    def add(self, chunk: bytes) -> bool:
+        """Take what came next; whether that is still no more than allowed.
+
+        Raises:
+            Malformed: it is not gzip, and was to be.
+        """
+        self._came += len(chunk)
+        # one byte more than allowed is enough to know
+        data = self._unpacker.unpack(chunk, self._most_bytes - self.size + 1) if self._unpacker else chunk
+        self.size += len(data)
+        self._pieces.append(data)
+        # what is packed is counted too: an endless row of empty members unpacks to nothing
+        return max(self._came, self.size) <= self._most_bytes
+
+    def forget(self) -> None:
+        """Hold nothing of it any more."""
+        self._pieces.clear()
+        self.size = 0
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self._pieces)

@@ -11,8 +11,10 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any, Protocol
 
-from aiohttp import Payload, web
+from aiohttp import Payload
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
 
 from exporter.log import debug, debugging
 from exporter.outputs.output import NO_QUESTION, Answer, AnyLook, Need, Output, Question, line
@@ -74,7 +76,7 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _respond(request: web.BaseRequest, answer: Answer) -> web.Response:
+def _respond(request: BaseRequest, answer: Answer) -> Response:
     pieces, size = answer.pieces, answer.size
     headers = {"Content-Type": answer.content_type}
     if answer.headers:
@@ -89,8 +91,8 @@ def _respond(request: web.BaseRequest, answer: Answer) -> web.Response:
             pieces = (b"".join((*map(compressor.compress, pieces), compressor.flush())),)
             size = len(pieces[0])
     if size <= PIECE_BYTES:
-        return web.Response(body=pieces[0], status=answer.status, headers=headers)
-    return web.Response(body=_Pieces(pieces), status=answer.status, headers={**headers, "Content-Length": str(size)})
+        return Response(body=pieces[0], status=answer.status, headers=headers)
+    return Response(body=_Pieces(pieces), status=answer.status, headers={**headers, "Content-Length": str(size)})
 
 
 class _Pieces(Payload):
@@ -125,7 +127,7 @@ class Endpoints:
         """The paths that the kubelet asks, to know whether the process works."""
         return frozenset(output.path for output in self._outputs if output.is_probe)
 
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: BaseRequest) -> StreamResponse:
         """What the path's output makes of a look, or why there is none."""
         output = self._by_path.get(request.path) or self._above(request.path)
         if output is None:
@@ -151,7 +153,7 @@ class Endpoints:
     def _above(self, path: str) -> Output[Any] | None:
         return next((output for output in self._below if path.startswith(output.path)), None)
 
-    async def _answer(self, output: Output[Any], request: web.BaseRequest) -> web.Response:
+    async def _answer(self, output: Output[Any], request: BaseRequest) -> Response:
         collector, needs = self._collector, output.needs
         via, query = request.headers.get("Via"), request.query_string
         question = NO_QUESTION

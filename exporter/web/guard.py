@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
 
 from exporter.config.web_file import WebConfig
 from exporter.log import log
@@ -78,7 +79,7 @@ class Guard:
         self._headers = {**_HEADERS, **config.headers}
         self._may_refuse = bool(config.users or config.tls)
 
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: BaseRequest) -> StreamResponse:
         """The answer to a request, once it is written to the peer. A fault of the exporter is logged, and is a 500."""
         self.busy.add(request.protocol)
         try:
@@ -91,13 +92,13 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
             log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)
             text = "a fault of the exporter: its log has the trace\n"
-            return web.Response(text=text, status=500, headers=self._headers)
+            return Response(text=text, status=500, headers=self._headers)
         else:
             return response
         finally:
             self.busy.discard(request.protocol)
 
-    async def _why_refused(self, request: web.BaseRequest) -> web.Response | None:
+    async def _why_refused(self, request: BaseRequest) -> Response | None:
         """The refusal for a client without the right certificate or password; None for one that may have an answer."""
         if request.path in self._probes:
             return None
@@ -115,7 +116,7 @@ class Guard:
             return self._refuse("password", 401, "a user's name and password are needed", realm)
         return None
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
         if request.path in self._probes:
             return await self._handler(request)
         if self._requests >= MOST_REQUESTS:
@@ -126,7 +127,7 @@ class Guard:
         finally:
             self._requests -= 1
 
-    async def _write(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+    async def _write(self, request: BaseRequest, response: StreamResponse) -> None:
         """Write the answer until the peer has read it, or is cut off since it reads too slowly."""
         transport = request.transport
         if transport is None:
@@ -149,7 +150,7 @@ class Guard:
         try:
             await response.prepare(request)
             await response.write_eof()
-            if isinstance(response, web.Response):
+            if isinstance(response, Response):
                 # free the body now: aiohttp keeps an answer until the connection's next request
                 response.body = None
         except ConnectionError:
@@ -176,13 +177,13 @@ class Guard:
         self._telemetry.count_refused("slow_reader")
         transport.abort()
 
-    def _refuse(self, reason: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    def _refuse(self, reason: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
         self._telemetry.count_refused(reason)
         plain = {"Content-Type": "text/plain; charset=utf-8"}
-        return web.Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
+        return Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
 
 
-def _is_allowed(request: web.BaseRequest, allowed: tuple[str, ...]) -> bool:
+def _is_allowed(request: BaseRequest, allowed: tuple[str, ...]) -> bool:
     """Whether the client's certificate has one of these names, as `subjectAltName` (ssl.SSLSocket.getpeercert)."""
     session: ssl.SSLObject | None = request.get_extra_info("ssl_object")
     certificate: Any = session.getpeercert() if session else None

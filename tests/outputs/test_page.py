@@ -93,6 +93,11 @@ def test_who_holds_a_device(fields: dict[str, Any], said: list[str]) -> None:
     assert seen[: len(said)] == said
 
 
+def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:
+    assert 'class="free"' in devices_table([object_of()], nobody, with_node=False)
+    assert 'class="wasted"' in devices_table([object_of(gpu_shared=True, gpu_utilization=0)], nobody, with_node=False)
+
+
 @pytest.mark.parametrize(
     ("fields", "said", "bar"),
     [

@@ -111,6 +111,20 @@ CASES = {
         ],
         {"late": 8340},
     ),
+    "a pod of the same name that comes again, with other labels": Case(
+        [
+            row("again", line(START - HOUR, START + 4200), pod_uid="1"),
+            row("again", line(START + 5000, START + 5320, step=20), pod_uid="2"),
+        ],
+        {"again": 4200 - 60 + 300},
+    ),
+    "two pods of one name, both within the span": Case(
+        [
+            row("again", line(START + 3700, START + 4900), pod_uid="1"),
+            row("again", line(START + 5000, START + 5320, step=20), pod_uid="2"),
+        ],
+        {"again": 1140 + 300},
+    ),
     "a node that nobody scraped before counts from its first scrape on": Case(
         [
             row("old", line(START + 4000, END, first=1e6), node="new", target="new:9400"),

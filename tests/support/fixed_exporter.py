@@ -31,11 +31,15 @@ def answers_of(role: str) -> dict[str, tuple[int, bytes]]:
 
 @dataclass
 class FixedExporter:
-    """`answers` may change while it runs; what is not in them is 404. `asked` are the headers of each request."""
+    """`answers` may change while it runs; what is not in them is 404. `asked` are the headers of each request.
+
+    With `drops` connections end without an answer.
+    """
 
     url: str
     answers: dict[str, tuple[int, bytes]]
     asked: list[dict[str, str]] = field(default_factory=list)
+    drops: bool = False
 
     def say(self, path: str, answer: object, status: int = 200) -> None:
         self.answers[path] = (status, json.dumps(answer).encode())
@@ -47,6 +51,8 @@ def fixed_exporter(role: str, tls: ssl.SSLContext | None = None, port: int = 0) 
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if exporter.drops:
+                return
             exporter.asked.append(dict(self.headers))
             status, body = exporter.answers.get(self.path, (404, b"nothing is here\n"))
             self.send_response(status)

@@ -16,9 +16,10 @@ from deploy.grafana.generator.panels import (
     Query,
     Row,
     lines,
+    new_xids,
     stat,
 )
-from deploy.grafana.generator.promql import CLUSTER, devices
+from deploy.grafana.generator.promql import CLUSTER, devices, energy, hours
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER as CLUSTERS
 from deploy.grafana.generator.variables import DATASOURCE, PRICE
@@ -30,9 +31,8 @@ _USED = f"sum(cluster:pod_gpu_active_seconds:rate5m{_IN})"
 _ALLOCATED = f"sum(cluster:pod_gpu_allocated_seconds:rate5m{_IN})"
 
 
-def _hours(of: str, level: str, by: str) -> str:
-    """GPU-hours, of a record that has a sample each minute."""
-    return f"sum by ({by}) (sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+def _hours(of: str) -> str:
+    return hours(of, "namespace", CLUSTER, "namespace")
 
 
 DASHBOARD = Dashboard(
@@ -52,8 +52,7 @@ DASHBOARD = Dashboard(
                      f'sum({devices("gpu", CLUSTER)} == bool 0)', GPUS),
                 stat("Power", "What all GPUs draw, held or not.",
                      f"sum(cluster:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
-                stat("New XIDs", "Errors that the driver reported in the last 15 minutes.",
-                     f"sum(xid:pod_gpu_xid_errors:new15m{_IN}) or vector(0)", levels=BAD),
+                new_xids(CLUSTER),
                 stat("Exporters down", "Nodes whose exporter does not answer: nobody sees their GPUs.",
                      'sum(1 - up{job=~"gpu-exporter|(.*/)?pod-gpu-metrics-exporter", metrics_path="/metrics", '
                      f"{CLUSTER}}})", levels=BAD),
@@ -81,13 +80,12 @@ DASHBOARD = Dashboard(
             title="Who, where and what",
             panels=[
                 table("Namespaces", "What each namespace held and used in the time range.", "namespace",
-                      Column("Held, GPU-h", _hours("allocated", "namespace", "namespace"), HOURS),
-                      Column("Used", f'{_hours("active", "namespace", "namespace")} / '
-                             f'({_hours("allocated", "namespace", "namespace")})', PERCENT, USE),
-                      Column("Idle, GPU-h", _hours("idle", "namespace", "namespace"), HOURS),
-                      Column("Energy", f"sum by (namespace) (sum_over_time(namespace:pod_gpu_energy_joules:rate5m{_IN}"
-                             "[$__range])) / 60 / 1000", KWH),
-                      Column("Cost", f'{_hours("allocated", "namespace", "namespace")} * $price', MONEY),
+                      Column("Held, GPU-h", _hours("allocated"), HOURS),
+                      Column("Used", f'{_hours("active")} / '
+                             f'({_hours("allocated")})', PERCENT, USE),
+                      Column("Idle, GPU-h", _hours("idle"), HOURS),
+                      Column("Energy", energy("namespace", CLUSTER, "namespace"), KWH),
+                      Column("Cost", f'{_hours("allocated")} * $price', MONEY),
                       most_first="Held, GPU-h"),
                 table("Models", "GPUs of each model now.", "model",
                       Column("GPUs", f"sum by (model) (model:node_gpu_capacity:sum{_IN})", "short"),

@@ -16,10 +16,11 @@ from deploy.grafana.generator.panels import (
     Query,
     Row,
     lines,
+    new_xids,
     stat,
 )
 from deploy.grafana.generator.promql import GPU as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, ratio, watts, xids
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, parts, ratio, watts, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, GPU, NODE
 
@@ -54,17 +55,15 @@ DASHBOARD = Dashboard(
                      CELSIUS, WARM),
                 stat("Idle while held", "The part of a GPU that is held while nothing runs on it.",
                      f"sum(rate(pod_gpu_idle_seconds_total{_IN}[$__rate_interval]))", PERCENT, IDLE, most=1),
-                stat("New XIDs", "Errors that the driver reported in the last 15 minutes.",
-                     f"sum(xid:pod_gpu_xid_errors:new15m{_IN}) or vector(0)", levels=BAD),
+                new_xids(CHOSEN),
             ]
         ),
         Row(
             title="For whom",
             panels=[
                 table("Containers", "Who holds it now, and how.", f"{_OWNER}, GPU_I_PROFILE, modelName, resource",
-                      Column("Part of the GPU", f"sum by ({_OWNER}) (pod_gpu_allocated_ratio{_IN}) * on ({_OWNER}) "
-                             f"group_right () max by ({_OWNER}, GPU_I_PROFILE, modelName, resource) "
-                             f"(pod_gpu_info{_IN})", "short"), height=6),
+                      Column("Part of the GPU", parts(CHOSEN, _OWNER, f"{_OWNER}, GPU_I_PROFILE, modelName, resource"),
+                             "short"), height=6),
                 lines("Held", "Which part of the GPU each container holds.",
                       Query(f"sum by ({_OWNER}) (pod_gpu_allocated_ratio{_IN})", _ITS), unit=PERCENT, stacked=True),
                 lines("Used", "GPUs used by each container, as the accounts have it.",

@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, memory
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -37,16 +37,16 @@ _WHOLE = f"on ({_POD}) pod_gpu_allocated_ratio{_IN} >= 1"
 _HARDLY = f"quantile_over_time(0.95, ({_ACTIVE} / {_ALLOCATED})[$__range:$__interval]) < 3 / 7 and {_WHOLE}"
 
 
-def _hours(of: str, level: str, by: str) -> str:
-    return f"sum{by} (sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+def _hours(of: str) -> str:
+    return hours(of, "namespace", NAMESPACE)
 
 
 def _of_pods(of: str) -> str:
-    return _hours(of, "pod", f" by ({_POD})")
+    return hours(of, "pod", NAMESPACE, _POD)
 
 
 def _of_workloads(of: str) -> str:
-    return _hours(of, "workload", " by (cluster, namespace, workload_name)")
+    return hours(of, "workload", NAMESPACE, "cluster, namespace, workload_name")
 
 
 DASHBOARD = Dashboard(
@@ -64,18 +64,17 @@ DASHBOARD = Dashboard(
                      f"sum(namespace:pod_gpu_allocated_seconds:rate5m{_IN})", PERCENT, IDLE, most=1),
                 stat("Idle for an hour", "Containers that have held a GPU idle for an hour.",
                      f"count({_HOUR_IDLE}) or vector(0)", levels=("green", (1, "orange"))),
-                total("Idle GPU-hours", "In the time range.", _hours("idle", "namespace", ""), HOURS, ("orange",)),
+                total("Idle GPU-hours", "In the time range.", _hours("idle"), HOURS, ("orange",)),
                 total("Cost of idle", "Idle GPU-hours, at the price above.",
-                      f'{_hours("idle", "namespace", "")} * $price', MONEY, ("orange",)),
+                      f'{_hours("idle")} * $price', MONEY, ("orange",)),
                 total("Wasted GPU-hours", "What was held and not used: the idle time, and of busy time the part in "
                       "which the GPU waited.",
-                      f'{_hours("allocated", "namespace", "")} - {_hours("active", "namespace", "")}', HOURS,
+                      f'{_hours("allocated")} - {_hours("active")}', HOURS,
                       ("orange",)),
                 stat("Power for nobody", "What GPUs draw that nobody holds.",
                      'sum(namespace:pod_gpu_energy_joules:rate5m{cluster=~"$cluster", namespace=""})', WATTS),
                 total("Energy for nobody", "The same in the time range.",
-                      'sum(sum_over_time(namespace:pod_gpu_energy_joules:rate5m{cluster=~"$cluster", namespace=""}'
-                      "[$__range])) / 60 / 1000", KWH),
+                      energy("namespace", 'cluster=~"$cluster", namespace=""'), KWH),
             ]
         ),
         Row(

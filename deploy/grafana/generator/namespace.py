@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, memory, of_pods, xids
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, of_pods, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -31,12 +31,12 @@ def _now(of: str) -> str:
     return f"namespace:pod_gpu_{of}:rate5m{_IN}"
 
 
-def _hours(of: str, level: str = "namespace", by: str = "") -> str:
-    return f"sum{by} (sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+def _hours(of: str) -> str:
+    return hours(of, "namespace", NAMESPACE)
 
 
 def _of_pods(of: str) -> str:
-    return _hours(of, "pod", f" by ({_POD})")
+    return hours(of, "pod", NAMESPACE, _POD)
 
 
 DASHBOARD = Dashboard(
@@ -56,8 +56,7 @@ DASHBOARD = Dashboard(
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
                 total("GPU-hours", "Held in the time range.", _hours("allocated"), HOURS),
                 total("Idle GPU-hours", "Of these, idle.", _hours("idle"), HOURS, ("orange",)),
-                total("Energy", "Used in the time range.",
-                      f'sum(sum_over_time({_now("energy_joules")}[$__range])) / 60 / 1000', KWH),
+                total("Energy", "Used in the time range.", energy("namespace", NAMESPACE), KWH),
                 total("Cost", "GPU-hours held, at the price above.", f'{_hours("allocated")} * $price', MONEY),
             ]
         ),
@@ -95,8 +94,7 @@ DASHBOARD = Dashboard(
                       Column("Held, GPU-h", _of_pods("allocated"), HOURS),
                       Column("Used", f'{_of_pods("active")} / ({_of_pods("allocated")})', PERCENT, USE),
                       Column("Idle, GPU-h", _of_pods("idle"), HOURS),
-                      Column("Energy", f"sum by ({_POD}) (sum_over_time(pod:pod_gpu_energy_joules:rate5m{_IN}"
-                             "[$__range])) / 60 / 1000", KWH),
+                      Column("Energy", energy("pod", NAMESPACE, _POD), KWH),
                       Column("Cost", f'{_of_pods("allocated")} * $price', MONEY),
                       Column("Holds now, GPUs", f"sum by ({_POD}) (pod_gpu_allocated_ratio{_IN})", "short"),
                       most_first="Held, GPU-h"),

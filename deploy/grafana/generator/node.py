@@ -16,10 +16,11 @@ from deploy.grafana.generator.panels import (
     Query,
     Row,
     lines,
+    new_xids,
     stat,
 )
 from deploy.grafana.generator.promql import NODE as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, named, ratio, watts, xids
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, named, parts, ratio, watts, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODE
 
@@ -55,8 +56,7 @@ DASHBOARD = Dashboard(
                 stat("Power", "What its GPUs draw.", f"sum(node:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
                 stat("Hottest GPU", "Near 90 degrees a GPU lowers its clocks.",
                      f'max({level("temperature", CHOSEN)})', CELSIUS, WARM),
-                stat("New XIDs", "Errors that the driver reported in the last 15 minutes.",
-                     f"sum(xid:pod_gpu_xid_errors:new15m{_IN}) or vector(0)", levels=BAD),
+                new_xids(CHOSEN),
             ]
         ),
         Row(
@@ -94,10 +94,8 @@ DASHBOARD = Dashboard(
             panels=[
                 table("Containers", "Each container that holds a GPU, a share or a MIG instance of it now.", _OWNER,
                       Column("Part of the GPU",
-                             "sum by (namespace, pod, container, cluster, node, UUID, GPU_I_ID) "
-                             f"(pod_gpu_allocated_ratio{_IN}) * on (namespace, pod, container, cluster, node, UUID, "
-                             "GPU_I_ID) group_right () max by (cluster, node, "
-                             f"{_OWNER}) (pod_gpu_info{_IN})", "short")),
+                             parts(CHOSEN, "namespace, pod, container, cluster, node, UUID, GPU_I_ID",
+                                   f"cluster, node, {_OWNER}"), "short")),
                 lines("Containers on each device", "More than one share the device.",
                       Query(devices("gpu|mig", CHOSEN), _DEVICE)),
                 lines("Held by pod", "GPUs; parts of a GPU count as such.",

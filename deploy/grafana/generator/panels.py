@@ -128,6 +128,16 @@ def stat(
     )
 
 
+def new_xids(where: str) -> Panel:
+    """Errors of just now."""
+    return stat(
+        "New XIDs",
+        "Errors that the driver reported in the last 15 minutes.",
+        f"sum(xid:pod_gpu_xid_errors:new15m{{{where}}}) or vector(0)",
+        levels=BAD,
+    )
+
+
 def total(title: str, says: str, expr: str, unit: str, levels: Sequence[Any] = GREEN) -> Panel:
     """One number about the whole time range."""
     made = stat(title, says, expr, unit, levels)

@@ -122,6 +122,28 @@ def watts(where: str, by: str) -> str:
     return f"sum by ({by}) (rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval]))"
 
 
+def hours(of: str, level: str, where: str, by: str = "") -> str:
+    """GPU-hours (allocated, active, idle) of the time range, of a record that has a sample each minute."""
+    return f"sum{_by(by)}(sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{{{where}}}[$__range])) / 60"
+
+
+def energy(level: str, where: str, by: str = "") -> str:
+    """The same for energy, in kWh."""
+    return f"sum{_by(by)}(sum_over_time({level}:pod_gpu_energy_joules:rate5m{{{where}}}[$__range])) / 60 / 1000"
+
+
+def _by(labels: str) -> str:
+    return f" by ({labels}) " if labels else ""
+
+
+def parts(where: str, of: str, more: str) -> str:
+    """Which part of a GPU each container holds, by the labels `of`, with more labels of what it holds."""
+    return (
+        f"sum by ({of}) (pod_gpu_allocated_ratio{{{where}}}) * on ({of}) group_right ()"
+        f" max by ({more}) (pod_gpu_info{{{where}}})"
+    )
+
+
 def xids(where: str, by: str) -> str:
     """New errors of the time range. increase() would miss the first error of a row."""
     all_, most = f"pod_gpu_xid_errors_total{{{where}}}", f"max_over_time(pod_gpu_xid_errors_total{{{where}}}[$__range])"

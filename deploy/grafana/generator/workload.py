@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
 )
 from deploy.grafana.generator.promql import NAMESPACE as NAMESPACES
 from deploy.grafana.generator.promql import WORKLOAD as CHOSEN
-from deploy.grafana.generator.promql import memory, of_pods
+from deploy.grafana.generator.promql import energy, hours, memory, of_pods
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, WORKLOAD
 
@@ -42,8 +42,8 @@ def _its(expression: str) -> str:
     return f"({expression}) and on ({_POD}) pod_gpu_allocated_ratio{_IN}"
 
 
-def _hours(of: str, by: str) -> str:
-    return f"sum by ({by}) (sum_over_time(workload:pod_gpu_{of}_seconds:rate5m{_IN}[$__range])) / 60"
+def _hours(of: str) -> str:
+    return hours(of, "workload", CHOSEN, _WORKLOAD)
 
 
 def _pods(field: str) -> Query:
@@ -65,10 +65,8 @@ DASHBOARD = Dashboard(
                 stat("Held and idle", "GPUs on which nothing runs (activity below 5 %).",
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
-                total("GPU-hours", "Held in the time range.",
-                      f'sum(sum_over_time({_now("allocated_seconds")}[$__range])) / 60', HOURS),
-                total("Energy", "Used in the time range.",
-                      f'sum(sum_over_time({_now("energy_joules")}[$__range])) / 60 / 1000', KWH),
+                total("GPU-hours", "Held in the time range.", hours("allocated", "workload", CHOSEN), HOURS),
+                total("Energy", "Used in the time range.", energy("workload", CHOSEN), KWH),
                 stat("Slowest to fastest", "The least active pod as a part of the most active one. In a training that "
                      "waits for its slowest pod it should be near 1.",
                      f"min({_USED}) / max({_USED})", PERCENT, most=1),
@@ -109,12 +107,11 @@ DASHBOARD = Dashboard(
                      Query(f"quantile_over_time(0.5, {_RATIO}[$__range])", "{{namespace}}/{{workload_name}}"),
                      unit=PERCENT, levels=USE, most=1),
                 table("Workloads", "What each workload held and used in the time range.", _WORKLOAD,
-                      Column("Held, GPU-h", _hours("allocated", _WORKLOAD), HOURS),
-                      Column("Used", f'{_hours("active", _WORKLOAD)} / ({_hours("allocated", _WORKLOAD)})', PERCENT,
+                      Column("Held, GPU-h", _hours("allocated"), HOURS),
+                      Column("Used", f'{_hours("active")} / ({_hours("allocated")})', PERCENT,
                              USE),
-                      Column("Idle, GPU-h", _hours("idle", _WORKLOAD), HOURS),
-                      Column("Energy", f"sum by ({_WORKLOAD}) (sum_over_time({_now('energy_joules')}[$__range]))"
-                             " / 60 / 1000", KWH),
+                      Column("Idle, GPU-h", _hours("idle"), HOURS),
+                      Column("Energy", energy("workload", CHOSEN, _WORKLOAD), KWH),
                       most_first="Held, GPU-h"),
                 table("Devices", "What its containers hold now. Shares and MIG instances are parts of a GPU.",
                       "namespace, pod, container, node, UUID, GPU_I_ID",

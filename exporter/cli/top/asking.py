@@ -7,10 +7,11 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
 from exporter.cli.top.devices import Shown
@@ -40,6 +41,7 @@ class Asking:
     def __init__(self, urls: tuple[str, ...], config: HttpConfig, *, verifies: bool = True) -> None:
         """Of several `urls` the first that speaks HTTP counts. Without `verifies` any certificate will do."""
         self._urls = urls
+        self._url = urls[0]
         self._config = config
         self._verifies = verifies
         self._role: Role | None = None
@@ -54,7 +56,7 @@ class Asking:
         about = self._about()
         rows, trouble = self._rows()
         make = shown_of_node if self._role == "node" else shown_of_cluster
-        shown = make(self._urls[0], about, rows, trouble)
+        shown = make(self._url, about, rows, trouble)
         if view == "devices":
             return shown
         status, found = self._json("/processes")
@@ -67,17 +69,12 @@ class Asking:
 
     def _about(self) -> Object:
         """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health."""
-        while True:
-            try:
-                found = self._tried()
-            except _OtherProtocol as error:
-                if len(self._urls) == 1:
-                    raise Gone(str(error)) from error
-                self._urls = self._urls[1:]
-            else:
-                # what speaks HTTP once is asked so for good: a connection that breaks later says nothing of it
-                self._urls = self._urls[:1]
-                return found
+        *others, last = self._urls
+        for self._url in others:
+            with suppress(_OtherProtocol):
+                return self._tried()
+        self._url = last
+        return self._tried()
 
     def _tried(self) -> Object:
         roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
@@ -86,11 +83,13 @@ class Asking:
             # what else answers at this path has no settings
             if status == HTTPStatus.OK and isinstance(found, dict) and "settings" in found:
                 self._role = role
+                # what speaks HTTP once is asked so for good: a connection that breaks later says nothing of it
+                self._urls = (self._url,)
                 return found
         self._role = None
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise Gone(f"the exporter at {self._urls[0]} asks for a password: give it with {FLAG}")
-        raise Gone(f"what answers at {self._urls[0]} is not this exporter (HTTP status {status})")
+            raise Gone(f"the exporter at {self._url} asks for a password: give it with {FLAG}")
+        raise Gone(f"what answers at {self._url} is not this exporter (HTTP status {status})")
 
     def _rows(self) -> tuple[object, str]:
         """/container/metrics, and the reason where there is none."""
@@ -109,11 +108,14 @@ class Asking:
             return status, None
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        url = self._urls[0]
+        url = self._url
         until = time.monotonic() + TIMEOUT_SECONDS
         connection = self._connection(url)
         try:
-            connection.request("GET", urlsplit(url).path.rstrip("/") + path, headers=self._headers())
+            below = quote(urlsplit(url).path.rstrip("/"), safe="/%")
+            # http.client itself would refuse what is not in Latin-1
+            headers = {name: value.encode() for name, value in self._headers().items()}
+            connection.request("GET", below + path, headers=headers)
             answer = connection.getresponse()
             if answer.status == HTTPStatus.BAD_REQUEST and url.startswith("http:"):
                 raise _OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")

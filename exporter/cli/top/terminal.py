@@ -45,8 +45,15 @@ class Terminal:
             os.write(self._waker, b"\0")
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-        columns, lines = os.get_terminal_size(self._out)
+        """Columns and lines.
+
+        Raises:
+            Ended: the terminal is gone.
+        """
+        try:
+            columns, lines = os.get_terminal_size(self._out)
+        except OSError as error:
+            raise Ended from error
         # 0 is what a serial line says
         return max(columns or 80, _SMALLEST[0]), max(lines or 24, _SMALLEST[1])
 

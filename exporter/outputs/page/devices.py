@@ -113,7 +113,7 @@ def _device(rows: Sequence[Object], scales: Scales, why_nobody: WhyNobody, *, wi
     for number, row in enumerate(rows):
         kind = " ".join(
             word
-            for word, is_so in (("wasted", is_wasted(row)), ("free", not row["pod"]), ("more", number > 0))
+            for word, is_so in (("wasted", is_wasted(row)), ("free", not is_held(row)), ("more", number > 0))
             if is_so
         )
         cells = (*_owner(row, why_nobody), *_metrics(row, scales))

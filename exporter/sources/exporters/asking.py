@@ -13,7 +13,7 @@ from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unava
 from exporter.model.cluster import OWNERS_UNKNOWN, OWNERS_UNKNOWN_HEADER
 from exporter.sources.exporters.room import Room
 from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_no_connection
-from exporter.sources.unpack import unpacker_of
+from exporter.sources.unpack import Body
 
 FLAG = "--cluster.http-config"
 PATH = "/container/metrics"
@@ -147,26 +147,20 @@ class Asking:
         return authorization(http.scheme, read_secret(http.credentials, flag), read_secret(http.username, flag))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
-        body = bytearray()
-        came = 0
+        body = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)
         is_lost = False
 
         def lose() -> None:
             nonlocal is_lost
             is_lost = True
-            body.clear()
+            body.forget()
 
         try:
             async for chunk in response.content.iter_any():
-                came += len(chunk)
-                # one byte more than allowed is enough to know
-                body += unpacker.unpack(chunk, self._max_bytes - len(body) + 1) if unpacker else chunk
-                # what is packed is counted too: an endless row of empty members unpacks to nothing
-                if max(came, len(body)) > self._max_bytes:
+                if not body.add(chunk):
                     most, remedy = f"{self._question.most}{self._max_bytes}", self._question.too_large
                     raise Malformed("oversize", f"it answers more than {most}", remedy=remedy)
-                self.in_flight.hold(response, len(body), lose)
+                self.in_flight.hold(response, body.size, lose)
                 if is_lost:
                     raise Malformed(
                         "oversize",
@@ -179,7 +173,7 @@ class Asking:
             raise
         finally:
             self.in_flight.free(response)
-        if unpacker and not unpacker.is_whole:
+        if not body.is_whole:
             raise Malformed("truncated", "its packed answer was cut off", remedy=_LOOK_THERE)
         return bytes(body)
 

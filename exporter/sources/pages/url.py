@@ -20,7 +20,7 @@ from exporter.sources.http import Client, ConnectRemedies, authorization, one_li
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempts, Bound, OnHealth
-from exporter.sources.unpack import unpacker_of
+from exporter.sources.unpack import Body
 
 FLAG = "--dcgm.http-config"
 ACCEPT = "text/plain;version=0.0.4"
@@ -205,27 +205,19 @@ class DcgmSource:
         return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
-        chunks: list[bytes] = []
-        came = size = 0
+        coming = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)
         async for chunk in response.content.iter_any():
-            came += len(chunk)
-            # one byte more than allowed is enough to know
-            data = unpacker.unpack(chunk, self._max_bytes - size + 1) if unpacker else chunk
-            size += len(data)
-            # what is packed is counted too: an endless row of empty members unpacks to nothing
-            if max(came, size) > self._max_bytes:
+            if not coming.add(chunk):
                 response.close()
                 raise Malformed(
                     "oversize",
                     f"more than --dcgm.max-bytes {self._max_bytes}",
                     remedy=f"raise --dcgm.max-bytes, or {_COLLECT_LESS}",
                 )
-            chunks.append(data)
-        if unpacker and not unpacker.is_whole:
+        if not coming.is_whole:
             raise Malformed("truncated", "the compressed answer was cut off", remedy=_LOOK_THERE)
-        body = b"".join(chunks)
-        if body and not unpacker and _ends_with_connection(response) and not body.endswith(b"\n"):
+        body = bytes(coming)
+        if body and not coming.is_packed and _ends_with_connection(response) and not body.endswith(b"\n"):
             # as of a file that is being written: the last value may have more digits
             raise Malformed(
                 "truncated",

@@ -8,16 +8,22 @@ import aiohttp
 
 from exporter.config.http_file import HttpConfig, read_secret
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
-from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_no_connection
+from exporter.sources.http import (
+    Client,
+    ConnectRemedies,
+    authorization,
+    one_line,
+    retry_after_seconds,
+    why_no_connection,
+)
 from exporter.sources.prometheus.answer import REMEDY, short
-from exporter.sources.unpack import unpacker_of
+from exporter.sources.unpack import Body
 
 FLAG = "--cluster.http-config"
 PATH = "/api/v1/query"
 _OF_CONNECTING = 0.8
 _KEEP_ALIVE_SECONDS = 60.0
 _MOST_TOLD_BYTES = 4096
-_MOST_DIGITS = 6
 
 _SLOW = "look at that server: is it overloaded? A large cluster may need a longer --cluster.timeout"
 _LOOK_THERE = "look at that server's log, and at what the address answers to curl"
@@ -106,17 +112,12 @@ class Asking:
         return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
-        body = bytearray()
-        came = 0
+        body = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)
         try:
             async for chunk in response.content.iter_any():
-                came += len(chunk)
-                # one byte more than allowed is enough to know
-                body += unpacker.unpack(chunk, self._max_bytes - len(body) + 1) if unpacker else chunk
-                self.in_flight_bytes = len(body)
-                # what is packed is counted too: an endless row of empty members unpacks to nothing
-                if max(came, len(body)) > self._max_bytes:
+                is_small = body.add(chunk)
+                self.in_flight_bytes = body.size
+                if not is_small:
                     raise Malformed(
                         "oversize",
                         f"an answer has more than --cluster.max-bytes {self._max_bytes}",
@@ -126,7 +127,7 @@ class Asking:
         except SourceError:
             response.close()
             raise
-        if unpacker and not unpacker.is_whole:
+        if not body.is_whole:
             raise Malformed("truncated", "its packed answer was cut off", remedy=_LOOK_THERE)
         return bytes(body)
 
@@ -158,7 +159,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> Unavailable:
             "rate_limited",
             f"it is asked too often or for too much: {said}",
             remedy="raise its limits for this tenant, or --cluster.interval",
-            retry_after_seconds=_retry_after(response),
+            retry_after_seconds=retry_after_seconds(response.headers),
         )
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
         return Unavailable("http_status", f"there is no POST {PATH}: {said}", remedy=REMEDY)
@@ -169,12 +170,6 @@ async def _refusal(response: aiohttp.ClientResponse) -> Unavailable:
             remedy="give the address that answers itself (https in place of http? a prefix? past a login page?)",
         )
     return Unavailable("http_status", said, remedy=_LOOK_THERE)
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """In seconds; None where it does not say, or names a date."""
-    later = response.headers.get("Retry-After", "")
-    return float(later) if later.isascii() and later.isdigit() and len(later) <= _MOST_DIGITS else None
 
 
 async def _told_by(response: aiohttp.ClientResponse) -> str:

@@ -15,6 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from exporter.cli.main import run
+from exporter.cli.top.asking import Asking, Gone
+from exporter.config.http_file import HttpConfig, Secret
 from tests.support.components import free_port
 from tests.support.fixed_exporter import fixed_exporter
 from tests.support.places import DATA
@@ -126,11 +128,31 @@ def test_without_a_url_it_asks_the_exporter_of_this_machine() -> None:
     assert ended.stdout.startswith(b"4 nodes")
 
 
+def test_what_breaks_before_the_first_answer_is_asked_again_in_the_same_way() -> None:
+    """Such as `kubectl port-forward`, which takes a connection and drops it while the pod is not there."""
+    with fixed_exporter("node") as exporter:
+        asking = Asking((exporter.url, exporter.url.replace("http:", "https:")), HttpConfig(), verifies=False)
+        exporter.drops = True
+        with pytest.raises(Gone):
+            asking.read("devices")
+        exporter.drops = False
+        assert asking.read("devices").role == "node"
+
+
+def test_a_token_and_a_path_may_be_in_any_script() -> None:
+    config = HttpConfig(scheme="Bearer", credentials=Secret(value="t€ken"))
+    with fixed_exporter("node") as exporter:
+        exporter.answers = {f"/%C3%BC{path}": answer for path, answer in exporter.answers.items()}
+        assert Asking((f"{exporter.url}/ü",), config).read("devices").role == "node"
+        assert exporter.asked[0]["Authorization"].encode("latin-1").decode() == "Bearer t€ken"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["--url", "localhost:9400"], "--url: 'localhost:9400' is not allowed"),
         (["--url", "http://user:secret@host"], "takes a password"),
+        (["--url", "http://a..b:9400"], "--url: 'http://a..b:9400' is not allowed"),
         (["--interval", "0s"], "--interval: '0s' is not allowed"),
         (["--sort", "size"], "'size' is not one of"),
         (["--http-config", "/no/such/file"], "--http-config: '/no/such/file' cannot be read"),

@@ -160,6 +160,7 @@ async def test_tls(start: Start, upstream: Upstream, more: dict[str, object], wo
         ({"basic_auth": {"username": "a", "password_file": "two-lines"}}, "one line"),
         ({"basic_auth": {"username": "a", "passwort": PASSWORD}}, "'passwort' is not a key"),
         ({"authorization": {"type": "Bearer"}}, "credentials is missing"),
+        ({"authorization": {"credentials": "of\ntwo lines"}}, "credentials must be one line"),
         ({"authorization": {"type": "Basic", "credentials": "x"}}, "use basic_auth"),
         ({"authorization": {"type": "a b", "credentials": "x"}}, "one word"),
         ({"follow_redirects": True}, "must be false"),

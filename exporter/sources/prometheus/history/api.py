@@ -13,9 +13,17 @@ import aiohttp
 
 from exporter.config.http_file import HttpConfig, read_secret
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
-from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_broken, why_no_connection
+from exporter.sources.http import (
+    Client,
+    ConnectRemedies,
+    authorization,
+    one_line,
+    retry_after_seconds,
+    why_broken,
+    why_no_connection,
+)
 from exporter.sources.prometheus.history.answers import Answer, read_answer, read_retention, told_by
-from exporter.sources.unpack import unpacker_of
+from exporter.sources.unpack import Body
 
 FLAG = "--prometheus.http-config"
 QUERIES_AT_ONCE = 2
@@ -158,17 +166,12 @@ class PrometheusApi:
             ) from error
 
     async def _body(self, response: aiohttp.ClientResponse, most: int) -> bytes:
-        unpacker = unpacker_of(response.headers.get("Content-Encoding", ""))
-        body = bytearray()
-        came = 0
+        body = Body(response.headers.get("Content-Encoding", ""), most)
         async for chunk in response.content.iter_any():
-            came += len(chunk)
-            # one byte more than allowed is enough to know
-            body += unpacker.unpack(chunk, most - len(body) + 1) if unpacker else chunk
-            if max(came, len(body)) > most:
+            if not body.add(chunk):
                 response.close()
                 raise TooMuch(f"it answers more than {most} bytes")
-        if unpacker and not unpacker.is_whole:
+        if not body.is_whole:
             raise Malformed("truncated", "its packed answer was cut off", remedy=_LOOK_THERE)
         return bytes(body)
 
@@ -181,7 +184,9 @@ async def _refuse(response: aiohttp.ClientResponse, path: str) -> NoReturn:
     kind, text = told_by(body)
     # what is left of it is not waited for
     response.close()
-    if kind == "timeout" or (text and any(words in text for words in _WORDS_OF_TOO_MUCH)):
+    # 429 is "too many requests" by whatever words: less in each would be more of them
+    is_busy = status == HTTPStatus.TOO_MANY_REQUESTS
+    if not is_busy and (kind == "timeout" or (text and any(words in text for words in _WORDS_OF_TOO_MUCH))):
         raise TooMuch(text or "the query took too long")
     told = f": {text}" if text else ""
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -202,19 +207,19 @@ async def _refuse(response: aiohttp.ClientResponse, path: str) -> NoReturn:
             f"HTTP status 404: there is no {path}",
             remedy="does the server have a path of its own, such as /prometheus? Put it after the address",
         )
-    later = response.headers.get("Retry-After", "")
     raise Unavailable(
         "rate_limited" if status in _BUSY else "http_status",
         f"HTTP status {status} for {path}{told}",
         remedy=_LOOK_THERE,
-        retry_after_seconds=float(later) if later.isdigit() and len(later) < len("99999") else None,
+        retry_after_seconds=retry_after_seconds(response.headers),
     )
 
 
 def _unpacked(encoding: str, body: bytes) -> bytes:
     """The beginning of a packed body, as far as it can be read."""
     try:
-        unpacker = unpacker_of(encoding)
-        return unpacker.unpack(body, MAX_ERROR_BYTES) if unpacker else body
+        beginning = Body(encoding, MAX_ERROR_BYTES)
+        beginning.add(body)
     except Malformed:
         return b""
+    return bytes(beginning)

@@ -110,10 +110,18 @@ async def test_a_busy_server_is_asked_again_after_a_pause_and_says_for_how_long(
     assert len(asked.requests) == 3
 
 
-async def test_an_endless_retry_after_is_not_waited_for() -> None:
-    async with server(answers(later("99999"), GOOD)) as asked:
-        await asked.api.query("up", 0)
+async def test_a_server_with_too_many_requests_is_not_asked_for_more_of_them() -> None:
+    busy = error(429, "too_many_requests", "too many outstanding requests")  # Mimir's words, and Thanos'
+    async with server(answers(busy, GOOD)) as asked:
+        assert len((await asked.api.query("up", 0)).series) == 1
     assert asked.waits == [1.0]
+
+
+@pytest.mark.parametrize(("told", "waits"), [("99999", 30.0), ("9999999", 1.0), ("²", 1.0), ("soon", 1.0)])
+async def test_whatever_a_server_says_it_is_not_waited_for_long(told: str, waits: float) -> None:
+    async with server(answers(later(told), GOOD)) as asked:
+        await asked.api.query("up", 0)
+    assert asked.waits == [waits]
 
 
 @pytest.mark.parametrize(
