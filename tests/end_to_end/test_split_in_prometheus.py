@@ -17,6 +17,7 @@ from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
 from tests.support.components import free_port
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import started
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -84,9 +85,7 @@ async def prometheus_before(target: str, folder: Path) -> AsyncIterator[str]:
 async def reads(machine: Machine, more: int) -> None:
     """Until the machine was read so many times more."""
     enough = machine.node.dcgm.fetches + more
-    async with asyncio.timeout(60):
-        while machine.node.dcgm.fetches < enough:
-            await asyncio.sleep(0.05)
+    await until(lambda: machine.node.dcgm.fetches >= enough)
 
 
 def increase_of(values: Sequence[str]) -> Decimal:

@@ -2,7 +2,8 @@ import asyncio
 import json
 from typing import Any
 
-from tests.support.api_server import DEFINITIONS, EXPORTERS, NAMESPACE, RECORDED, Client, exporter, until
+from tests.support.api_server import DEFINITIONS, EXPORTERS, NAMESPACE, RECORDED, Client, exporter
+from tests.support.waiting import until
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
