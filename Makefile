@@ -46,12 +46,15 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 
 # The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
 # tools stays outside: curl, ip, tmux, a second program, a compiler. So does what is arithmetic, and long.
-IN_IMAGE := web sources cli config test_reload.py $(addprefix end_to_end/,test_prometheus.py test_restart.py \
-	test_textfile.py test_promtool.py test_many_nodes.py)
+# Two halves side by side, as of `make test`.
+IN_IMAGE := web sources config test_reload.py
+ALSO_IN_IMAGE := cli $(addprefix end_to_end/,test_prometheus.py test_restart.py test_textfile.py test_promtool.py \
+	test_many_nodes.py)
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
-	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q $(IN_IMAGE:%=tests/%) \
+	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
-		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS)
+		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS) \
+		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
 	@$(BIN)/ruff check .

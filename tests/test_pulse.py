@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 from exporter.pulse import Pulse, next_beat
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,7 @@ async def test_a_slow_beat_is_followed_by_one_and_they_never_overlap() -> None:
 
     pulse = Pulse(beat)
     pulse.every(0.1)
-    async with asyncio.timeout(10):
-        while len(began) < 8:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(began) >= 8)
     await pulse.close()
     assert most == 1
     slow_ended = began[1] + 0.55
@@ -64,9 +63,7 @@ async def test_beats_that_take_their_time_do_not_drift() -> None:
 
     pulse = Pulse(beat)
     pulse.every(0.05)
-    async with asyncio.timeout(10):
-        while len(began) < 13:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(began) >= 13)
     await pulse.close()
     late = [(at - began[0]) % 0.05 for at in began[1:]]
     # the machine may be busy now and then; beats 0.05 s after the last one's end would be late by anything

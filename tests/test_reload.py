@@ -110,9 +110,7 @@ async def test_a_changed_file_is_taken_up_and_no_scrape_fails_meanwhile(setup: S
         for number in range(6):
             names = ("legacy", "pod")[number % 2]
             setup.write(labels__names=names)
-            async with asyncio.timeout(10):
-                while NAMES[names] not in (await exporter.page()):
-                    await asyncio.sleep(0.01)
+            await exporter.until_page(lambda page, names=names: NAMES[names] in page)  # type: ignore[misc]
         for scraper in scrapers:
             scraper.cancel()
         metrics = (await exporter.get("/metrics"))[1]
@@ -271,9 +269,7 @@ async def test_a_file_that_is_being_written_is_not_read_yet(setup: Setup) -> Non
                 file.flush()
                 await asyncio.sleep(0.005)
         await until(lambda: exporter.service.telemetry.reload_success)
-        async with asyncio.timeout(5):
-            while NAMES["legacy"] not in (await exporter.page()):
-                await asyncio.sleep(0.02)
+        await exporter.until_page(lambda page: NAMES["legacy"] in page)
         assert exporter.service.telemetry.reload_failures == 0
 
 

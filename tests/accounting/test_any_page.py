@@ -28,7 +28,7 @@ def any_pages(draw: st.DrawFn) -> str:
     return 'x{cpu="0"} 1\n' + "".join(lines)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(any_pages(), owner_states(), st.integers(0, 40)), min_size=1, max_size=5))
 def test_any_page(history: list[tuple[str, Owners, int]]) -> None:
     looks, policy, at, before = Looks(), LabelPolicy(), 0, dict[tuple[str, frozenset[tuple[str, str]]], float]()

@@ -19,7 +19,7 @@ async def test_the_page_of_five_nodes(tab: Tab) -> None:
     with demo(f"--nodes={NODES}") as base:
         await opened(tab, f"{base}/")
         said = await tab.run(UPDATED)
-        await tab.until(f"{UPDATED} !== {json.dumps(said)}", seconds=5)
+        await tab.until(f"{UPDATED} !== {json.dumps(said)}")
         await tab.run("document.getElementById('pause').click()")
         rows = json.loads(await tab.answer(f"{base}/container/metrics"))
         seen = await read(tab)

@@ -1,6 +1,5 @@
 """What pods call themselves, and what goes wrong, on the page in a real Chromium."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -113,7 +112,7 @@ async def test_trouble_is_said_with_what_to_do_and_goes_away(
     assert not await tab.run("document.getElementById('sources').open")
     rows = await read(tab)
     simulated.dcgm.failure = lambda _: web.Response(status=500)
-    await tab.until("!document.getElementById('trouble').hidden", seconds=6)
+    await tab.until("!document.getElementById('trouble').hidden")
     says = await tab.run("document.getElementById('trouble').textContent")
     _, text = await exporter.get("/container/metrics")
     assert says == json.loads(text)["error"]
@@ -127,7 +126,7 @@ async def test_trouble_is_said_with_what_to_do_and_goes_away(
     assert '<details id="sources" open>' in html
     assert '<p id="trouble" class="alert"><bdi>no GPU metrics:' in html
     simulated.dcgm.failure = None
-    await tab.until("document.getElementById('trouble').hidden", seconds=10)
+    await tab.until("document.getElementById('trouble').hidden")
     assert await tab.run(said) == "The table is kept up to date again"
     # the browser itself notes every answer that is an error
     assert all("503" in line and "/container/metrics" in line for line in tab.said)
@@ -142,9 +141,7 @@ async def test_where_it_is_not_known_who_holds_a_gpu_the_page_says_why(
         *pods,
         Pod(namespace="n", name="p", containers=(Container(name="c", devices=((GPU_RESOURCE, "riddle"),)),)),
     )
-    async with asyncio.timeout(5):
-        while "not known</summary>" not in (html := (await exporter.get("/"))[1]):
-            await asyncio.sleep(0.1)
+    html = await exporter.until("/", lambda html: "not known</summary>" in html)
     why = "the kubelet handed out devices by ids that are not understood"
     assert html.count(f'<details class="why"><summary>not known</summary><bdi>{why}</bdi></details>') == 1
     await opened(tab, f"{exporter.base}/")
@@ -153,9 +150,7 @@ async def test_where_it_is_not_known_who_holds_a_gpu_the_page_says_why(
     (row,) = [row for row in await read(tab) if "not known" in row["Pod"]]
     assert row["Pod"] == f"not known {why}"
     simulated.world.pods = pods
-    async with asyncio.timeout(5):
-        while "not known</summary>" in (await exporter.get("/"))[1]:
-            await asyncio.sleep(0.1)
+    await exporter.until("/", lambda html: "not known</summary>" not in html)
     await opened(tab, f"{exporter.base}/")
     assert [row["Pod"] for row in await read(tab)].count("idle") == 1
 

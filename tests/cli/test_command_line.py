@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.components import real
+from tests.support.waiting import wait_until
 
 PROGRAM = [sys.executable, "-m", "exporter"]
 
@@ -326,16 +327,17 @@ def test_either_side_may_start_later(tmp_path: Path) -> None:
     )
     seen = []
     try:
-        deadline = time.monotonic() + 20
-        while "pods" not in seen and time.monotonic() < deadline:
+
+        def has_pods() -> bool:
             seen.append(what_is_served(f"http://{found[1]}/gpu/metrics"))
-            time.sleep(0.1)
+            return seen[-1] == "pods"
+
+        wait_until(has_pods)
     finally:
         for child in (process, later):
             child.terminate()
             child.communicate(timeout=20)
     assert seen[0] == "503"
-    assert seen[-1] == "pods"
     assert "page" in seen
 
 
@@ -443,10 +445,7 @@ def test_the_cluster_role_as_a_process_takes_a_changed_file_over_and_ends_cleanl
         with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10) as answer:
             assert answer.read().startswith(b"ready; 1 of 1 nodes are missing: gone: ")
         path.write_text("cluster:\n  node: [other=http://127.0.0.1:2]\n")
-        until = time.monotonic() + 20
-        while nodes() != {"other": "refused"}:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: nodes() == {"other": "refused"})
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=20)
         assert process.returncode == 0

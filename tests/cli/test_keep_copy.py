@@ -18,6 +18,7 @@ import pytest
 from exporter.cli import keep_copy
 from exporter.cli.keep_copy import MOST_BYTES, Unusable, copy_once, main
 from tests.support.places import ROOT
+from tests.support.waiting import wait_until
 
 NAME = "counters.csv"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -188,12 +189,12 @@ def test_it_goes_on_until_it_is_told_to_end_and_costs_little(volume: ConfigMapVo
         text=True,
     )
     try:
-        wait_for(lambda: target.exists() and target.read_text() == "DCGM_FI_A, gauge, a.\n")
+        wait_until(lambda: target.exists() and target.read_text() == "DCGM_FI_A, gauge, a.\n")
         volume.put("")
         time.sleep(0.2)
         assert target.read_text() == "DCGM_FI_A, gauge, a.\n"
         volume.put("DCGM_FI_B, gauge, b.\n")
-        wait_for(lambda: target.read_text() == "DCGM_FI_B, gauge, b.\n")
+        wait_until(lambda: target.read_text() == "DCGM_FI_B, gauge, b.\n")
         status = Path(f"/proc/{running.pid}/status").read_text()
         (resident,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
         # the shipped limit is 32 MiB
@@ -210,10 +211,3 @@ def test_it_goes_on_until_it_is_told_to_end_and_costs_little(volume: ConfigMapVo
     ]
     # between two looks more time passes than the two seconds within which dcgm-exporter reloads once
     assert keep_copy.SECONDS_BETWEEN_LOOKS > 2
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -274,9 +274,11 @@ async def test_ready_once_the_nodes_are_known_and_each_was_asked_then_for_good()
         status, text, _ = await asked.get("/-/ready")
         assert (status, text) == (503, "not ready: the nodes are being asked for the first time\n")
         source.answers.set()
-        async with asyncio.timeout(5):
-            while (await asked.get("/-/ready"))[0] != 200:
-                await asyncio.sleep(0.01)
+
+        async def is_ready() -> bool:
+            return (await asked.get("/-/ready"))[0] == 200
+
+        await until(is_ready)
         source.view = view_of(trouble=UNKNOWN)
         assert (await asked.get("/-/ready"))[0] == 200
         assert (await asked.get("/-/healthy"))[0] == 200
@@ -302,12 +304,12 @@ async def test_the_exporters_of_two_nodes_and_a_reload(start: Start) -> None:
     one, other = await start(node_name="gpu-1"), await start(node_name="gpu-2")
     config = cluster_config(f"gpu-1={one.base}", other.base)
     async with running(config) as asked:
-        # on a busy machine one of them may be late
-        while {row["node_name"] for row in json.loads((await asked.get("/container/metrics"))[1])} != {
-            "gpu-1",
-            "gpu-2",
-        }:
-            await asyncio.sleep(0.05)
+
+        async def are_all_told() -> bool:
+            _, text, _ = await asked.get("/container/metrics")
+            return {row["node_name"] for row in json.loads(text)} == {"gpu-1", "gpu-2"}
+
+        await until(are_all_told)
         _, alone, _ = await asked.get("/container/metrics?node=gpu-1")
         _, of_node = await one.get("/container/metrics")
         for rows in (mine := json.loads(alone), theirs := json.loads(of_node)):

@@ -1,6 +1,5 @@
 """The real probe, over the processes that a test wants it to see: other tests' programs use CUDA at the same time."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from exporter.model.cuda import CudaCounts, CudaProcess
 from exporter.sources.cuda_probe.probe import Probe, Turn
 from tests.cuda.needs import lacking, root
 from tests.cuda.programs import Truth, without_times
+from tests.support.waiting import wait_until
 
 _NOTHING = CudaCounts()
 # of the times that are compared: a part of them, and what a busy machine may put between two clocks being read
@@ -72,13 +72,14 @@ def is_true(turn: Turn, truth: Truth, pid: int = 0) -> None:
     assert not any(turn.reading.lost.values()), turn.reading.lost
 
 
-def until(probe: Probe, wanted: Callable[[Turn], object], seconds: float = 5.0) -> Turn:
+def until(probe: Probe, wanted: Callable[[Turn], object]) -> Turn:
     """Turn until this is so. Returns that turn."""
-    ends = time.monotonic() + seconds
-    while True:
+    turns: list[Turn] = []
+
+    def is_so() -> object:
         probe.scan()
-        turn = probe.read()
-        if wanted(turn):
-            return turn
-        assert time.monotonic() < ends, turn
-        time.sleep(0.05)
+        turns[:] = [probe.read()]
+        return wanted(turns[0])
+
+    wait_until(is_so, why=lambda: turns)
+    return turns[0]

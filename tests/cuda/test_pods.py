@@ -1,10 +1,9 @@
 """Real programs in containers' cgroups, the real probe, and the exporter's own pages: whose calls they are."""
 
-import asyncio
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from exporter.sources.cuda_probe import source
 from tests.cuda.containers import LIBRARIES, Container, Runtime, cgroup_of, container
 from tests.cuda.probing import NarrowProc, probing
 from tests.cuda.programs import Program
-from tests.support.exporter import Exporter, config_of, running
+from tests.support.exporter import config_of, running
 
 RUNTIMES: tuple[Runtime, ...] = ("containerd", "crio")
 
@@ -60,16 +59,6 @@ def released(metrics: str) -> Rows:
     return rows_of("pod_gpu_cuda_memory_released_at_exit_bytes_total", metrics)
 
 
-async def until(exporter: Exporter, rows: Callable[[str], Rows], wanted: Rows) -> str:
-    """The page of /metrics that says this."""
-    page = ""
-    async with asyncio.timeout(15):
-        while rows(page) != wanted:
-            await asyncio.sleep(0.1)
-            page = (await exporter.get("/metrics"))[1]
-    return page
-
-
 # issue 13, "Must show" 4
 async def test_programs_in_containers_count_for_their_pods_and_gpus(node: SimulatedNode, tmp_path: Path) -> None:
     with probing(Path("/proc")):
@@ -103,20 +92,18 @@ async def test_programs_in_containers_count_for_their_pods_and_gpus(node: Simula
             probe_interval="500ms",
         )
         async with running(config) as exporter:
-            async with asyncio.timeout(20):
-                # a library of each container's own, and the C library of both
-                while "pod_gpu_exporter_probe_programs 3\n" not in (await exporter.get("/metrics"))[1]:
-                    await asyncio.sleep(0.1)
+            # a library of each container's own, and the C library of both
+            await exporter.until("/metrics", lambda page: "pod_gpu_exporter_probe_programs 3\n" in page)
             truths = [program.done() for program in programs]
             wanted = {
                 (one.namespace, one.name, gpu): float(truths[0].counts[0].launches),
                 (two.namespace, two.name, other): float(truths[1].counts[0].launches),
             }
-            await until(exporter, launches, wanted)
+            await exporter.until("/metrics", lambda page: launches(page) == wanted)
             for program in programs:
                 program.end()
             left = {of: 4096.0 if of[1] == one.name else 0.0 for of in wanted}
-            page = await until(exporter, released, left)
+            page = await exporter.until("/metrics", lambda page: released(page) == left)
             assert launches(page) == wanted
             devices = json.loads((await exporter.get("/container/metrics"))[1])
     of_one = next(of["cuda"] for of in devices if of["pod"] == one.name and of["device_uuid"] == gpu)

@@ -9,7 +9,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.places import ROOT
 from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -73,22 +74,32 @@ class Nodes:
             self.roles[key] = self.background.run(self.enter(running_cluster(given)))
         return self.roles[key]
 
-    def wait(self, role: ClusterRole, path: str, is_so: Callable[[int, str], object], seconds: float = 20) -> str:
+    def wait(self, role: ClusterRole, path: str, is_so: Callable[[int, str], object]) -> str:
         """The answer, once it is as it should be.
 
         A busy machine may take longer than a second to answer a scrape: a node may be missing until the next one.
         """
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            status, text = self.get(role, path)
-            if is_so(status, text):
-                return text
-            time.sleep(0.2)
-        pytest.fail(f"{path} stays {status}: {text[:3000]}")
+        answer = 0, ""
 
-    def wait_for(self, role: ClusterRole, path: str, answer: tuple[int, str]) -> None:
-        """Until it answers so."""
-        self.wait(role, path, lambda *given: given == answer)
+        def is_shown() -> object:
+            nonlocal answer
+            answer = self.get(role, path)
+            return is_so(*answer)
+
+        wait_until(is_shown, why=lambda: f"{path} stays {answer}")
+        return answer[1]
+
+    def wait_for_the_same(self, role: ClusterRole, path: str) -> int:
+        """Until it answers what the role answers that asks the exporters themselves. Returns the status."""
+        direct = 0, ""
+
+        def is_the_same(*answer: object) -> bool:
+            nonlocal direct
+            direct = self.get(self.directly, path)
+            return answer == direct
+
+        self.wait(role, path, is_the_same)
+        return direct[0]
 
 
 def jobs(targets: Mapping[str, str], prefix: str = "", **changes: Any) -> Iterator[dict[str, Any]]:
@@ -182,13 +193,17 @@ def is_sampled(row: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("matchers", [HONORED, 'cluster="dishonored"'])
 def test_containers_are_the_same_field_by_field(nodes: Nodes, matchers: str) -> None:
     role = nodes.by_prometheus(cluster_prometheus_matchers=matchers)
-    for _ in range(40):
+    found: list[dict[str, Any]] = []
+    expected: list[dict[str, Any]] = []
+
+    def is_the_same() -> bool:
         text = nodes.wait(role, "/container/metrics", is_good)
         _, direct = nodes.get(nodes.directly, "/container/metrics")
-        found, expected = rows(text), [row for row in rows(direct) if row["pod"] or is_sampled(row)]
-        if found == expected:
-            break
-        time.sleep(0.5)  # the exporters have learned something since they were scraped
+        found[:], expected[:] = rows(text), [row for row in rows(direct) if row["pod"] or is_sampled(row)]
+        return found == expected
+
+    with suppress(AssertionError):  # those below say more
+        wait_until(is_the_same)  # the exporters may have learned something since they were scraped
     # both list the nodes by their names, so all is in the same order, too
     assert [(row["node_name"], row["device_uuid"], row["pod"]) for row in found] == [
         (row["node_name"], row["device_uuid"], row["pod"]) for row in expected
@@ -205,23 +220,20 @@ def test_containers_are_the_same_field_by_field(nodes: Nodes, matchers: str) -> 
 def test_what_the_nodes_hold_is_the_same(nodes: Nodes) -> None:
     role = nodes.by_prometheus(cluster_prometheus_matchers=HONORED)
     for path in ("/metrics/nodes", "/-/ready"):
-        nodes.wait_for(role, path, nodes.get(nodes.directly, path))
-    _, page = nodes.get(role, "/")
-    assert f"{len(NODES)} nodes: {len(NODES)} have answered, 0 are missing" in page
+        nodes.wait_for_the_same(role, path)
+    nodes.wait(role, "/", lambda _, page: f"{len(NODES)} nodes: {len(NODES)} have answered, 0 are missing" in page)
 
 
 # issue 11, "Must show" 3
 @pytest.mark.parametrize("metric", METRICS)
 def test_autoscalers_get_the_same(nodes: Nodes, metric: str) -> None:
     role = nodes.by_prometheus(cluster_prometheus_matchers=HONORED)
-    said = []
-    for workload in (*TEAMS.workloads, "deployment:trainer", "nobody"):
-        for namespace in TEAMS.namespaces:
-            path = f"/autoscale/{namespace}/{workload}/{metric}"
-            status, text = nodes.get(nodes.directly, path)
-            nodes.wait_for(role, path, (status, text))
-            said.append(status)
-    assert set(said) <= {200, 409, 503}
+    said = {
+        nodes.wait_for_the_same(role, f"/autoscale/{namespace}/{workload}/{metric}")
+        for workload in (*TEAMS.workloads, "deployment:trainer", "nobody")
+        for namespace in TEAMS.namespaces
+    }
+    assert said <= {200, 409, 503}
     assert 200 in said
 
 
@@ -266,11 +278,13 @@ def test_prometheus_adapter_tells_of_each_pod_its_mean_over_its_devices(nodes: N
                 if row[name] is not None and not row["gpu_shared"]:
                     of_pods[row["pod"]].append(row[name] * times)
         matchers = f'namespace="ml",pod=~"{"|".join(sorted(pods))}",cluster=""'
-        found = nodes.server.query(expanded(rules[metric], matchers, group_by))
-        assert {labels["pod"]: value for labels, value in found} == pytest.approx(
-            {pod: sum(values) / len(values) for pod, values in of_pods.items()}, rel=1e-6
-        ), metric
-        assert len(found) > 1, metric
+        means = {pod: sum(values) / len(values) for pod, values in of_pods.items()}
+        assert len(means) > 1, metric
+
+        def found(query: str = expanded(rules[metric], matchers, group_by)) -> dict[str, float]:
+            return {labels["pod"]: value for labels, value in nodes.server.query(query)}
+
+        wait_until(lambda found=found, means=means: found() == pytest.approx(means, rel=1e-6), why=found)  # type: ignore[misc]
         # nothing is measured of these nodes' containers, which is not 0
         for own_metric in ("gpu_own_utilization", "gpu_own_memory_bytes"):
             assert nodes.server.query(expanded(rules[own_metric], matchers, group_by)) == []
@@ -285,20 +299,17 @@ def test_prometheus_adapter_tells_what_a_workload_holds(nodes: Nodes) -> None:
     queries = {metric: expanded(rule, matchers, "namespace") for metric, rule in rules.items()}
     queries["held"] = f"sum(pod_gpu_allocated_ratio{{{matchers}}})"
 
-    def ask() -> dict[str, float]:
-        return {metric: value for metric, query in queries.items() for _, value in nodes.server.query(query)}
+    assert queries.keys() == {"gpu_workload_active", "gpu_workload_allocated", "held"}
+    values: dict[str, float] = {}
 
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        values = ask()
-        # a rate needs some scrapes
-        if values.keys() == queries.keys() and values["gpu_workload_allocated"] == pytest.approx(
+    def are_right() -> bool:
+        values.clear()
+        values.update({name: value for name, query in queries.items() for _, value in nodes.server.query(query)})
+        return values.keys() == queries.keys() and values["gpu_workload_allocated"] == pytest.approx(
             values["held"], rel=0.2
-        ):
-            break
-        time.sleep(0.5)
-    assert values.keys() == {"gpu_workload_active", "gpu_workload_allocated", "held"}
-    assert values["gpu_workload_allocated"] == pytest.approx(values["held"], rel=0.2)
+        )
+
+    wait_until(are_right, why=lambda: values)  # a rate needs some scrapes
     assert values["held"] > 0
     assert 0 <= values["gpu_workload_active"] <= values["gpu_workload_allocated"] * 1.2
 
@@ -328,13 +339,15 @@ def test_a_pod_that_goes_takes_its_values_with_it(nodes: Nodes) -> None:
 
     nodes.background.run(remove())
     began = time.monotonic()
-    nodes.wait(role, path, lambda _, text: not rows(text))
-    took = time.monotonic() - began
-    assert took < 15, "a scrape, and a query"
-    found = rows(nodes.get(role, "/container/metrics")[1])
-    for row in held:
-        same = [other for other in found if other["device_uuid"] == row["device_uuid"]]
-        assert [other["pod"] for other in same] == [""]
+    nodes.wait(role, path, lambda status, text: status == 200 and not rows(text))
+    assert time.monotonic() - began < 25, "a scrape, and a query"
+
+    def are_nobodys(status: int, text: str) -> bool:
+        found = [row for row in rows(text) if status == 200]
+        pods = [[row["pod"] for row in found if row["device_uuid"] == former["device_uuid"]] for former in held]
+        return all(each == [""] for each in pods)
+
+    nodes.wait(role, "/container/metrics", are_nobodys)
 
 
 # issue 11, "Must show" 3

@@ -25,8 +25,8 @@ from tests.cuda.needs import root
 from tests.cuda.probing import NarrowProc, probing
 from tests.cuda.programs import Program, built
 from tests.support.components import real
+from tests.support.waiting import PATIENCE_SECONDS, until
 
-SECONDS = 20.0
 # as in a DaemonSet: the node's /var/log, in the mount namespace of the exporter
 BELOW_ROOT = ("sh", "-ec", 'mount --bind "$1/var/log" /var/log; shift; exec "$@"', "below")
 WITHOUT_CAPABILITIES = ("setpriv", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all")
@@ -59,14 +59,19 @@ class Running:
 
     async def until(self, pattern: str, times: int = 1) -> str:
         """The page of its own metrics, once it has this."""
-        async with asyncio.timeout(SECONDS):
-            while len(re.findall(pattern, page := await self.get("/metrics"), re.MULTILINE)) < times:
-                await asyncio.sleep(0.05)
+        page = ""
+
+        async def has_it() -> bool:
+            nonlocal page
+            page = await self.get("/metrics")
+            return len(re.findall(pattern, page, re.MULTILINE)) >= times
+
+        await until(has_it, why=lambda: page)
         return page
 
     async def end(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await self.process.wait() == (0 if number == signal.SIGTERM else -number)
 
 
@@ -92,11 +97,9 @@ async def serving(node: SimulatedNode, *before: str | Path) -> AsyncIterator[Run
 
     reading = asyncio.create_task(read())
     try:
-        async with asyncio.timeout(SECONDS):
-            while not (found := re.search(r"address=(\S+)", "".join(log))):
-                await asyncio.sleep(0.02)
+        (address,) = await until(lambda: re.findall(r"address=(\S+)", "".join(log)))
         async with aiohttp.ClientSession() as session:
-            yield Running(process, session, f"http://{found[1]}", log)
+            yield Running(process, session, f"http://{address}", log)
     finally:
         if process.returncode is None:
             process.kill()
@@ -215,9 +218,7 @@ async def test_programs_run_as_fast_as_before_once_the_exporter_has_ended(
             await exporter.until(r'^pod_gpu_cuda_synchronizations_total{.*pod="".*} [1-9]')
             slow = program.done().spin_ns
             await exporter.end(number)
-    async with asyncio.timeout(SECONDS):
-        while spin(copied) > 0.3 * slow:
-            await asyncio.sleep(0.5)
+    await until(lambda: spin(copied) <= 0.3 * slow)
 
 
 def spin(libraries: Path) -> float:

@@ -28,7 +28,8 @@ from tests.support.background import Background
 from tests.support.components import free_port, real
 from tests.support.grafana import ALL, Chosen, Model, dashboard, filled, options, panels, variables
 from tests.support.places import ROOT
-from tests.support.prometheus import Prometheus, prometheus
+from tests.support.prometheus import Answers, Prometheus, prometheus
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -176,11 +177,13 @@ def test_every_query_returns_data(watched: Watched, path: Path, choice: str) -> 
             query = asked(filled(target["expr"], model, chosen, BUILTIN))
             if not metrics(query) & absent:
                 unanswered.append((panel["title"], query, target["instant"]))
-    deadline = time.monotonic() + 10
+
+    def are_answered() -> bool:
+        unanswered[:] = [each for each in unanswered if not watched.rows(each[1], instant=each[2])]
+        return not unanswered
+
     # in windows of seconds a late scrape may hide what is idle all the time
-    while unanswered := [each for each in unanswered if not watched.rows(each[1], instant=each[2])]:
-        assert time.monotonic() < deadline, unanswered
-        time.sleep(0.5)
+    wait_until(are_answered, why=lambda: unanswered)
 
 
 def of_page(page: str, field: str) -> dict[tuple[str, str], float]:
@@ -217,17 +220,19 @@ def truths(page: str) -> dict[str, dict[tuple[str, str], float]]:
 def test_what_a_device_does_is_counted_once_in_every_mode(watched: Watched, mode: str) -> None:
     """Shared, cut or whole. What is counted twice, or divided, is off by much more than what a second changes."""
     model = dashboard(FILES[0])
-    for _ in range(5):
-        wrong = {}
+    wrong: dict[str, object] = {}
+
+    def is_right() -> bool:
+        wrong.clear()
         for query, expected in truths(watched.node.dcgm.page()).items():
             text = filled(query, model, {"cluster": mode}, BUILTIN)
             found = {(row["UUID"], row.get("GPU_I_ID", "")): value for row, value in watched.server.query(text)}
             if found != pytest.approx(expected, rel=0.2, abs=1e-3):
                 wrong[text] = (found, expected)
-        if not wrong:
-            break
-        time.sleep(1)  # the work of a pod changes from one moment to the next, and is scraped each second
-    assert wrong == {}
+        return not wrong
+
+    # the work of a pod changes from one moment to the next, and is scraped each second
+    wait_until(is_right, why=lambda: wrong)
 
 
 def test_where_use_is_measured_the_parts_of_owners_are_put_together(watched: Watched) -> None:
@@ -235,12 +240,12 @@ def test_where_use_is_measured_the_parts_of_owners_are_put_together(watched: Wat
     of = f'cluster="{DEMO}"'
     rows = f"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{{{of}}}"
     server = watched.server
-    deadline = time.monotonic() + 15
-    server.at_seconds = time.time()
-    while not (parts := server.query(f'count by (UUID) ({rows} > 0 and {rows[:-1]}, gpu_shared="true"}}) > 1')):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+
+    def parted() -> Answers:
         server.at_seconds = time.time()
+        return server.query(f'count by (UUID) ({rows} > 0 and {rows[:-1]}, gpu_shared="true"}}) > 1')
+
+    parts = wait_until(parted)
     found = {(row["UUID"], row.get("GPU_I_ID", "")): value for row, value in server.query(promql.ratio("activity", of))}
     sums, largest = ({row["UUID"]: value for row, value in server.query(f"{sum_or_max} by (UUID) ({rows})")}
                      for sum_or_max in ("sum", "max"))  # fmt: skip
@@ -270,11 +275,9 @@ def test_the_sums_at_the_top_are_those_of_the_world(watched: Watched, mode: str)
     assert number("Free, whole") == sum(gpu.uuid not in in_use for gpu in world.gpus if not gpu.instances)
     assert number("New XIDs") == len(world.gpus)
     assert number("Exporters down") == 0
-    for _ in range(10):
-        # now, and in the mean of seconds; in between a pod may begin to work
-        drawn = sum(of_gpus(of_page(watched.node.dcgm.page(), "DCGM_FI_DEV_POWER_USAGE")).values())
-        if number("Power") == pytest.approx(drawn, rel=0.15):
-            break
-        time.sleep(1)
-    else:
-        pytest.fail(f"{number('Power')} W, and not {drawn} W")
+
+    def drawn() -> float:
+        return sum(of_gpus(of_page(watched.node.dcgm.page(), "DCGM_FI_DEV_POWER_USAGE")).values())
+
+    # now, and in the mean of seconds; in between a pod may begin to work
+    wait_until(lambda: number("Power") == pytest.approx(drawn(), rel=0.15), why=lambda: (number("Power"), drawn()))

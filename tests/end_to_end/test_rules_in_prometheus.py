@@ -24,6 +24,7 @@ from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_ea
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, records, run
 from tests.support.background import Background
 from tests.support.prometheus import Prometheus, prometheus
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -50,18 +51,12 @@ class Watched:
 
     def wait_until_active_are(self, names: set[str]) -> None:
         """Until these alerts and no others are active: a scrape that comes late on a busy machine is no false alarm."""
-        deadline = time.monotonic() + 15
-        while (found := self.active()).keys() != names and time.monotonic() < deadline:
-            time.sleep(0.3)
-        assert found.keys() == names, found
+        wait_until(lambda: self.active().keys() == names, why=self.active)
 
     def wait_for(self, name: str, count: int) -> list[dict[str, str]]:
         """The labels of so many alerts of a name."""
-        deadline = time.monotonic() + 15
-        while len(found := self.active()[name]) != count and time.monotonic() < deadline:
-            time.sleep(0.3)
-        assert len(found) == count, (name, found)
-        return found
+        wait_until(lambda: len(self.active()[name]) == count, why=self.active)
+        return self.active()[name]
 
 
 @pytest.fixture(scope="module")
@@ -123,14 +118,16 @@ def test_what_is_recorded_is_what_a_direct_query_answers(watched: Watched, name:
 def agree(watched: Watched, name: str) -> None:
     """What a rule records is the same as what its expression answers, and is there for every mode."""
     expression = re.sub(r"\[5m\]", f"[{WINDOW}]", records()[name])
-    for _ in range(8):
-        recorded, direct = both(watched.server, name, expression)
-        if recorded == pytest.approx(direct, rel=1e-9):
-            break
-        time.sleep(0.7)  # a scrape of before the evaluation was stored after it
-    assert recorded
-    assert recorded == pytest.approx(direct, rel=1e-9)
-    assert {dict(row)["cluster"] for row in recorded} == set(MODES)
+    found: list[dict[Any, float]] = []
+
+    def do_agree() -> bool:
+        found[:] = recorded, direct = both(watched.server, name, expression)
+        # a series may be missing while a scrape is late
+        is_whole = {dict(row)["cluster"] for row in recorded} == set(MODES)
+        return is_whole and recorded == pytest.approx(direct, rel=1e-9)
+
+    # a scrape of before the evaluation may be stored after it
+    wait_until(do_agree, why=lambda: found)
 
 
 def summed(watched: Watched, by: Callable[[Held], str]) -> dict[str, float]:
@@ -158,7 +155,13 @@ def test_the_records_say_what_is_held_whatever_sharing_says(watched: Watched, mo
         ("cluster", lambda _: mode),
     ):
         label = {"workload": "workload_name"}.get(name, name)
-        assert level(f"{name}:{metric}", label) == pytest.approx(summed(watched, by), rel=0.15), name
+        held = summed(watched, by)
+
+        def levels(record: str = f"{name}:{metric}", label: str = label) -> dict[str, float]:
+            return level(record, label)
+
+        # a rate is low where a scrape came late
+        wait_until(lambda levels=levels, held=held: levels() == pytest.approx(held, rel=0.15), why=levels)  # type: ignore[misc]
     total = sum(summed(watched, lambda _: "").values())
     for name in ("node", "model", "cluster"):
         assert level(f"{name}:node_gpu_capacity:sum", "cluster") == {mode: 8}

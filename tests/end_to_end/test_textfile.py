@@ -6,13 +6,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.components import free_port, real
 from tests.support.places import DATA
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -60,17 +62,10 @@ def node_exporter(drop: Path) -> Iterator[str]:
 
 def scrape(url: str) -> str:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def textfile(source: Path, drop: Path, *arguments: str, max_age_seconds: float = MAX_AGE_SECONDS) -> list[str]:
@@ -87,32 +82,34 @@ def test_ten_updates_and_the_producers_death(tmp_path: Path, drop: Path, node_ex
     temperature = re.compile(r'^dcgm_gpu_temp\{.*gpu="0".*\} (\d+)$', re.MULTILINE)
     samples = set()
     written = time.monotonic()
+
+    def is_shown(number: int) -> bool:
+        nonlocal written
+        if time.monotonic() - written > MAX_AGE_SECONDS / 2:
+            # A producer goes on writing: a program that starts slowly must not meet a file past its age.
+            written = time.monotonic()
+            put(source, number)
+        page = scrape(node_exporter)
+        assert "node_textfile_scrape_error 0\n" in page
+        found = temperature.search(page)
+        if found:
+            samples.add(sum(line.startswith("dcgm_") for line in page.splitlines()))
+        return found is not None and int(found[1]) == number
+
     try:
         for number in range(1, 11):
-            put(source, number)
             written = time.monotonic()
-            deadline = time.monotonic() + 10
-            while True:
-                if time.monotonic() - written > MAX_AGE_SECONDS / 2:
-                    # A producer goes on writing: a program that starts slowly must not meet a file past its age.
-                    put(source, number)
-                    written = time.monotonic()
-                page = scrape(node_exporter)
-                assert "node_textfile_scrape_error 0\n" in page
-                found = temperature.search(page)
-                if found:
-                    samples.add(sum(line.startswith("dcgm_") for line in page.splitlines()))
-                    if int(found[1]) == number:
-                        break
-                assert time.monotonic() < deadline
+            put(source, number)
+            wait_until(partial(is_shown, number))
         # never a half file: every scrape that had the drop had all of it
         assert samples == {sum(line.startswith("dcgm_") for line in PAGE.splitlines())}
         # the producer of the page has been dead since its last page
-        wait_until(lambda: temperature.search(scrape(node_exporter)) is None)
-        assert MAX_AGE_SECONDS - 0.2 < time.monotonic() - written < MAX_AGE_SECONDS + 5
+        down = f'pod_gpu_exporter_source_up{{source="file:{source}"}} 0\n'
+        wait_until(lambda: down in scrape(node_exporter))
+        assert time.monotonic() - written > MAX_AGE_SECONDS - 0.2
         page = scrape(node_exporter)
         assert "node_textfile_scrape_error 0\n" in page
-        assert f'pod_gpu_exporter_source_up{{source="file:{source}"}} 0\n' in page
+        assert temperature.search(page) is None
     finally:
         process.terminate()
         assert process.wait(20) == 0

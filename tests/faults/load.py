@@ -14,6 +14,7 @@ from tests.faults.lab import DEADLINE_SECONDS, NOISE_SECONDS, Lab, Scrape, a_lab
 from tests.support.components import real
 
 CROWD = 50
+LASTS_SECONDS = 5
 SHARED = "one read of a source at a time, 2 kubelet calls a second, whole pages, memory flat"
 UNDISTURBED = "other scrapes go on as before"
 REQUEST = b"GET /gpu/metrics HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -27,7 +28,7 @@ async def crowd() -> Verdict:
         calls, reads = lab.kubelet_calls(), lab.upstream.reads
         texts: list[tuple[int, str]] = []
         slowest = 0.0
-        ends_at = time.monotonic() + 8
+        ends_at = time.monotonic() + LASTS_SECONDS
 
         async def scrape(session: aiohttp.ClientSession) -> None:
             nonlocal slowest
@@ -43,7 +44,7 @@ async def crowd() -> Verdict:
         assert lab.expected
         want = lab.expected.text.count("\n")
         wrong = [text for status, text in texts if status != 200 or text.count("\n") != want]
-        called = (lab.kubelet_calls() - calls) / 8
+        called = (lab.kubelet_calls() - calls) / LASTS_SECONDS
         broken = []
         if wrong:
             broken.append(f"{len(wrong)} answers are not whole: {wrong[0][-200:]}")
@@ -54,8 +55,8 @@ async def crowd() -> Verdict:
         if lab.rss_mib() > resident + 20:
             broken.append(f"memory grew by {lab.rss_mib() - resident:.0f} MiB")
         return Verdict(
-            name=f"{CROWD} scrapers, as fast as they can ({len(texts) / 8:.0f}/s, {called:.1f} kubelet calls/s, "
-            f"{(lab.upstream.reads - reads) / 8:.0f} reads/s)",
+            name=f"{CROWD} scrapers, as fast as they can ({len(texts) / LASTS_SECONDS:.0f}/s, "
+            f"{called:.1f} kubelet calls/s, {(lab.upstream.reads - reads) / LASTS_SECONDS:.0f} reads/s)",
             promise=SHARED,
             scrapes=len(texts),
             failed=len(wrong),
@@ -75,7 +76,7 @@ async def wrk() -> Verdict:
             str(real("wrk")),
             "-t2",
             f"-c{CROWD}",
-            "-d8s",
+            f"-d{LASTS_SECONDS}s",
             "-H",
             "Accept-Encoding: gzip",
             f"{lab.base}/gpu/metrics",
@@ -89,7 +90,7 @@ async def wrk() -> Verdict:
         if failed:
             broken.append(f"{len(failed)} scrapes beside it failed: {failed[0].text[-200:]}")
         return Verdict(
-            name=f"wrk, {CROWD} connections, gzip ({requests / 8:.0f}/s)",
+            name=f"wrk, {CROWD} connections, gzip ({requests / LASTS_SECONDS:.0f}/s)",
             promise=SHARED,
             scrapes=requests + len(during),
             failed=len(failed),

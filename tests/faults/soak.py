@@ -26,7 +26,8 @@ from exporter.simulator.world import World
 from tests.faults.lab import Lab
 
 SCRAPERS = 20
-STEP_SECONDS = 0.25
+STEP_SECONDS = 0.125
+RESTARTS_APART_SECONDS = 2.5
 # A day of pods that change every minute is 1,440 steps: what the program is to be the same after.
 LOOKS = 20
 # Memory is returned to the system in pieces: this much says nothing.
@@ -104,7 +105,7 @@ class Soak:
 
     async def _restart(self) -> None:
         while True:
-            await asyncio.sleep(5)
+            await asyncio.sleep(RESTARTS_APART_SECONDS)
             self.restarts += 1
             match self.restarts % 3:
                 case 0:

@@ -156,9 +156,11 @@ async def test_contradictions_are_told_and_leave_a_device_without_an_owner(
     assert [level for level, _ in findings[1:]] == ["problem"]
     # it is logged once, whatever else comes
     put(simulated.root, "more.json", MIG_00000000_a75d_5afc_978f_d2f1294409fd=(0, 75))
-    async with asyncio.timeout(10):
-        while len((await mapping(exporter))["inventory"]["gpus"][0]["mig"]) == 0:
-            await asyncio.sleep(0.05)
+
+    async def has_instances() -> bool:
+        return bool((await mapping(exporter))["inventory"]["gpus"][0]["mig"])
+
+    await until(has_instances)
     assert [record.message for record in caplog.records].count("the inventory is in doubt") == 1
 
 

@@ -90,9 +90,7 @@ async def test_a_kubelet_restart_costs_no_owner_of_a_claim(stack: AsyncExitStack
 
     async def restart() -> None:
         await simulated.restart_kubelet(empty_seconds=0.3, slices_away_seconds=1.0)
-        async with asyncio.timeout(5):
-            while 'of="resourceslice_devices_kept"} 0' in (await exporter.get("/metrics"))[1]:
-                await asyncio.sleep(0.02)
+        await exporter.until("/metrics", lambda text: 'of="resourceslice_devices_kept"} 0' not in text)
         await asyncio.sleep(1.0)
 
     looks = await scraped_during(exporter, restart(), look)
@@ -112,9 +110,7 @@ async def test_an_exporter_that_starts_while_the_slices_are_away_gives_the_right
         assert "the driver publishes them again within a minute: wait a minute" in row["explanation"]
         assert "rbac" not in row["explanation"]
     simulated.api.wipe_slices(away_seconds=0.0)
-    async with asyncio.timeout(5):
-        while not shown(await exporter.page()):
-            await asyncio.sleep(0.05)
+    await exporter.until_page(shown)
 
 
 # issue 7, line 2
@@ -218,17 +214,17 @@ async def test_a_kubelet_that_does_not_know_the_successor_yet_is_not_believed_to
     listed_by_kubelet = world.listed
     simulated.kubelet._pods = lambda: listed_by_kubelet
     exporter = await exporter_of(stack, simulated, pods_source="api")
-    assert old.uid in {uid for _, _, uid, _ in shown(await exporter.page())}
+
+    def uids(page: str) -> set[str]:
+        return {uid for _, pod, uid, _ in shown(page) if pod == old.name}
+
+    assert old.uid in uids(await exporter.page())
     new = world.recreate(old, is_acknowledged=False)
-    async with asyncio.timeout(5):
-        while old.uid in {uid for _, pod, uid, _ in shown(await exporter.page()) if pod == old.name}:
-            await asyncio.sleep(0.02)
+    await exporter.until_page(lambda page: old.uid not in uids(page))
     for _ in range(10):
         assert {(uid, team) for _, pod, uid, team in shown(await exporter.page()) if pod == old.name} == {("", "")}
     world.acknowledge(new)
-    async with asyncio.timeout(5):
-        while {uid for _, pod, uid, _ in shown(await exporter.page()) if pod == old.name} != {new.uid}:
-            await asyncio.sleep(0.02)
+    await exporter.until_page(lambda page: uids(page) == {new.uid})
 
 
 # issue 7, line 42

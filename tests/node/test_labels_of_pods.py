@@ -114,9 +114,7 @@ async def test_the_kubernetes_api_as_the_source_and_a_403_costs_only_the_labels(
         assert "deploy/rbac.yaml" in (await exporter.get("/metrics"))[1]
         assert (await exporter.get("/-/ready"))[0] == 200
         api.failure = None
-        async with asyncio.timeout(3):
-            while shown(await exporter.page()) != expected(simulated):
-                await asyncio.sleep(0.05)
+        await exporter.until_page(lambda page: shown(page) == expected(simulated))
         assert api.lists <= 6
         before = api.lists + api.watches
         for _ in range(20):

@@ -9,11 +9,11 @@ import pytest
 
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.sources.nvml import library, source
+from exporter.sources.nvml import source
 from tests.node.test_measuring import held_by_several, of_node, own
 from tests.support.components import real
 from tests.support.exporter import config_of, running
-from tests.support.nvml import loads
+from tests.support.nvml import loads, until_nobody_uses_it
 
 SECONDS = 5.0
 ENERGY, ACTIVE, IDLE = "pod_gpu_energy_joules_total", "pod_gpu_active_seconds_total", "pod_gpu_idle_seconds_total"
@@ -30,9 +30,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
     await simulated.start()
     yield simulated
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.sources.nvml import library, source
+from exporter.sources.nvml import source
 from tests.support.components import real
 from tests.support.exporter import config_of, running
-from tests.support.nvml import loads
+from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import Rows, rows_of
 
 SECONDS = float(os.environ.get("MEASURED_SECONDS", "3"))
@@ -38,9 +38,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     monkeypatch.setattr(source, "AGAIN_SECONDS", 0.4)
     await simulated.start(step_seconds=2.0)
     yield simulated
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 
@@ -109,9 +107,7 @@ async def test_in_every_scrape_the_rows_of_shared_gpus_are_their_owners_and_add_
                 return await response.text()
 
         # until the driver has been asked once, and its processes were looked up
-        async with asyncio.timeout(5):
-            while not any({NOBODY} < rows.keys() for rows in rows_of(await exporter.page())[USED].values()):
-                await asyncio.sleep(0.05)
+        await exporter.until_page(lambda page: any({NOBODY} < rows.keys() for rows in rows_of(page)[USED].values()))
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             scrape = Scrape(await bare(), await exporter.page(), await bare())

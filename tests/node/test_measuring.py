@@ -16,10 +16,10 @@ from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.sources.nvml import library, source
+from exporter.sources.nvml import source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.nvml import loads
+from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import rows_of
 
 
@@ -33,9 +33,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     monkeypatch.setattr(source, "AGAIN_SECONDS", 0.4)
     await simulated.start()
     yield simulated
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 

@@ -27,7 +27,7 @@ from exporter.sources.nvml.failures import (
 )
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.nvml import NEEDED, OF_GPU, OF_MIG, OPTIONAL, loads
+from tests.support.nvml import NEEDED, OF_GPU, OF_MIG, OPTIONAL, loads, until_nobody_uses_it
 
 
 @pytest.fixture
@@ -43,11 +43,8 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     monkeypatch.setattr(source, "LONGEST_PAUSE_SECONDS", 0.1)
     await simulated.start()
     yield simulated
-    # whoever hangs in the library has it for the whole process
     simulated.nvml.write(simulated.world.gpus)
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 

@@ -1,10 +1,10 @@
 """What the CUDA probe counts, made the containers' own: beside the looks, and on the pages of a node."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from exporter.simulator.world import World
 from exporter.sources.cuda_probe import source
 from exporter.sources.source import Attempt, Bound
 from tests.support.exporter import config_of, running
+from tests.support.waiting import until
 
 SECOND = 1_000_000_000
 # a busy machine may be late
@@ -171,9 +172,7 @@ async def test_a_container_that_nobody_knows_is_looked_for_among_the_logs(tmp_pa
     (tmp_path / "var/log/containers" / LOG).symlink_to(f"/{FOLDER}/0.log")
     probe.say(SaidTurn(1, {7: 3}))
     assert launches(part.cuda_for(HELD, {}, GPUS)) == {}, "its counts wait"
-    async with asyncio.timeout(SECONDS):
-        while not launches(part.cuda_for(HELD, {}, GPUS)):
-            await asyncio.sleep(0.01)
+    await until(lambda: launches(part.cuda_for(HELD, {}, GPUS)))
     assert launches(part.cuda_for(HELD, {}, GPUS)) == {("a", "GPU-1"): 3}
     await part.close()
 
@@ -185,9 +184,7 @@ async def test_logs_that_are_not_there_are_told_of_unless_pods_name_their_contai
         part.cuda_for(HELD, pods, GPUS)
         assert [source.name for source in part.parts] == ["probe"], "they were never looked for"
         probe.say(SaidTurn(1, {7: 3}, {7: Place(container_id="bb" * 32, pod_uid=UID)}))
-        async with asyncio.timeout(SECONDS):
-            while part._logs.health.up is None:
-                await asyncio.sleep(0.01)
+        await until(partial(lambda part: part._logs.health.up is not None, part))
         assert part._logs.health.reason == "missing"
         assert [source.name for source in part.parts] == ["probe", *(["container-logs"] if is_told else [])]
         assert list(told) == (["container-logs"] if is_told else [])
@@ -309,12 +306,8 @@ async def test_pods_show_what_their_programs_asked_of_their_gpus(node: Simulated
         (probe,) = SaidProbe.made
         assert probe.begun
         probe.say(SaidTurn(1, {pid: pid for pid in places}, places))
-        async with asyncio.timeout(SECONDS):
-            while (rows := rows_of((await exporter.get("/metrics"))[1])) != wanted:
-                await asyncio.sleep(0.05)
-        metrics = (await exporter.get("/metrics"))[1]
+        metrics = await exporter.until("/metrics", lambda text: rows_of(text) == wanted)
         devices = json.loads((await exporter.get("/container/metrics"))[1])
-    assert rows == wanted
     assert {(of["pod"], of["device_uuid"]): of["cuda"]["kernel_launches"] for of in devices if "cuda" in of} == wanted
     assert "pod_gpu_exporter_probe_programs 2" in metrics
     assert 'pod_gpu_exporter_source_up{source="probe"} 1' in metrics
@@ -338,22 +331,24 @@ async def test_totals_outlive_a_reload_and_the_probe_goes_with_its_setting(node:
 
         async def are_closed(*expected: bool) -> None:
             """The node until now is closed once nobody looks any more."""
-            async with asyncio.timeout(SECONDS):
-                while [probe.is_closed for probe in SaidProbe.made] != [*expected]:
-                    await asyncio.sleep(0.01)
+            await until(lambda: [probe.is_closed for probe in SaidProbe.made] == [*expected])
 
         async def launched(launches: int) -> int:
             """What a look says once it knows of a turn of the last probe."""
             await service.collect(None)
             SaidProbe.made[-1].say(SaidTurn(1, {pid: launches}, places))
-            async with asyncio.timeout(SECONDS):
-                while True:
-                    snapshot: Snapshot = await service.collect(None)
-                    assert snapshot.cuda is not None
-                    for (owner, key), use in snapshot.cuda.uses.items():
-                        if owner and (owner.pod, key.uuid) == expected[pid]:
-                            return use.counts.launches
-                    await asyncio.sleep(0.05)
+
+            async def counted() -> int:
+                snapshot: Snapshot = await service.collect(None)
+                assert snapshot.cuda is not None
+                found = (
+                    use.counts.launches
+                    for (owner, key), use in snapshot.cuda.uses.items()
+                    if owner and (owner.pod, key.uuid) == expected[pid]
+                )
+                return next(found, 0)
+
+            return await until(counted)
 
         assert await launched(10) == 10
         await service.reload()

@@ -15,6 +15,7 @@ from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
 from tests.support.exporter import config_of, running
+from tests.support.waiting import until
 
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 
@@ -56,9 +57,7 @@ async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: Simulat
             # one scrape waits for the kubelet with its page in hand, while another comes and goes
             node.kubelet.stall()
             waiting = asyncio.create_task(exporter.page())
-            async with asyncio.timeout(5):
-                while node.dcgm.fetches < 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: node.dcgm.fetches >= 2)
             _, quick = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "0.2"})
             assert rows(quick) == {"a": 10, "b": 10, "": 0}
             assert rows(await waiting) == {"a": 10, "b": 10, "": 0}
@@ -150,9 +149,7 @@ async def a_scrape_with_its_page_in_hand(node: SimulatedNode, service: Service[C
     before = node.dcgm.fetches
     node.kubelet.stall()
     waiting = asyncio.create_task(service.collect(None))
-    async with asyncio.timeout(5):
-        while node.dcgm.fetches == before:
-            await asyncio.sleep(0.01)
+    await until(lambda: node.dcgm.fetches != before)
     await asyncio.sleep(0.05)
     return waiting
 

@@ -11,10 +11,11 @@ import pytest
 from exporter.accounting.units import CORES, MEMORY
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.sources.nvml import library, source
+from exporter.sources.nvml import source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.nvml import loads
+from tests.support.nvml import loads, until_nobody_uses_it
+from tests.support.waiting import until
 
 _SAMPLE = re.compile(r'^(container_\w+){pod_name="([^"]*)".*,\w+="([^"]*)"} (\S+)$', re.MULTILINE)
 
@@ -29,9 +30,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
     await simulated.start()
     yield simulated
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 
@@ -69,9 +68,11 @@ async def test_what_was_asked_for_is_counted_and_what_is_used_is_what_the_proces
     ids, index_of = ids_of(node), {gpu.uuid: f"gpu{gpu.index}" for gpu in node.world.gpus}
     assert max(of[CORES] + of[MEMORY] for of in ids.values()) >= 200, "as unkind as the real thing"
     async with running(config_of(**of_node(node, nvml_mode="on"))) as exporter:
-        async with asyncio.timeout(10):
-            while not ids.keys() <= (await told(exporter))["container_gpu_memory_total"].keys():
-                await asyncio.sleep(0.05)
+
+        async def are_told() -> bool:
+            return ids.keys() <= (await told(exporter))["container_gpu_memory_total"].keys()
+
+        await until(are_told)
         found = await told(exporter)
         for pod, of in ids.items():
             assert found["container_request_gpu_utilization"][pod] == {"total": of[CORES] / 100}

@@ -22,7 +22,7 @@ from exporter.sources.nvml.failures import GPU_IS_LOST, NOT_SUPPORTED, UNINITIAL
 from tests.node.test_measuring_goes_on import reload
 from tests.support.components import LINT, check, real
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.nvml import loads
+from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import rows_of
 
 SECOND = 1_000_000_000
@@ -66,11 +66,8 @@ async def node(monkeypatch: pytest.MonkeyPatch, clock: Time, counters: str) -> A
     monkeypatch.setattr(source, "LONGEST_PAUSE_SECONDS", 0.1)
     await simulated.start()
     yield simulated
-    # whoever hangs in the library has it for the whole process
     simulated.nvml.write(simulated.world.gpus)
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 
@@ -248,9 +245,8 @@ def energies(metrics: str, uuid: str) -> dict[str, float]:
 async def test_measured_memory_and_the_rest_are_the_devices(node: SimulatedNode) -> None:
     uuid = share_one_gpu(node)
     async with running(config_of(**without(node, root=str(node.root)))) as exporter:
-        async with asyncio.timeout(5):
-            while ("", "") not in (used := rows_of(await exporter.page())["DCGM_FI_DEV_FB_USED"][uuid]):
-                await asyncio.sleep(0.05)
+        page = await exporter.until_page(lambda page: ("", "") in rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid])
+        used = rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid]
         whole = {key: value for key, value in samples(node.dcgm.page()).items() if key[0] == "DCGM_FI_DEV_FB_USED"}
         assert sum(used.values()) == next(value for (_, labels), value in whole.items() if uuid in labels)
 
@@ -280,9 +276,7 @@ async def failed(exporter: Exporter) -> str:
 
 
 async def whole(exporter: Exporter) -> None:
-    async with asyncio.timeout(10):
-        while (await exporter.get("/gpu/metrics"))[0] != 200:
-            await asyncio.sleep(0.02)
+    await exporter.until_page(bool)
 
 
 # issue 10, "Must show" 6

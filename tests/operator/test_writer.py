@@ -17,6 +17,7 @@ from exporter.operator.refused import Refused
 from exporter.operator.writer import Writer
 from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.support.kubernetes import IS_REAL
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
 ITEM: dict[str, Any] = {
@@ -194,21 +195,15 @@ async def test_who_cannot_renew_stops_before_the_lease_is_over(server: Simulated
     work = Worker()
     one = leader(writer, "one")
     leading = asyncio.create_task(one.lead(work))
-    async with asyncio.timeout(5):
-        while not work.begun:
-            await asyncio.sleep(0.01)
+    await until(lambda: work.begun)
     server.faults.add("unavailable", resource=LEASE.plural)
     failing = time.monotonic()
-    async with asyncio.timeout(5):
-        while work.stopped_at is None:
-            await asyncio.sleep(0.01)
+    stopped_at = await until(lambda: work.stopped_at or 0.0)
     # the last renewal was at most one try before the fault
-    assert 1 * (10 - 2.5) / 15 <= work.stopped_at - failing < 1
+    assert 1 * (10 - 2.5) / 15 <= stopped_at - failing < 1
     assert not one.is_leader
     server.faults.end()
-    async with asyncio.timeout(5):
-        while work.begun < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: work.begun >= 2)
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
     lease = server.get("Lease", "default", "operator")
@@ -220,15 +215,12 @@ async def test_a_lease_goes_from_hand_to_hand(server: SimulatedApiServer, writer
     first, second = Worker(), Worker()
     one, two = leader(writer, "one"), leader(writer, "two")
     tasks = [asyncio.create_task(one.lead(first))]
-    async with asyncio.timeout(5):
-        while not first.begun:
-            await asyncio.sleep(0.01)
-        tasks.append(asyncio.create_task(two.lead(second)))
-        await asyncio.sleep(1.5)  # longer than the lease
-        assert (first.begun, second.begun, two.holder) == (1, 0, "one")
-        tasks[0].cancel()
-        while not second.begun:
-            await asyncio.sleep(0.01)
+    await until(lambda: first.begun)
+    tasks.append(asyncio.create_task(two.lead(second)))
+    await asyncio.sleep(1.5)  # longer than the lease
+    assert (first.begun, second.begun, two.holder) == (1, 0, "one")
+    tasks[0].cancel()
+    await until(lambda: second.begun)
     lease = server.get("Lease", "default", "operator")
     assert lease is not None
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("two", 1)

@@ -25,12 +25,12 @@ from exporter.outputs.output import Look
 from exporter.service import Service
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
-from exporter.sources.nvml import library, source
+from exporter.sources.nvml import source
 from exporter.sources.processes import MOST_COMMAND_BYTES, ProcFolder
 from tests.sources.test_processes import Proc
 from tests.support.components import real
 from tests.support.exporter import config_of, running
-from tests.support.nvml import loads
+from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.places import ROOT
 
 ONE, TWO = "GPU-00000001-1111-2222-3333-444455556666", "GPU-00000002-1111-2222-3333-444455556666"
@@ -206,9 +206,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
     await simulated.start()
     yield simulated
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
     await simulated.stop()
 
 

@@ -13,6 +13,7 @@ from exporter.simulator.api_server.answers import Object
 from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.support.cel import reviewer
 from tests.support.places import DATA
+from tests.support.waiting import until
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -61,9 +62,11 @@ class Client:
         assert status == 201, body
         spec = definition["spec"]
         path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        async with asyncio.timeout(5):
-            while (await self.ask("GET", path))[0] != 200:
-                await asyncio.sleep(0.02)
+
+        async def is_served() -> bool:
+            return (await self.ask("GET", path))[0] == 200
+
+        await until(is_served)
 
     @asynccontextmanager
     async def watch(self, path: str) -> AsyncIterator["asyncio.Queue[Object]"]:
@@ -94,13 +97,6 @@ async def served(**fields: Any) -> AsyncIterator[Client]:
     async with aiohttp.ClientSession() as session:
         yield Client(server, session)
     await server.stop()
-
-
-async def until(what: Any, seconds: float = 5.0) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(seconds):
-        while not what():
-            await asyncio.sleep(0.01)
 
 
 def exporter(name: str = "main", **spec: Any) -> Object:

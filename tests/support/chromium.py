@@ -16,9 +16,9 @@ from typing import Any, Literal
 import aiohttp
 
 from tests.support.components import real
+from tests.support.waiting import until
 
-STARTS_SECONDS = 30.0
-ANSWERS_SECONDS = 15.0
+ANSWERS_SECONDS = 30.0
 
 
 class Failed(AssertionError):
@@ -93,12 +93,9 @@ class Tab:
             raise Failed(str(result["exceptionDetails"].get("exception", result["exceptionDetails"])))
         return result["result"].get("value")
 
-    async def until(self, script: str, seconds: float = ANSWERS_SECONDS) -> Any:
+    async def until(self, script: str) -> Any:
         """Wait until the expression is true, and return its value."""
-        async with asyncio.timeout(seconds):
-            while not (value := await self.run(script)):
-                await asyncio.sleep(0.05)
-            return value
+        return await until(lambda: self.run(script), why=lambda: script)
 
     async def press(self, key: Literal["Tab", "Enter"]) -> None:
         """Press and let go of a key."""
@@ -158,10 +155,8 @@ async def chromium() -> AsyncIterator["Browser"]:
 
 
 async def _port(file: Path) -> int:
-    async with asyncio.timeout(STARTS_SECONDS):
-        while not file.exists() or not (lines := file.read_text().split()):
-            await asyncio.sleep(0.05)
-    return int(lines[0])
+    port, _ = await until(lambda: file.read_text().split() if file.exists() else [])
+    return int(port)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

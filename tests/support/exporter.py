@@ -15,6 +15,7 @@ from exporter.config.node import SETTINGS, Config
 from exporter.node.role import NODE
 from exporter.outputs.node import OUTPUTS
 from exporter.service import Service
+from tests.support.waiting import until
 
 # Every path of the node role, and of them those that need no password and those that do.
 PATHS = [output.path for output in OUTPUTS]
@@ -82,6 +83,22 @@ class Exporter:
         status, text = await self.get("/gpu/metrics")
         assert status == 200, text
         return text
+
+    async def until(self, path: str, shows: Callable[[str], object], status: int = 200) -> str:
+        """What a path answers, once it has that status and shows what it should."""
+        answer = 0, ""
+
+        async def is_shown() -> bool:
+            nonlocal answer
+            answer = await self.get(path)
+            return answer[0] == status and bool(shows(answer[1]))
+
+        await until(is_shown, why=lambda: f"{path} answers {answer}")
+        return answer[1]
+
+    async def until_page(self, shows: Callable[[str], object]) -> str:
+        """The page of the GPUs, once it shows what it should."""
+        return await self.until("/gpu/metrics", shows)
 
 
 # The fixture `start`: settings by parameter names, and the exporter that runs with them until the test ends.

@@ -9,6 +9,7 @@ from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.world import Gpu, Instance
 from exporter.sources.nvml import library
 from tests.support.components import real
+from tests.support.waiting import until
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
 MIG = "MIG-{:08d}-1111-2222-3333-444455556666".format
@@ -51,6 +52,11 @@ def stand_in(folder: Path, gpus: Iterable[Gpu] | None = None, more: Iterable[str
     assert nvml.build()
     nvml.write(whole_and_cut() if gpus is None else tuple(gpus), more)
     return nvml
+
+
+async def until_nobody_uses_it() -> None:
+    """Until every call into the library has come back: whoever hangs there has it for the whole process."""
+    await until(lambda: not library._SHARED.users)
 
 
 def loads(monkeypatch: pytest.MonkeyPatch, nvml: SimulatedNvml) -> None:

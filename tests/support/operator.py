@@ -8,11 +8,10 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import yaml
@@ -36,12 +35,13 @@ from tests.support.cel import reviewer
 from tests.support.components import free_port
 from tests.support.kubernetes import IS_REAL, Real
 from tests.support.places import ROOT
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-T = TypeVar("T")
 Object = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 LEASE_NAMESPACE = "operators"
+until = wait_until  # the operator is a program of its own
 # the administrator of the simulated API server is whom it calls so: no rules are his
 USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "system:admin"}
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
@@ -233,13 +233,13 @@ class OperatorProcess:
         """Its log."""
         return self._log.read_text()
 
-    def says(self, words: str, seconds: float = 10.0) -> None:
+    def says(self, words: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for these words in the log."""
         until(lambda: words in self.told, seconds, lambda: self.told)
 
     def get(self, path: str) -> tuple[int, str]:
         """An answer of its own."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -255,12 +255,12 @@ class OperatorProcess:
     def end(self) -> int:
         """SIGTERM; the exit code."""
         self.process.terminate()
-        return self.process.wait(10)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def kill(self) -> None:
         """SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
 
 
 def exporter(name: str, namespace: str, **spec: Any) -> Object:
@@ -294,17 +294,6 @@ def changed(before: Mapping[Key, Object], after: Mapping[Key, Object]) -> set[st
         | {f"-{key.kind}" for key in old.keys() - new.keys()}
         | {key.kind for key in old.keys() & new.keys() if old[key] != new[key]}
     )
-
-
-def until(
-    condition: Callable[[], T], seconds: float = 10.0, why: Callable[[], object] = lambda: "it did not come about"
-) -> T:
-    """What `condition` gives once it holds."""
-    ends = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < ends, why()
-        time.sleep(0.02)
-    return found
 
 
 def is_seen(api: Api, key: Key) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.support.components import free_port, real
 from tests.support.places import ROOT
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # what a discovery would say of the exporter's own pod
 OWN_LABELS = {"pod": "exporter-x", "namespace": "monitoring", "container": "exporter"}
@@ -45,7 +44,7 @@ class Prometheus:
 
     def ask(self, path: str) -> Any:
         """The data that another path of its API answers."""
-        with urllib.request.urlopen(f"{self.base}/api/v1/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.base}/api/v1/{path}", timeout=PATIENCE_SECONDS) as answer:
             return json.load(answer)["data"]
 
     def number(self, text: str) -> float:
@@ -55,15 +54,14 @@ class Prometheus:
 
     def wait_for_scrapes(self, jobs: int, seconds: float = 45) -> None:
         """Until every job was scraped twice, so that a second scrape of everything has been seen as well."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+
+        def are_scraped() -> bool:
             try:
-                if len(self.query("count_over_time(up[1m]) >= 2")) == jobs:
-                    return
+                return len(self.query("count_over_time(up[1m]) >= 2")) == jobs
             except OSError:
-                pass  # it is still starting
-            time.sleep(0.3)
-        pytest.fail(f"Prometheus did not scrape everything in time:\n{self._log.read_text()[-3000:]}")
+                return False  # it is still starting
+
+        wait_until(are_scraped, seconds, lambda: f"Prometheus has scraped everything:\n{self._log.read_text()[-3000:]}")
 
 
 @contextmanager

@@ -2,14 +2,12 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.components import real
-
-SECONDS = 15.0
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Tmux:
@@ -19,7 +17,9 @@ class Tmux:
         self._command = [str(program), "-u", "-f", "/dev/null", "-S", str(socket)]
 
     def run(self, *arguments: str) -> str:
-        ended = subprocess.run([*self._command, *arguments], capture_output=True, text=True, check=True, timeout=20)
+        ended = subprocess.run(
+            [*self._command, *arguments], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+        )
         return ended.stdout
 
     def type(self, *keys: str) -> None:
@@ -43,10 +43,14 @@ class Tmux:
 
     def until(self, shows: Callable[[list[str]], object]) -> list[str]:
         """The screen once it shows what it should."""
-        until = time.monotonic() + SECONDS
-        while not shows(screen := self.screen()):
-            assert time.monotonic() < until, "\n".join(screen)
-            time.sleep(0.02)
+        screen: list[str] = []
+
+        def is_shown() -> object:
+            nonlocal screen
+            screen = self.screen()
+            return shows(screen)
+
+        wait_until(is_shown, why=lambda: "\n".join(screen))
         return screen
 
     def until_it_says(self, text: str) -> list[str]:

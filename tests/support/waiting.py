@@ -1,11 +1,63 @@
-"""Waiting for something that another task or process brings about."""
+"""Waiting for what another task, thread or program brings about: the one way in which tests do that.
+
+A test asks until it is so, and gives up late: that costs nothing on a quick machine, and one that is busy with the rest
+of the tests may take seconds for what usually takes milliseconds. A pause before a single look is for what must *not*
+happen, or for time that has to pass.
+"""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from inspect import isawaitable
+from typing import TypeVar, overload
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 30.0  # half of what a test may take (pyproject.toml)
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.005, 0.1
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return once `condition` holds, looking every 5 ms; raises TimeoutError after so many seconds."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
+def _nothing_to_say() -> object:
+    return "it did not come about"
+
+
+@overload
+async def until(condition: Callable[[], Awaitable[T]], seconds: float = ..., why: Callable[[], object] = ...) -> T: ...
+@overload
+async def until(condition: Callable[[], T], seconds: float = ..., why: Callable[[], object] = ...) -> T: ...
+async def until(
+    condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, why: Callable[[], object] = _nothing_to_say
+) -> object:
+    """What `condition` gives, or gives to await, once that is true; `why` says what is wrong where it never is.
+
+    Raises:
+        AssertionError: it is not so within `seconds`.
+    """
+    for pause in _pauses(seconds, why):
+        found = condition()
+        if isawaitable(found):
+            found = await found
+        if found:
+            break
+        await asyncio.sleep(pause)
+    return found
+
+
+def wait_until(
+    condition: Callable[[], T], seconds: float = PATIENCE_SECONDS, why: Callable[[], object] = _nothing_to_say
+) -> T:
+    """The same without an event loop, for what programs and threads bring about."""
+    for pause in _pauses(seconds, why):
+        if found := condition():
+            break
+        time.sleep(pause)
+    return found
+
+
+def _pauses(seconds: float, why: Callable[[], object]) -> Iterator[float]:
+    """Seconds between two looks, which grow: who is late is not made later by being asked all the time."""
+    ends, pause = time.monotonic() + seconds, _SHORTEST_SECONDS
+    while True:
+        yield pause
+        if time.monotonic() > ends:
+            raise AssertionError(f"not within {seconds:g} s: {why()}")
+        pause = min(pause * 1.2, _LONGEST_SECONDS)

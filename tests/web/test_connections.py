@@ -52,10 +52,8 @@ async def process(node: SimulatedNode, log: Path) -> AsyncIterator[tuple[int, st
     with log.open("wb") as stderr:
         child = await asyncio.create_subprocess_exec(*limited, *settings, stderr=stderr)
     try:
-        async with asyncio.timeout(30):
-            while not (found := re.search(r"msg=listening address=(\S+)", log.read_text())):
-                await asyncio.sleep(0.05)
-        yield child.pid, found[1]
+        (address,) = await until(lambda: re.findall(r"msg=listening address=(\S+)", log.read_text()))
+        yield child.pid, address
     finally:
         child.send_signal(signal.SIGTERM)
         await child.wait()

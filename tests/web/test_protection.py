@@ -30,6 +30,7 @@ from exporter.simulator.node import SimulatedNode
 from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 from tests.support.certificates import Authority
 from tests.support.exporter import CLOSED_PATHS, OPEN_PATHS, STATUS, Exporter, Start, config_of, running
+from tests.support.waiting import until
 
 # always with one salt: names of tests have it in them, and a run can be compared with another
 HASH = bcrypt.hashpw(b"right", b"$2b$04$abcdefghijklmnopqrstuu").decode()
@@ -388,42 +389,40 @@ async def test_a_renewed_certificate_new_passwords_and_tls_itself_are_taken_up_w
         finally:
             connection.close()
 
-    async def until(context: ssl.SSLContext | None, password: str) -> None:
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    if await asyncio.to_thread(ask, context, password) == 200:
-                        return
-                except OSError:
-                    await asyncio.sleep(0.02)
+    async def until_it_lets_in(context: ssl.SSLContext | None, password: str) -> None:
+        async def is_let_in() -> bool:
+            try:
+                return await asyncio.to_thread(ask, context, password) == 200
+            except OSError:
+                return False
+
+        await until(is_let_in)
 
     try:
-        await until(files.client_context(), "right")
+        await until_it_lets_in(files.client_context(), "right")
         # renewed by another authority, in place, as cert-manager does it
         renewed = files.others.issue("renewed", "127.0.0.1")
         shutil.copy(renewed.key, files.server.key)
         shutil.copy(renewed.cert, files.server.cert)
         trust = ssl.create_default_context(cafile=str(files.others.ca))
-        await until(trust, "right")
+        await until_it_lets_in(trust, "right")
         with pytest.raises(ssl.SSLError):
             await asyncio.to_thread(ask, files.client_context(), "right")
         # a certificate without its key is refused, and the old pair goes on
         failures = running_service.telemetry.reload_failures
         shutil.copy(files.client.cert, files.server.cert)
-        async with asyncio.timeout(10):
-            while running_service.telemetry.reload_failures == failures:
-                await asyncio.sleep(0.02)
+        await until(lambda: running_service.telemetry.reload_failures != failures)
         assert await asyncio.to_thread(ask, trust, "right") == 200
         shutil.copy(renewed.cert, files.server.cert)
         # another password
         files.write(
             {**files.tls(), "basic_auth_users": {"prometheus": bcrypt.hashpw(b"new", bcrypt.gensalt(4)).decode()}}
         )
-        await until(trust, "new")
+        await until_it_lets_in(trust, "new")
         assert await asyncio.to_thread(ask, trust, "right") == 401
         # and no TLS at all
         files.write({})
-        await until(None, "any")
+        await until_it_lets_in(None, "any")
     finally:
         watch.cancel()
         await running_service.close()

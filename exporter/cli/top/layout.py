@@ -97,8 +97,7 @@ def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
     """What the keys do."""
     lines = []
     for keys, says in _HELP:
-        head = cut(f"  {keys:<12}" if keys else "", width, glyphs)
-        lines.append([Span(head, "label"), Span(cut(says, width - len(head), glyphs))])
+        lines.append(_headed(Span(f"  {keys:<12}" if keys else "", "label"), Span(says), width, glyphs))
     return lines
 
 
@@ -158,7 +157,7 @@ def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     told = [source for source in down if source.message or source.reason]
     if shown.sources and not told and not shown.missing:
         names = " ".join(source.name for source in shown.sources if source.up)
-        yield [Span("up ", "good"), Span(cut(harmless(names, glyphs), width - 3, glyphs), "dim")]
+        yield _headed(Span("up ", "good"), Span(harmless(names, glyphs), "dim"), width, glyphs)
     for source in told[:MOST_TROUBLES]:
         yield _down(source, "down", width, glyphs)
     yield from _more(len(told), "sources are down", width, glyphs)
@@ -170,7 +169,12 @@ def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
 def _down(source: Source, word: str, width: int, glyphs: Glyphs) -> Line:
     remedy = f": {source.remedy}" if source.remedy else ""
     says = harmless(f" {source.name}: {source.message or source.reason}{remedy}", glyphs)
-    return [Span(word, "bad"), Span(cut(says, width - len(word), glyphs))]
+    return _headed(Span(word, "bad"), Span(says), width, glyphs)
+
+
+def _headed(head: Span, rest: Span, width: int, glyphs: Glyphs) -> Line:
+    first = cut(head.text, width, glyphs)
+    return [Span(first, head.style), Span(cut(rest.text, width - width_of(first), glyphs), rest.style)]
 
 
 def _more(count: int, what: str, width: int, glyphs: Glyphs) -> Iterator[Line]:

@@ -5,6 +5,7 @@ import select
 import signal
 import sys
 import termios
+import threading
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,12 +38,15 @@ class Terminal:
         os.set_blocking(self._awake, False)
         os.set_blocking(self._waker, False)
         self._shown: Sequence[str] = ()
+        self._closing = threading.Lock()
+        self._is_closed = False
 
     def wake(self) -> None:
-        """End a wait, from another thread."""
+        """End a wait, from another thread, which may outlive the terminal: one that is closed is not woken."""
         # a full pipe wakes as well
-        with suppress(BlockingIOError):
-            os.write(self._waker, b"\0")
+        with self._closing, suppress(BlockingIOError):
+            if not self._is_closed:
+                os.write(self._waker, b"\0")
 
     def size(self) -> tuple[int, int]:
         """Columns and lines.
@@ -122,9 +126,11 @@ class Terminal:
             termios.tcsetattr(self._in, termios.TCSANOW, self._before)
 
     def close(self) -> None:
-        """End the pipe."""
-        os.close(self._awake)
-        os.close(self._waker)
+        """End the pipe. Its numbers may be those of other files from now on."""
+        with self._closing:
+            self._is_closed = True
+            os.close(self._awake)
+            os.close(self._waker)
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "replace")

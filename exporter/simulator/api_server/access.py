@@ -4,25 +4,26 @@ from collections.abc import Callable, Iterable
 
 from exporter.simulator.api_server.answers import Object, forbidden
 from exporter.simulator.api_server.kinds import Kind
+from exporter.simulator.api_server.requests import Path
 
 Rules = list[tuple[str, Object]]  # rules by namespace, "" for everywhere
 Roles = Callable[[str, str, str], Iterable[Object]]
 
 
 def check(
-    rules: Rules, user: str, verb: str, kind: Kind, *, namespace: str = "", name: str = "", subresource: str = ""
+    rules: Rules, user: str, verb: str, of: Kind | Path, *, namespace: str = "", name: str = "", subresource: str = ""
 ) -> None:
-    """Refuse what no rule allows.
+    """Refuse what no rule allows, whether or not `of` is served.
 
     Raises:
         Refused: 403, in a real API server's words.
     """
-    resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-    if any(_allows(rule, verb, kind.group, resource, name) for where, rule in rules if where in ("", namespace)):
+    resource = f"{of.plural}/{subresource}" if subresource else of.plural
+    if any(_allows(rule, verb, of.group, resource, name) for where, rule in rules if where in ("", namespace)):
         return
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    why = f'User "{user}" cannot {verb} resource "{resource}" in API group "{kind.group}" {where}'
-    raise forbidden(kind.group, kind.plural, name, why)
+    why = f'User "{user}" cannot {verb} resource "{resource}" in API group "{of.group}" {where}'
+    raise forbidden(of.group, of.plural, name, why)
 
 
 def check_grant(rules: Rules, user: str, kind: Kind, item: Object, roles: Roles) -> None:

@@ -102,8 +102,17 @@ def conflict(group: str, resource: str, name: str, why: str) -> Refused:
 
 def forbidden(group: str, resource: str, name: str, why: str) -> Refused:
     """Somebody may not do this."""
-    about = f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
-    return Refused(403, "Forbidden", f"{about} is forbidden: {why}", details=details_of(group, resource, name))
+    said = f"{_about(group, resource, name)} is forbidden: {why}"
+    return Refused(403, "Forbidden", said, details=details_of(group, resource, name))
+
+
+def is_being_terminated(group: str, resource: str, name: str, namespace: str) -> Refused:
+    """The namespace is being deleted, and takes nothing new in."""
+    about = f"namespace {namespace} is being terminated"
+    cause = {"reason": "NamespaceTerminating", "message": about, "field": "metadata.namespace"}
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    details = {**details_of(group, resource, name), "causes": [cause]}
+    return Refused(403, "Forbidden", f"{_about(group, resource, name)} is forbidden: {why}", details=details)
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence["Cause"]) -> Refused:
@@ -125,6 +134,10 @@ def too_many(message: str = "storage is (re)initializing", *, seconds: int = 1) 
 def qualified(resource: str, group: str) -> str:
     """`resource.group`, or the resource alone for the core group."""
     return f"{resource}.{group}" if group else resource
+
+
+def _about(group: str, resource: str, name: str) -> str:
+    return f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
 
 
 class Cause:

@@ -2,10 +2,20 @@
 
 import re
 
-from exporter.simulator.api_server.answers import Cause, Json, Object, Refused, bad_request, conflict, invalid
-from exporter.simulator.api_server.kinds import Kind
+from exporter.simulator.api_server.answers import (
+    Cause,
+    Json,
+    Object,
+    Refused,
+    bad_request,
+    conflict,
+    invalid,
+    is_being_terminated,
+    not_found,
+)
+from exporter.simulator.api_server.kinds import NAMESPACE, Kind
 from exporter.simulator.api_server.server_side_apply import undeclared
-from exporter.simulator.api_server.store import Key
+from exporter.simulator.api_server.store import Key, Store
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME_RULE = (
@@ -14,6 +24,10 @@ _NAME_RULE = (
     " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 _LONGEST_NAME = 253
+# Times with exactly six digits after the second (MicroTime in apimachinery): without them they cannot be read.
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)", re.ASCII)
+_MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
+_MICRO_TIMES = {"Event": ("eventTime",), "Lease": ("acquireTime", "renewTime")}
 _FREE_NAMES = ("rbac.authorization.k8s.io",)  # groups whose objects may have any name
 
 
@@ -43,6 +57,35 @@ def check_appliable(kind: Kind, key: Key, body: Json) -> None:
         which = f"{key.namespace}/{key.name}; {kind.api_version}, Kind={kind.name}"
         said = f"failed to create typed patch object ({which}): {missing}: field not declared in schema"
         raise Refused(500, "", said)
+
+
+def check_namespace(store: Store, kind: Kind, key: Key) -> None:
+    """Refuse a new object where its namespace is not there, or goes.
+
+    Raises:
+        Refused: 404 or 403.
+    """
+    if not kind.namespaced:
+        return
+    there = store.get(Key(NAMESPACE.resource, "", key.namespace))
+    if there is None:
+        raise not_found("", NAMESPACE.plural, key.namespace)
+    if "deletionTimestamp" in there["metadata"]:
+        raise is_being_terminated(kind.group, kind.plural, key.name, key.namespace)
+
+
+def check_times(kind: Kind, item: Object) -> None:
+    """Refuse times that cannot be read.
+
+    Raises:
+        Refused: 400.
+    """
+    holder = item.get("spec") if kind.name == "Lease" else item
+    for name in _MICRO_TIMES.get(kind.name, ()):
+        told = holder.get(name) if isinstance(holder, dict) else None
+        if told is not None and not _MICRO_TIME.fullmatch(str(told)):
+            which = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
+            raise bad_request(f'{which}: parsing time "{told}" as "{_MICRO_LAYOUT}": cannot parse it')
 
 
 def check_uid_of_new(kind: Kind, key: Key, body: Object) -> None:

@@ -18,7 +18,7 @@ from exporter.simulator.api_server.forms import in_form
 from exporter.simulator.api_server.kinds import Kinds
 from exporter.simulator.api_server.patches import json_patched, merge_patched
 from exporter.simulator.api_server.reading import list_of, shown
-from exporter.simulator.api_server.requests import APPLY, JSON, MERGE, Target
+from exporter.simulator.api_server.requests import APPLY, JSON, MERGE, Path, Target
 from exporter.simulator.api_server.scaling import rescaled, scale_of
 from exporter.simulator.api_server.store import Key, Store
 from exporter.simulator.api_server.subresources import SCALE
@@ -101,24 +101,26 @@ class Handler:
             if isinstance(answer, str):
                 return web.Response(text=answer)
             return web.Response(body=json.dumps(answer).encode(), headers={"Content-Type": kind_of})
-        target = requests.target_of(self.kinds, request.path)
-        verb = requests.verb_of(request, target)
+        path = requests.read_path(request.path)
+        verb = requests.verb_of(request, path)
+        self.faults.check(verb, path.group, path.plural, path.name)
+        await asyncio.sleep(self.faults.delay(verb, path.plural))
+        self._check_access(user, verb, path)  # who may not ask does not learn what is served
+        target = requests.target_of(self.kinds, path)
         kind = target.kind
-        self.faults.check(verb, kind.group, kind.plural, target.name)
-        await asyncio.sleep(self.faults.delay(verb, kind.plural))
-        self._check_access(user, verb, target)
+        requests.check_verb(verb, target)
         self.definitions.check(kind, verb)
         if verb == "watch":
             return await self._watched(request, target)
         if verb in ("get", "list"):
             answer = self._get(target) if verb == "get" else list_of(self.store, kind, target.namespace, request.query)
             return web.json_response(in_form(answer, kind, request.headers.get("Accept", "")))
-        response = await self._written(request, user, verb, target)
+        response = await self._written(request, user, verb, path, target)
         if self.faults.loses(verb, kind.plural) and request.transport is not None:
             request.transport.abort()
         return response
 
-    async def _written(self, request: web.Request, user: str, verb: str, target: Target) -> web.Response:
+    async def _written(self, request: web.Request, user: str, verb: str, path: Path, target: Target) -> web.Response:
         """The answer to a write, which is noted."""
         intent = requests.intent_of(request)
         code, before, warnings = 500, self.store.version, []
@@ -129,7 +131,9 @@ class Handler:
                 answer, code = self._delete(target, body or {}, dry_run=intent.dry_run), 200
             else:
                 self._check_grant(user, target, body)
-                written = self._write(request, user, target, body, intent)
+                if request.content_type == APPLY and self.store.get(target.key) is None:
+                    self._check_access(user, "create", path)
+                written = self._write(request, target, body, intent)
                 answer, code, warnings = self._shown(target, written), 200 + written.created, written.warnings
         except Refused as refused:
             code = refused.code
@@ -156,11 +160,10 @@ class Handler:
             raise Refused(401, "Unauthorized", "Unauthorized")
         return self.users.get(token, "system:anonymous")
 
-    def _check_access(self, user: str, verb: str, target: Target) -> None:
+    def _check_access(self, user: str, verb: str, path: Path) -> None:
         if self.rules is not None and user != ADMIN:
             access.check(
-                self.rules, user, verb, target.kind,
-                namespace=target.namespace, name=target.name, subresource=target.subresource,
+                self.rules, user, verb, path, namespace=path.namespace, name=path.name, subresource=path.subresource,
             )  # fmt: skip
 
     def _check_grant(self, user: str, target: Target, body: Json) -> None:
@@ -188,7 +191,7 @@ class Handler:
             return scale_of(target.kind.scale, written.item)
         return shown(target.kind, written.item)
 
-    def _write(self, request: web.Request, user: str, target: Target, body: Json, intent: Intent) -> Written:
+    def _write(self, request: web.Request, target: Target, body: Json, intent: Intent) -> Written:
         kind, key, subresource, writer = target.kind, target.key, target.subresource, self.writer
         if request.method == "POST":
             return writer.create(kind, target.namespace, body, intent)
@@ -197,8 +200,6 @@ class Handler:
         if request.method == "PUT":
             return writer.replace(kind, key, body, subresource, intent)
         if request.content_type == APPLY:
-            if self.store.get(key) is None:
-                self._check_access(user, "create", target)
             return writer.apply(kind, key, body, subresource, intent)
         if request.content_type == MERGE:
             return writer.patch(kind, key, lambda live: merge_patched(live, body), subresource, intent)

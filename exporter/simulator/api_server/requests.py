@@ -13,6 +13,7 @@ from exporter.simulator.api_server.writing import Intent
 
 APPLY, MERGE, JSON = "application/apply-patch+yaml", "application/merge-patch+json", "application/json-patch+json"
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_OF_COLLECTIONS = frozenset({"create", "deletecollection", "list", "watch"})
 
 
 class _Loader(yaml.SafeLoader):
@@ -23,6 +24,19 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """A path below /api or /apis: a collection, an object where there is a name, or its subresource."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str
+    name: str
+    subresource: str
+    is_longer: bool = False  # than any that is served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,47 +54,56 @@ class Target:
         return Key(self.kind.resource, self.namespace, self.name)
 
 
-def target_of(kinds: Kinds, path: str) -> Target:
-    """What a path below /api or /apis names.
+def read_path(path: str) -> Path:
+    """The parts of a path below /api or /apis."""
+    root, *parts = path.strip("/").split("/")
+    group = "" if root == "api" else parts.pop(0)
+    version, *rest = parts
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):  # noqa: PLR2004
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource, *more = (*rest, "", "")
+    return Path(
+        group=group, version=version, plural=plural, namespace=namespace, name=name, subresource=subresource,
+        is_longer=any(more),
+    )  # fmt: skip
+
+
+def target_of(kinds: Kinds, path: Path) -> Target:
+    """What a path names.
 
     Raises:
         Refused: 404, in the form that depends on how much of it is served.
     """
-    root, *parts = path.strip("/").split("/")
-    group = "" if root == "api" else parts.pop(0)
-    version, *rest = parts
-    versions = kinds.groups().get(group)
-    if versions is None:
+    if path.group not in kinds.groups():
         raise not_served()
-    namespace = ""
-    if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):  # noqa: PLR2004
-        namespace, rest = rest[1], rest[2:]
-    kind = kinds.find(group, version, rest[0])
-    if kind is None or len(rest) > 3:  # noqa: PLR2004 (collection, name, subresource)
+    kind = kinds.find(path.group, path.version, path.plural)
+    if kind is None or path.is_longer:
         raise no_resource()
-    _, name, subresource = (*rest, "", "")[:3]
     is_there = {"": True, "status": kind.has_status, "scale": kind.scale is not None}
-    if not is_there.get(subresource, False) or bool(namespace) > kind.namespaced:
+    if not is_there.get(path.subresource, False) or bool(path.namespace) > kind.namespaced:
         raise no_resource()
-    return Target(kind=kind, namespace=namespace, name=name, subresource=subresource)
+    return Target(kind=kind, namespace=path.namespace, name=path.name, subresource=path.subresource)
 
 
-def verb_of(request: web.Request, target: Target) -> str:
-    """The verb by RBAC's names.
-
-    Raises:
-        Refused: 405, where a collection or an object has no such verb.
-    """
+def verb_of(request: web.Request, path: Path) -> str:
+    """The verb by RBAC's names, or a method that has none."""
     if request.method == "GET":
-        if target.name:
+        if path.name:
             return "get"
         return "watch" if request.query.get("watch") in ("true", "1") else "list"
-    verb = _VERBS.get(request.method, "")
-    if verb == "delete" and not target.name:
-        return "deletecollection"
-    if not verb or (verb == "create") == bool(target.name):
+    verb = _VERBS.get(request.method, request.method)
+    return "deletecollection" if verb == "delete" and not path.name else verb
+
+
+def check_verb(verb: str, target: Target) -> None:
+    """Refuse what a collection or an object cannot be asked for.
+
+    Raises:
+        Refused: 405.
+    """
+    if verb not in target.kind.verbs or (verb in _OF_COLLECTIONS) == bool(target.name):
         raise no_method()
-    return verb
 
 
 def intent_of(request: web.Request) -> Intent:

@@ -12,6 +12,7 @@ from exporter.simulator.api_server.answers import (
     Cause,
     Json,
     Object,
+    Refused,
     already_exists,
     bad_request,
     conflict,
@@ -19,8 +20,15 @@ from exporter.simulator.api_server.answers import (
     invalid,
     not_found,
 )
-from exporter.simulator.api_server.checks import check_appliable, check_finalizers, check_uid_of_new, name_problems
-from exporter.simulator.api_server.kinds import CORE_EVENT, DEFINITION, EVENT, NAMESPACE, Kind, Kinds
+from exporter.simulator.api_server.checks import (
+    check_appliable,
+    check_finalizers,
+    check_namespace,
+    check_times,
+    check_uid_of_new,
+    name_problems,
+)
+from exporter.simulator.api_server.kinds import CORE_EVENT, DEFINITION, EVENT, Kind, Kinds
 from exporter.simulator.api_server.managers import UPDATE, Managed, Manager, after_update, read_managed, write_managed
 from exporter.simulator.api_server.server_side_apply import applier, apply
 from exporter.simulator.api_server.store import Key, Store
@@ -81,8 +89,10 @@ class Writer:
                 self._random.choices("bcdfghjklmnpqrstvwxz245678", k=5)
             )
         item, warnings = self._decoded(kind, item, intent)
-        self._check_namespace(kind, namespace)
         key = Key(kind.resource, namespace, str(metadata.get("name") or ""))
+        check_namespace(self._store, kind, key)
+        if metadata.get("resourceVersion"):
+            raise Refused(500, "", "resourceVersion should not be set on objects to be created")
         item = self._born(kind, key, item)
         self._check(kind, item, None)
         if self._store.get(key) is not None:
@@ -139,7 +149,7 @@ class Writer:
             check_uid_of_new(kind, key, body)
             if subresource:
                 raise not_found(kind.group, kind.plural, key.name)
-            self._check_namespace(kind, key.namespace)
+            check_namespace(self._store, kind, key)
             live = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
         wanted = body["metadata"].get("resourceVersion")
         if wanted and wanted != live["metadata"].get("resourceVersion"):
@@ -236,6 +246,7 @@ class Writer:
     def _decoded(self, kind: Kind, item: Object, intent: Intent) -> tuple[Object, list[str]]:
         """The object without unknown fields and with defaults, and what is to be warned of."""
         if kind.schema is None:
+            check_times(kind, item)
             return (definitions.with_defaults(item) if kind == DEFINITION else defaults.with_defaults(kind, item)), []
         item, gone = schemas.pruned(item, kind.schema)
         told = [f'unknown field "{path}"' for path in gone]
@@ -253,7 +264,6 @@ class Writer:
             new = definitions.first_status(item) if kind == DEFINITION else kind.skeleton[STATUS]
             item[STATUS] = copy.deepcopy(new)
         metadata = {name: value for name, value in item["metadata"].items() if name not in ITS_OWN}
-        metadata.pop("resourceVersion", None)
         metadata.pop("managedFields", None)
         metadata |= {"uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)), "creationTimestamp": now()}
         if key.namespace:
@@ -261,13 +271,6 @@ class Writer:
         if kind.has_generation or kind.is_custom():
             metadata["generation"] = 1
         return {**item, "metadata": metadata}
-
-    def _check_namespace(self, kind: Kind, namespace: str) -> None:
-        if not kind.namespaced:
-            return
-        there = self._store.get(Key(NAMESPACE.resource, "", namespace))
-        if there is None:
-            raise not_found("", NAMESPACE.plural, namespace)
 
     def _check(self, kind: Kind, item: Object, before: Object | None) -> None:
         """Refuse what is invalid."""

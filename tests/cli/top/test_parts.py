@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -111,6 +111,8 @@ def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
     st.integers(2, 12),
     GLYPHS,
 )
+@example({"sources": {"kubelet": {"up": True}}}, [], 2, 4, UNICODE)
+@example({"sources": {"kubelet": {"up": False, "reason": "missing"}}}, [], 3, 4, UNICODE)
 def test_whatever_an_exporter_says_the_picture_fits(
     about: Any, rows: Any, width: int, height: int, glyphs: Glyphs
 ) -> None:

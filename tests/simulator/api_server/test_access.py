@@ -37,6 +37,13 @@ async def test_who_may_not_is_told_so_as_by_a_real_one(client: Client) -> None:
     assert (status, {**answer, "message": ""}) == (403, {**recorded, "message": ""})
 
 
+@pytest.mark.parametrize("path", ["/apis/keda.sh/v1alpha1/scaledobjects", "/apis/apps/v9/daemonsets", "/api/v1/nosuch"])
+async def test_who_may_not_ask_does_not_learn_what_is_served(client: Client, path: str) -> None:
+    assert (await client.ask("GET", path, token="token"))[0] == 403
+    client.server.rules = [("", rule(["*"], ["*"], ["list"]))]
+    assert (await client.ask("GET", path, token="token"))[0] == 404
+
+
 async def test_a_token_nobody_has_issued(client: Client) -> None:
     recorded = json.loads((DATA / "kubernetes-1.36" / "401.json").read_text())
     assert await client.ask("GET", PODS, token="another") == (401, recorded)

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api_server import NAMESPACE, Client, until
+from tests.support.api_server import NAMESPACE, Client
+from tests.support.waiting import until
 
 PATH = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/main"
 GPU = {"nvidia.com/gpu.present": "true"}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from exporter.simulator.api_server.definitions import INITIALIZING_SECONDS, NOT_FOUND_SECONDS
-from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter, until
+from tests.support.api_server import DEFINITION, DEFINITIONS, EXPORTERS, RECORDED, Client, exporter
+from tests.support.waiting import until
 
 NAME = DEFINITION["metadata"]["name"]
 

@@ -2,7 +2,8 @@ import asyncio
 import json
 from typing import Any
 
-from tests.support.api_server import DEFINITIONS, EXPORTERS, NAMESPACE, RECORDED, Client, exporter, until
+from tests.support.api_server import APPLY, DEFINITIONS, EXPORTERS, MERGE, NAMESPACE, RECORDED, Client, exporter
+from tests.support.waiting import until
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
@@ -104,6 +105,22 @@ async def test_a_namespace_goes_with_all_that_is_in_it(client: Client) -> None:
     assert client.server.all("ConfigMap") == []
     status, answer = await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "late"}})
     assert (status, answer["message"]) == (404, f'namespaces "{NAMESPACE}" not found')
+
+
+async def test_a_namespace_that_goes_takes_nothing_new_in(client: Client) -> None:
+    await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}})
+    await client.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    late = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
+    for method, path, kind in (
+        ("POST", CONFIG_MAPS, "application/json"),
+        ("PATCH", f"{CONFIG_MAPS}/late?fieldManager=tests", APPLY),
+    ):
+        status, answer = await client.ask(method, path, late, kind=kind)
+        assert (status, answer["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
+    held = f"{CONFIG_MAPS}/held"
+    # what is there may be changed, so that it can go
+    assert (await client.ask("PATCH", held, {"metadata": {"finalizers": None}}, kind=MERGE))[0] == 200
+    await until(lambda: client.server.get("Namespace", "", NAMESPACE) is None)
 
 
 def _owners(client: Client) -> list[str]:

@@ -135,3 +135,26 @@ async def test_null_is_a_default_where_there_is_one(client: Client) -> None:
     await client.define()
     _, answer = await client.ask("POST", EXPORTERS, exporter(intervalSeconds=None))
     assert answer["spec"]["intervalSeconds"] == 15
+
+
+@pytest.mark.parametrize(
+    ("time", "status"),
+    [
+        ("2026-11-22T10:00:00.000000Z", 201),
+        ("2026-11-22T10:00:00.123456+01:00", 201),
+        (None, 201),
+        ("2026-11-22T10:00:00Z", 400),
+        ("2026-11-22T10:00:00.123Z", 400),
+        (7, 400),
+    ],
+)
+async def test_the_times_of_a_lease_have_six_digits_of_a_second(client: Client, time: object, status: int) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    item = {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a", "renewTime": time}}
+    assert (await client.ask("POST", path, item))[0] == status
+
+
+async def test_what_is_made_has_no_version_yet(client: Client) -> None:
+    item = {"metadata": {"name": "copied", "resourceVersion": "7"}}
+    status, answer = await client.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", item)
+    assert (status, answer["message"]) == (500, "resourceVersion should not be set on objects to be created")

@@ -82,7 +82,7 @@ async def test_a_program_that_is_started_later_is_found_within_6_seconds(tmp_pat
     source.begin()
     await awaited(lambda: source.turn)
     assert source.turn
-    assert not source.turn.programs
+    assert source.turn.programs == 0
     with ExitStack() as stack:
         made = contained(stack, tmp_path, 3, built().over_driver)
         with Program(launches(6), before=made.before, libraries=LIBRARIES) as program:

@@ -20,7 +20,8 @@ from exporter.sources.nvml.source import (
 )
 from exporter.sources.source import is_absent
 from tests.support.clock import Clock
-from tests.support.nvml import GPU, loads, stand_in, whole_and_cut
+from tests.support.nvml import GPU, loads, stand_in, until_nobody_uses_it, whole_and_cut
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -29,9 +30,7 @@ async def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     loads(monkeypatch, made)
     yield made
     made.write(whole_and_cut())
-    async with asyncio.timeout(10):
-        while library._SHARED.users:
-            await asyncio.sleep(0.01)
+    await until_nobody_uses_it()
 
 
 @pytest.fixture
@@ -45,12 +44,6 @@ async def new_source() -> AsyncIterator[Callable[..., Nvml]]:
     yield make
     for source in sources:
         await source.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_look_begins_a_reading_a_second_after_the_last_and_takes_that(

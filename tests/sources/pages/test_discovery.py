@@ -109,9 +109,7 @@ async def test_it_follows_pods_that_come_and_go(found: Found) -> None:
     assert uuids(await exporter.page()) == {"127.0.0.2"}
     for now in (("127.0.0.2", "127.0.0.3"), ("127.0.0.3",)):
         world.pods = (*others, *(pod(f"at-{ip}", ip) for ip in now))
-        async with asyncio.timeout(5):
-            while uuids(await exporter.page()) != set(now):
-                await asyncio.sleep(0.02)
+        await exporter.until_page(lambda page, now=now: uuids(page) == set(now))  # type: ignore[misc]
 
 
 async def test_one_that_fails_costs_itself(found: Found) -> None:
@@ -136,9 +134,7 @@ async def test_none_is_503_that_says_what_was_looked_for(found: Found) -> None:
     assert "app.kubernetes.io/name=dcgm-exporter" in json.loads(text)["error"]
     await found.dcgm("127.0.0.2")
     found.simulated.world.pods += (pod("one", "127.0.0.2"),)
-    async with asyncio.timeout(5):
-        while (await exporter.get("/gpu/metrics"))[0] != 200:
-            await asyncio.sleep(0.02)
+    await exporter.until_page(bool)
 
 
 async def test_pods_that_cannot_be_known_are_the_reason(found: Found) -> None:
@@ -163,11 +159,9 @@ async def test_a_tenants_pod_is_never_an_upstream(found: Found, source: str) -> 
     assert theirs.fetches == 0
     # nor does it become one when it is the only one left
     found.simulated.world.pods = tuple(other for other in found.simulated.world.pods if other.name != "real")
-    async with asyncio.timeout(5):
-        while (answer := await exporter.get("/gpu/metrics"))[0] != 503:
-            await asyncio.sleep(0.02)
-    assert "pods with these labels are in team-a" in answer[1]
-    assert "in the namespaces gpu-operator" in answer[1]
+    answer = await exporter.until("/gpu/metrics", bool, status=503)
+    assert "pods with these labels are in team-a" in answer
+    assert "in the namespaces gpu-operator" in answer
     assert theirs.fetches == 0
     sources = json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
     assert sources["dcgm:discovery"]["remedy"].endswith("--dcgm.selector-namespace team-a")

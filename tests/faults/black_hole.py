@@ -7,6 +7,7 @@ the hole on a connection kept from before.
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -17,10 +18,30 @@ from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.pods import ApiPods
+from tests.support.components import real
+from tests.support.places import ROOT
 
 NODE = "gpu-node-1"
 OURS, THEIRS = "192.0.2.1", "192.0.2.2"  # TEST-NET-1 (RFC 5737)
 PORT = 6443
+
+
+async def lines_of_a_fall() -> dict[str, str]:
+    """What this program prints, by the first word."""
+    for program in ("unshare", "nsenter", "ip"):
+        real(program)
+    if os.geteuid() != 0:
+        real("root-to-make-network-namespaces-with")
+    process = await asyncio.create_subprocess_exec(
+        "unshare", "--net", sys.executable, "-m", "tests.faults.black_hole", stdout=subprocess.PIPE, cwd=ROOT
+    )
+    try:
+        async with asyncio.timeout(100):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return dict(line.split(" ", 1) for line in output.decode().splitlines())
 
 
 def run(*command: str) -> None:
@@ -37,7 +58,7 @@ async def serve() -> None:
 
 async def fall() -> None:
     server = await asyncio.create_subprocess_exec(
-        "unshare", "--net", sys.executable, "-m", "tests.end_to_end.black_hole", "serve",
+        "unshare", "--net", sys.executable, "-m", "tests.faults.black_hole", "serve",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert server.stdout is not None
