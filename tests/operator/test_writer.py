@@ -16,7 +16,7 @@ from exporter.operator.leader import Leader
 from exporter.operator.refused import Refused
 from exporter.operator.writer import Writer
 from exporter.simulator.api_server.server import SimulatedApiServer
-from tests.support.kubernetes import IS_REAL
+from tests.support.real_api import IS_REAL
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
 ITEM: dict[str, Any] = {

@@ -21,7 +21,6 @@ from exporter.sources.kubernetes.exporters import (
     read_slice,
 )
 from tests.support.kubernetes import (
-    IS_REAL,
     NAMESPACE,
     ApiServer,
     Object,
@@ -32,6 +31,7 @@ from tests.support.kubernetes import (
     pod,
 )
 from tests.support.places import DATA
+from tests.support.real_api import IS_REAL
 from tests.support.waiting import until
 
 RECORDED = DATA / "kubernetes-1.36"
