@@ -197,7 +197,7 @@ class Handler:
         if request.method == "PUT":
             return writer.replace(kind, key, body, subresource, intent)
         if request.content_type == APPLY:
-            if self.store.get(key) is None:
+            if self.store.get(key) is None and not subresource:
                 self._check_access(user, "create", target)
             return writer.apply(kind, key, body, subresource, intent)
         if request.content_type == MERGE:

@@ -14,12 +14,19 @@ from exporter.simulator.api_server.answers import (
     Object,
     already_exists,
     bad_request,
-    conflict,
+    forbidden,
     has_changed,
     invalid,
     not_found,
 )
-from exporter.simulator.api_server.checks import check_appliable, check_finalizers, check_uid_of_new, name_problems
+from exporter.simulator.api_server.checks import (
+    check_appliable,
+    check_finalizers,
+    check_precondition,
+    check_uid,
+    check_uid_of_new,
+    name_problems,
+)
 from exporter.simulator.api_server.kinds import CORE_EVENT, DEFINITION, EVENT, NAMESPACE, Kind, Kinds
 from exporter.simulator.api_server.managers import UPDATE, Managed, Manager, after_update, read_managed, write_managed
 from exporter.simulator.api_server.server_side_apply import applier, apply
@@ -81,8 +88,8 @@ class Writer:
                 self._random.choices("bcdfghjklmnpqrstvwxz245678", k=5)
             )
         item, warnings = self._decoded(kind, item, intent)
-        self._check_namespace(kind, namespace)
         key = Key(kind.resource, namespace, str(metadata.get("name") or ""))
+        self._check_namespace(kind, key)
         item = self._born(kind, key, item)
         self._check(kind, item, None)
         if self._store.get(key) is not None:
@@ -108,6 +115,7 @@ class Writer:
         if (kind.needs_version or kind.is_custom()) and not item["metadata"].get("resourceVersion"):
             said = "Invalid value: 0: must be specified for an update"
             raise invalid(kind.group, kind.name, key.name, [Cause("Invalid", "metadata.resourceVersion", said)])
+        check_precondition(kind, key, live, item)
         item, warnings = self._decoded(kind, item, intent)
         return self._updated(kind, key, live, item, subresource, intent, warnings)
 
@@ -136,10 +144,10 @@ class Writer:
         live = self._store.get(key)
         is_new = live is None
         if live is None:
-            check_uid_of_new(kind, key, body)
             if subresource:
                 raise not_found(kind.group, kind.plural, key.name)
-            self._check_namespace(kind, key.namespace)
+            check_uid_of_new(kind, key, body)
+            self._check_namespace(kind, key)
             live = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
         wanted = body["metadata"].get("resourceVersion")
         if wanted and wanted != live["metadata"].get("resourceVersion"):
@@ -187,9 +195,8 @@ class Writer:
         told = item["metadata"].get("resourceVersion")
         if told and told != live["metadata"]["resourceVersion"]:
             raise has_changed(kind.group, kind.plural, key.name)
-        if item["metadata"].get("uid", live["metadata"]["uid"]) != live["metadata"]["uid"]:
-            said = f"UID in precondition: {item['metadata']['uid']}, UID in object meta: {live['metadata']['uid']}"
-            raise conflict(kind.group, kind.plural, key.name, f"Precondition failed: {said}")
+        if not subresource:
+            check_uid(kind, key, live, item)
         given = item["metadata"].get("managedFields")
         item = merged_subresource(kind, live, item, subresource)
         check_finalizers(kind, live, item)
@@ -262,12 +269,16 @@ class Writer:
             metadata["generation"] = 1
         return {**item, "metadata": metadata}
 
-    def _check_namespace(self, kind: Kind, namespace: str) -> None:
+    def _check_namespace(self, kind: Kind, key: Key) -> None:
+        """Refuse what is to be made in no namespace, or in one that is going."""
         if not kind.namespaced:
             return
-        there = self._store.get(Key(NAMESPACE.resource, "", namespace))
+        there = self._store.get(Key(NAMESPACE.resource, "", key.namespace))
         if there is None:
-            raise not_found("", NAMESPACE.plural, namespace)
+            raise not_found("", NAMESPACE.plural, key.namespace)
+        if there["metadata"].get("deletionTimestamp"):
+            said = f"unable to create new content in namespace {key.namespace} because it is being terminated"
+            raise forbidden(kind.group, kind.plural, key.name, said)
 
     def _check(self, kind: Kind, item: Object, before: Object | None) -> None:
         """Refuse what is invalid."""

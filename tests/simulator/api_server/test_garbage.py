@@ -2,7 +2,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.support.api_server import DEFINITIONS, EXPORTERS, NAMESPACE, RECORDED, Client, exporter, until
+from tests.support.api_server import APPLY, DEFINITIONS, EXPORTERS, NAMESPACE, RECORDED, Client, exporter, until
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
@@ -104,6 +104,21 @@ async def test_a_namespace_goes_with_all_that_is_in_it(client: Client) -> None:
     assert client.server.all("ConfigMap") == []
     status, answer = await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "late"}})
     assert (status, answer["message"]) == (404, f'namespaces "{NAMESPACE}" not found')
+
+
+async def test_nothing_new_comes_into_a_namespace_that_is_going(client: Client) -> None:
+    """In the words of kube-apiserver 1.36."""
+    await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}})
+    await client.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    said = (
+        f'configmaps "late" is forbidden: unable to create new content in namespace {NAMESPACE} because it is being'
+        " terminated"
+    )
+    late = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
+    status, answer = await client.ask("POST", CONFIG_MAPS, late)
+    assert (status, answer["reason"], answer["message"]) == (403, "Forbidden", said)
+    status, answer = await client.ask("PATCH", f"{CONFIG_MAPS}/late?fieldManager=x", late, kind=APPLY)
+    assert (status, answer["message"]) == (403, said)
 
 
 def _owners(client: Client) -> list[str]:
