@@ -86,9 +86,6 @@ class Asked:
 
         def listening(rules: access.Rules, user: str, verb: str, kind: Kind, **about: str) -> None:
             resource = "/".join(filter(None, (kind.plural, about.get("subresource", ""))))
-            if resource.endswith("/status") and verb == "create":
-                # an apply to what has just gone: refused, as it should be
-                return check(rules, user, verb, kind, **about)
             where = about.get("namespace", "") if resource == "leases" else ""
             self.rights.add(Right(where, kind.group, resource, verb))
             try:

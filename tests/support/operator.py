@@ -49,21 +49,26 @@ _OF_THE_OPERATOR = ("pod-gpu-metrics-operator", "pod-gpu-metrics-operator-bindin
 
 
 class Api:
-    """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more."""
+    """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more.
 
-    def __init__(self) -> None:
+    With `within` that is what it allows with a RoleBinding in this namespace in place of the ClusterRoleBinding.
+    """
+
+    def __init__(self, within: str = "") -> None:
+        self._within = within
         self._background = Background()
         self._session: aiohttp.ClientSession | None = None
         self.simulated = None if IS_REAL else SimulatedApiServer(reviewer=reviewer)
-        self.real = RealCluster("ab") if IS_REAL else None
+        self.real = RealCluster("ab", within) if IS_REAL else None
         self.url = ""
 
     def start(self) -> None:
         """Serve the operator's own kinds, too."""
         if self.simulated is not None:
             self.simulated.users = dict(USERS)
+            where = dict(zip(_OF_THE_OPERATOR, (self._within, ""), strict=True))
             self.simulated.rules = [
-                (LEASE_NAMESPACE if item["kind"] == "Role" else "", rule)
+                (LEASE_NAMESPACE if item["kind"] == "Role" else where[item["metadata"]["name"]], rule)
                 for item in yaml.safe_load_all(MANIFEST.read_text())
                 if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in _OF_THE_OPERATOR
                 for rule in item["rules"]
@@ -76,7 +81,8 @@ class Api:
             assert self.ask("POST", DEFINITIONS, item)[0] == 201
         until(lambda: all(self.ask("GET", kind.path(None))[0] == 200 for kind in (GPU_EXPORTER, GPU_AUTOSCALER)))
         if self.simulated is not None:
-            self.add_namespace(LEASE_NAMESPACE)
+            for name in filter(None, (LEASE_NAMESPACE, self._within)):
+                self.add_namespace(name)
 
     def stop(self) -> None:
         """End it."""

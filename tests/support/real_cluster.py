@@ -5,24 +5,27 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
 
-from exporter.operator.kinds import BY_NAME, CLUSTER_ROLE_BINDING, DAEMON_SET, LEASE, SERVICE_ACCOUNT
+from exporter.operator.kinds import BY_NAME, CLUSTER_ROLE_BINDING, DAEMON_SET, LEASE, OPERATOR, SERVICE_ACCOUNT
 from exporter.simulator.api_server.handling import Write
 from tests.support.controllers import Controllers
 from tests.support.places import ROOT
 from tests.support.real_api import AUDITED_NAMESPACE, Object, RealServer
 
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
-_LEASE_PATH = LEASE.path(AUDITED_NAMESPACE, "pod-gpu-metrics-operator")
+_LEASE_PATH = LEASE.path(AUDITED_NAMESPACE, OPERATOR)
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 class RealCluster(RealServer):
-    """Each of `users` has an account `operator-<user>`, which may do what the manifest's may, and a token."""
+    """Each of `users` has an account `operator-<user>`, which may do what the manifest's may, and a token.
 
-    def __init__(self, users: Iterable[str]) -> None:
+    With `within` the rights to what is in namespaces are to what is in that one.
+    """
+
+    def __init__(self, users: Iterable[str], within: str = "") -> None:
         super().__init__()
         self.tokens: Mapping[str, str] = {}
-        self._users = tuple(users)
+        self._users, self._within = tuple(users), within
         self._controllers = Controllers(self)
         self._task: asyncio.Task[None] | None = None
 
@@ -30,7 +33,8 @@ class RealCluster(RealServer):
         """Start it, give the accounts their rights, and let the controllers work."""
         await super().start()
         about = {"namespace": AUDITED_NAMESPACE}
-        await self._make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": AUDITED_NAMESPACE}})
+        for name in filter(None, (AUDITED_NAMESPACE, self._within)):
+            await self._make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         accounts = {user: f"operator-{user}" for user in self._users}
         subjects = [{"kind": SERVICE_ACCOUNT.name, "name": name, **about} for name in accounts.values()]
         for name in accounts.values():
@@ -38,6 +42,9 @@ class RealCluster(RealServer):
         for item in yaml.safe_load_all(MANIFEST.read_text()):
             if item["kind"] in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"):
                 item["metadata"] |= about if "namespace" in item["metadata"] else {}
+                if self._within and (item["kind"], item["metadata"]["name"]) == ("ClusterRoleBinding", OPERATOR):
+                    item["kind"] = "RoleBinding"
+                    item["metadata"]["namespace"] = self._within
                 if "subjects" in item:  # under another name: a test may apply the manifest
                     item["subjects"] = subjects
                     item["metadata"]["name"] += "-of-tests"
@@ -89,6 +96,6 @@ class RealCluster(RealServer):
 
     async def _has_all_rights(self) -> bool:
         """It takes a moment to know its new roles. Each of these rights is given by another binding."""
-        paths = (*(kind.path(None) for kind in (DAEMON_SET, CLUSTER_ROLE_BINDING)), _LEASE_PATH)
+        paths = (DAEMON_SET.path(self._within), CLUSTER_ROLE_BINDING.path(None), _LEASE_PATH)
         answers = [(await self.ask("GET", path, token=token))[0] for token in self.tokens.values() for path in paths]
         return 403 not in answers
