@@ -14,7 +14,7 @@ from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
-from tests.support.kubernetes import WHICH
+from tests.support.real_api import WHICH
 
 # a machine that is busy is late, and wrong in nothing
 settings.register_profile("patient", settings(), deadline=None)

@@ -1,10 +1,15 @@
 """What the API server refuses, and whether the same request may go well a moment later. Pure."""
 
 import json
+import re
 from http import HTTPStatus
 
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.operator.parts import text
+
+_FOR_WANT_OF_A_RIGHT = re.compile(
+    r"""\b[Uu]ser "|\bRBAC: |cannot set (?:blockOwnerDeletion|an ownerRef)|not yet ready"""
+)
 
 
 class Refused(Unavailable):
@@ -38,7 +43,16 @@ def may_go_well(error: SourceError) -> bool:
 
 def _is_lasting(why: str) -> bool:
     """Whether a conflict is with another owner of a field, or about a uid: those do not pass."""
-    return "conflict with" in why or "recondition" in why
+    return any(words in why for words in ("conflict with", "recondition", "uid mismatch"))
+
+
+def is_by_admission(told: str) -> bool:
+    """Whether a 403 is not for want of a right: a quota, a policy or a webhook says no, or the namespace is going.
+
+    What is refused for want of a right names who asks, or what of owners they may not set (recorded on 1.36). An API
+    server that starts is not ready to admit anything: that passes.
+    """
+    return bool(told) and not _FOR_WANT_OF_A_RIGHT.search(told)
 
 
 def reason_in(body: bytes) -> str:

@@ -17,7 +17,7 @@ import aiohttp
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.operator.kinds import OPERATOR, AnyObject, Object, kind_of, metadata, path_of, text
-from exporter.operator.refused import Refused, may_go_well, reason_in
+from exporter.operator.refused import Refused, is_by_admission, may_go_well, reason_in
 from exporter.sources.http import Client, why_broken
 from exporter.sources.kubernetes.api import (
     ANSWER_SECONDS,
@@ -41,6 +41,7 @@ LONGEST_WAIT_SECONDS = 5.0
 _MANAGER: Mapping[str, str] = {"fieldManager": OPERATOR}
 _REFUSED = {
     HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.METHOD_NOT_ALLOWED,
     HTTPStatus.CONFLICT,
@@ -239,7 +240,7 @@ class Writer(KubernetesApi):
         if status == HTTPStatus.UNAUTHORIZED:
             raise unauthorized(path, token_file=self._token_file, has_token=has_token)
         told = told_by(body)
-        if status == HTTPStatus.FORBIDDEN:
+        if status == HTTPStatus.FORBIDDEN and not is_by_admission(told):
             raise forbidden(path, right, told, was_allowed=right in self._allowed, manifest=MANIFEST)
         if status in _REFUSED and told:
             raise Refused(path, status, told, reason_in(body))

@@ -20,7 +20,7 @@ from tests.operator.specs import (
 )
 from tests.support.api_server import Client
 from tests.support.cel import reviewer
-from tests.support.kubernetes import IS_REAL, Real
+from tests.support.real_api import IS_REAL, RealServer
 
 BASE = "/apis/pod-gpu-metrics.dev/v1alpha1/namespaces/ml"
 PATHS = {"GPUExporter": f"{BASE}/gpuexporters", "GPUAutoscaler": f"{BASE}/gpuautoscalers"}
@@ -29,7 +29,7 @@ PATHS = {"GPUExporter": f"{BASE}/gpuexporters", "GPUAutoscaler": f"{BASE}/gpuaut
 class RealClient(Client):
     """Asks a real API server as its administrator."""
 
-    def __init__(self, real: Real) -> None:
+    def __init__(self, real: RealServer) -> None:
         self._real = real
 
     async def ask(
@@ -47,7 +47,7 @@ class RealClient(Client):
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     if IS_REAL:
-        real = Real()
+        real = RealServer()
         await real.start()
         try:
             yield await with_definitions(RealClient(real))

@@ -10,7 +10,7 @@ import pytest
 from docs.generator.operator_fields import fields
 from tests.operator.specs import CRDS, SCHEMAS
 from tests.support.components import real
-from tests.support.operator import Api
+from tests.support.operator import Api, until
 
 pytestmark = pytest.mark.real
 Kubectl = Callable[..., str]
@@ -21,6 +21,8 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """What kubectl prints on an API server with both kinds."""
     program, folder, api = real("kubectl"), tmp_path_factory.mktemp("kubectl"), Api()
     api.start()
+    # a real API server tells of the schemas a moment after it serves their kinds; kubectl remembers what it was told
+    until(lambda: are_described(api), 30)
 
     def run(*arguments: str) -> str:
         flags = [
@@ -42,6 +44,14 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def _nobody(folder: Path) -> dict[str, str]:
     """No configuration of whoever runs the tests."""
     return {"HOME": str(folder), "KUBECONFIG": "/dev/null"}
+
+
+def are_described(api: Api) -> bool:
+    """Whether the API server tells of the schemas of both kinds."""
+    status, told = api.ask("GET", "/openapi/v3/apis/pod-gpu-metrics.dev/v1alpha1")
+    return status == 200 and all(
+        f"dev.pod-gpu-metrics.v1alpha1.{kind}" in told["components"]["schemas"] for kind in CRDS
+    )
 
 
 def words(text: str) -> str:

@@ -13,7 +13,6 @@ from exporter.operator.exporters import desired
 from exporter.operator.kinds import GPU_EXPORTER, POD_MONITOR, Key
 from exporter.operator.resources import GPUExporterSpec
 from tests.support.components import real
-from tests.support.kubernetes import IS_REAL
 from tests.support.operator import Api, OperatorProcess, until
 from tests.support.places import ROOT
 
@@ -35,15 +34,12 @@ def blocks(text: str, language: str) -> list[str]:
 @pytest.mark.real
 def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
     """Every command of it, with a real kubectl, before a real operator."""
-    if IS_REAL:
-        pytest.skip("without kube-controller-manager no DaemonSet has pods")
     program, api = real("kubectl"), Api()
     api.start()
-    assert api.simulated is not None
-    # kubectl sends no token without TLS; what the operator may do is test_rights.py
-    api.simulated.rules = None
-    for name in NODES:
-        api.simulated.daemon_sets.add_node(name, {"nvidia.com/gpu.present": "true"})
+    if api.simulated is not None:
+        # kubectl sends no token without TLS; what the operator may do is test_rights.py
+        api.simulated.rules = None
+    api.set_nodes(NODES)
     process = OperatorProcess(api, tmp_path)
     said: dict[str, str] = {}
     try:

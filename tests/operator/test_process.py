@@ -11,7 +11,6 @@ import pytest
 from exporter.operator.exporters import desired
 from exporter.operator.kinds import POD_MONITOR, Key, key_of
 from exporter.operator.resources import read_exporter
-from tests.support.kubernetes import IS_REAL
 from tests.support.operator import Api, OperatorProcess, changed, exporter, is_seen, names, until, versions
 
 ALL = {"ClusterRoleBinding", "Service", "ConfigMap", "ServiceAccount", "DaemonSet"}
@@ -71,12 +70,7 @@ def test_nothing_is_left_of_a_deleted_exporter(api: Api, operator: OperatorProce
     key = make(api, "gpu", namespace)
     api.remove(key)
 
-    def left() -> set[str]:
-        made = api.made_in(namespace)
-        # a real API server without kube-controller-manager collects no garbage
-        return names(each for each in made if not (IS_REAL and each.namespace))
-
-    until(lambda: not left(), why=left)
+    until(lambda: not api.made_in(namespace), why=lambda: names(api.made_in(namespace)))
 
 
 # What somebody does to an object → what must be so again.
@@ -84,7 +78,7 @@ DRIFT: dict[str, tuple[str, dict[str, Any]]] = {
     "other nodes": ("DaemonSet gpu", {"spec": {"template": {"spec": {"nodeSelector": {"gpu": "none"}}}}}),
     "another list": ("ConfigMap gpu-counters", {"data": {"counters.csv": "DCGM_FI_DEV_FB_USED, gauge, x\n"}}),
     "without its label": ("Service gpu", {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}),
-    "without its owner": ("ServiceAccount gpu", {"metadata": {"ownerReferences": None}}),
+    "without its owner": ("DaemonSet gpu", {"metadata": {"ownerReferences": None}}),
     "for nobody": ("ClusterRoleBinding", {"subjects": []}),
 }
 
@@ -166,7 +160,7 @@ def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProce
     until(lambda: all("NotAskedYet" not in str(api.get(key)) for key in keys))
     time.sleep(0.3)
     was = versions(api.made_in(namespace))
-    writes = [] if IS_REAL else api.writes(namespace)
+    writes = api.writes(namespace)
     looked = operator.metric('pod_gpu_exporter_operator_reconciliations_total{kind="GPUExporter",result="settled"}')
     # it looks at all of them, and at one for each of these
     for key in keys:
@@ -179,7 +173,7 @@ def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProce
     )
     time.sleep(2)
     assert versions(api.made_in(namespace)) == was
-    assert IS_REAL or api.writes(namespace)[len(writes) :] == []
+    assert api.writes(namespace)[len(writes) :] == []
 
 
 def test_a_pod_monitor_is_there_while_its_kind_is(api: Api, operator: OperatorProcess, namespace: str) -> None:

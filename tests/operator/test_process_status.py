@@ -5,22 +5,13 @@ from typing import Any
 import pytest
 
 from exporter.operator.kinds import DAEMON_SET, EVENT, POD, Key, key_of
-from tests.support.kubernetes import IS_REAL
 from tests.support.operator import Api, Object, OperatorProcess, exporter, until
-
-# A real API server alone has neither the controller of DaemonSets nor nodes.
-pytestmark = pytest.mark.skipif(IS_REAL, reason="nobody makes pods of a DaemonSet beside a real API server alone")
 
 
 @pytest.fixture
 def key(api: Api, operator: OperatorProcess, namespace: str) -> Key:
     """A GPUExporter of two nodes, of which one is not ready."""
-    assert api.simulated is not None
-    nodes = api.simulated.daemon_sets
-    nodes.addresses = {"a": "", "b": ""}  # nobody is asked
-    nodes.unready = {"b"}
-    for name in nodes.addresses:
-        nodes.add_node(name, {"nvidia.com/gpu.present": "true"})
+    api.set_nodes("ab", unready="b")
     made = key_of(api.put(exporter("gpu", namespace)))
     until(lambda: status(api, made).get("nodesWanted") == 2, why=lambda: api.get(made))
     return made
@@ -42,11 +33,10 @@ def events(api: Api, key: Key) -> dict[str, Object]:
 
 
 def test_a_node_that_becomes_ready(api: Api, key: Key) -> None:
-    assert (status(api, key)["nodesReady"], condition(api, key, "Ready")["reason"]) == (1, "NodesNotReady")
+    until(lambda: status(api, key)["nodesReady"] == 1, why=lambda: api.get(key))
+    until(lambda: condition(api, key, "Ready")["reason"] == "NodesNotReady", why=lambda: api.get(key))
     until(lambda: "created" in events(api, key).get("Applied", {"note": ""})["note"])
-    assert api.simulated is not None
-    api.simulated.daemon_sets.unready.clear()
-    api.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "news", "namespace": key.namespace}})
+    api.set_nodes("ab")
     until(lambda: status(api, key)["nodesReady"] == 2, why=lambda: api.get(key))
     assert condition(api, key, "Ready")["status"] == "True"
     told = until(lambda: events(api, key).get("NodesReady"), why=lambda: events(api, key))

@@ -7,8 +7,8 @@ import pytest
 
 from exporter.operator.kinds import SCALED_OBJECT, key_of
 from tests.operator.test_process_autoscaling import autoscaler, deploy, ready
-from tests.support.kubernetes import IS_REAL
 from tests.support.operator import Api, OperatorProcess, until
+from tests.support.real_api import IS_REAL
 
 LATE_SECONDS = 1.0
 

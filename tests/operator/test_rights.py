@@ -1,6 +1,7 @@
 """deploy/operator/operator.yaml: the operator may do what it does and no more, and takes what it is given."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,7 +17,6 @@ from exporter.simulator.api_server import access
 from exporter.simulator.api_server.answers import Refused
 from exporter.simulator.api_server.handling import ADMIN
 from exporter.simulator.api_server.kinds import Kind
-from tests.support.kubernetes import IS_REAL
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, until
 from tests.support.places import ROOT
 
@@ -24,11 +24,14 @@ Object = dict[str, Any]
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
 OBJECTS: list[Object] = list(yaml.safe_load_all(MANIFEST.read_text()))
 ACCOUNT = "pod-gpu-metrics-operator"
-# Held by what it writes, not by what it asks: see the tests below.
+# Held by what it writes, not by what it asks: see the tests below, and those with a real API server.
 WITHOUT_A_REQUEST = {
     ("", "pod-gpu-metrics.dev", "gpuexporters/finalizers", "update"),
     ("", "pod-gpu-metrics.dev", "gpuautoscalers/finalizers", "update"),
     ("", "rbac.authorization.k8s.io", "clusterroles", "bind"),
+    # a real API server wants these of who gives an object its owner back (OwnerReferencesPermissionEnforcement)
+    ("", "apps", "daemonsets", "delete"),
+    ("", "", "services", "delete"),
 }
 
 
@@ -83,9 +86,6 @@ class Asked:
 
         def listening(rules: access.Rules, user: str, verb: str, kind: Kind, **about: str) -> None:
             resource = "/".join(filter(None, (kind.plural, about.get("subresource", ""))))
-            if resource.endswith("/status") and verb == "create":
-                # an apply to what has just gone: refused, as it should be
-                return check(rules, user, verb, kind, **about)
             where = about.get("namespace", "") if resource == "leases" else ""
             self.rights.add(Right(where, kind.group, resource, verb))
             try:
@@ -96,25 +96,39 @@ class Asked:
 
         monkeypatch.setattr(access, "check", listening)
 
+    def read(self, audited: Iterable[Object]) -> None:
+        """Take what a real API server has noted."""
+        for event in audited:
+            if (of := event.get("objectRef")) is None:
+                continue  # what is served, which everybody may ask
+            resource = "/".join(filter(None, (of["resource"], of.get("subresource", ""))))
+            where = of.get("namespace", "") if resource == "leases" else ""
+            status = event["responseStatus"]
+            # an apply of what is not there yet is a create, too
+            verbs = {event["verb"], "create"} if status["code"] == HTTPStatus.CREATED else {event["verb"]}
+            self.rights |= {Right(where, of.get("apiGroup", ""), resource, verb) for verb in verbs}
+            if status["code"] == HTTPStatus.FORBIDDEN:
+                self.refused.add(status["message"])
+
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """All that an operator with these rights asks for, through a life of both kinds."""
-    if IS_REAL:
-        pytest.skip("what is asked for is noted by the simulated API")
     asked, api = Asked(), Api()
     with pytest.MonkeyPatch.context() as monkeypatch:
         asked.watch(monkeypatch)
         api.start()
         try:
-            assert api.simulated is not None
-            api.simulated.users = {"token-a": f"system:serviceaccount:pod-gpu-metrics:{ACCOUNT}", "admin": ADMIN}
-            api.simulated.rules = bound()
+            if api.simulated is not None:
+                api.simulated.users = {"token-a": f"system:serviceaccount:pod-gpu-metrics:{ACCOUNT}", "admin": ADMIN}
+                api.simulated.rules = bound()
             process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
             try:
                 live_through(api)
             finally:
                 assert process.end() == 0, process.told
+            if api.real is not None:
+                asked.read(api.real.audited())
             yield asked
         finally:
             api.stop()

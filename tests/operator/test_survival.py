@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from exporter.operator.kinds import LEASE, Key, key_of
-from tests.support.kubernetes import IS_REAL
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, names, until, versions
+from tests.support.real_api import IS_REAL
 
-pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
+TOLD_TO_FAIL = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
 # the user whose token it has, and further flags
 Start = Callable[..., OperatorProcess]
 LEASE_PATH = LEASE.path(LEASE_NAMESPACE, "pod-gpu-metrics-operator")
@@ -64,6 +64,7 @@ def no_faults(api: Api) -> Iterator[None]:
         api.simulated.faults.end()
 
 
+@TOLD_TO_FAIL
 @pytest.mark.parametrize(
     ("answer", "more"),
     [
@@ -102,6 +103,7 @@ def test_the_api_restarts_in_the_middle(api: Api, start: Start, namespace: str) 
     until(lambda: "split" in str(api.get(Key("ConfigMap", namespace, "two-config"))), 20, lambda: process.told)
 
 
+@TOLD_TO_FAIL
 def test_what_went_while_nobody_watched_is_made_again(api: Api, start: Start, namespace: str) -> None:
     process = start()
     api.put(exporter("one", namespace))

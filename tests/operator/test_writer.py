@@ -1,4 +1,4 @@
-"""The writer, the events and the lease, against the simulated API server, in one process with it."""
+"""The writer, the events and the lease, where the API server fails: the simulated one, in one process with them."""
 
 import asyncio
 import time
@@ -10,13 +10,12 @@ import pytest
 
 from exporter.errors import SourceError
 from exporter.operator import writer as writing
-from exporter.operator.events import MOST_REMEMBERED, QUIET_SECONDS, SERIES_SECONDS, Events
-from exporter.operator.kinds import CONFIG_MAP, LEASE, Key
-from exporter.operator.leader import Leader
-from exporter.operator.refused import Refused
+from exporter.operator.events import MOST_REMEMBERED, Events
+from exporter.operator.kinds import LEASE, Key
 from exporter.operator.writer import Writer
 from exporter.simulator.api_server.server import SimulatedApiServer
-from tests.support.kubernetes import IS_REAL
+from tests.operator.leading import Worker, leader
+from tests.support.real_api import IS_REAL
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
@@ -51,41 +50,6 @@ async def writer(server: SimulatedApiServer, answers: Counter[tuple[str, str]]) 
     await made.close()
 
 
-async def test_an_object_is_made_changed_and_deleted(server: SimulatedApiServer, writer: Writer) -> None:
-    made = await writer.apply(ITEM, None)
-    same = await writer.apply(ITEM, made)
-    assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-    other = await writer.apply({**ITEM, "data": {"b": "2"}}, same)
-    assert other["data"] == {"b": "2"}
-    await writer.delete(made)
-    assert server.get("ConfigMap", "default", "gpu") is None
-    await writer.delete(made)  # it is gone already
-
-
-async def test_another_object_of_its_name_is_neither_changed_nor_deleted(
-    server: SimulatedApiServer, writer: Writer, answers: Counter[tuple[str, str]]
-) -> None:
-    old = await writer.apply(ITEM, None)
-    await writer.delete(old)
-    new = server.put({**ITEM, "data": {"theirs": "1"}})
-    with pytest.raises(Refused) as refused:
-        await writer.apply(ITEM, old)
-    assert refused.value.status == 409
-    assert answers["apply", "409"] <= 2  # that does not pass: it is not tried five times
-    await writer.delete(old)
-    assert server.get("ConfigMap", "default", "gpu") == new
-
-
-async def test_what_others_own_is_taken_only_of_our_own_objects(server: SimulatedApiServer, writer: Writer) -> None:
-    server.put({**ITEM, "data": {"a": "theirs"}})
-    path = CONFIG_MAP.path("default", "gpu")
-    theirs = await writer.merge({**ITEM, "data": {"a": "edited"}})
-    with pytest.raises(Refused):
-        await writer.apply(ITEM, None)
-    assert (await writer.get(path))["data"] == {"a": "edited"}
-    assert (await writer.apply(ITEM, theirs))["data"] == {"a": "1"}
-
-
 @pytest.mark.parametrize("answer", ["busy", "initializing", "unavailable", "error", "conflict"])
 async def test_what_passes_is_waited_for(
     server: SimulatedApiServer, writer: Writer, answer: str, monkeypatch: pytest.MonkeyPatch
@@ -118,13 +82,6 @@ async def test_whoever_asks_for_patience_gets_it(server: SimulatedApiServer, wri
     assert failed.value.retry_after_seconds == 30
 
 
-async def test_an_invalid_object_is_refused_at_once(writer: Writer, answers: Counter[tuple[str, str]]) -> None:
-    with pytest.raises(Refused) as refused:
-        await writer.apply({**ITEM, "metadata": {"name": "No Name", "namespace": "default"}}, None)
-    assert "No Name" in refused.value.why or "metadata.name" in refused.value.why
-    assert answers.total() == 1
-
-
 async def test_nobody_answers(
     server: SimulatedApiServer, writer: Writer, answers: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,26 +100,6 @@ OWNER = {
 }
 
 
-async def test_the_same_event_again_is_a_series(server: SimulatedApiServer, writer: Writer) -> None:
-    now = 1_790_000_000.0
-    events = Events(writer, "operator-0", lambda: now)
-    for _ in range(5):
-        await events.tell(OWNER, "Normal", "Applied", "Apply", "created DaemonSet gpu")
-    (event,) = server.all("Event")
-    assert event["series"]["count"] == 2  # the others came too soon to be written
-    now += QUIET_SECONDS
-    await events.tell(OWNER, "Normal", "Applied", "Apply", "created DaemonSet gpu")
-    (event,) = server.all("Event")
-    assert event["series"]["count"] == 6
-    assert event["note"] == "created DaemonSet gpu"
-    assert event["regarding"]["uid"] == "u-1"
-    now += SERIES_SECONDS
-    await events.tell(OWNER, "Normal", "Applied", "Apply", "created DaemonSet gpu")
-    assert len(server.all("Event")) == 2
-    server.faults.add("unavailable")
-    await events.tell(OWNER, "Warning", "NotOurs", "Apply", "never mind")  # nothing is raised
-
-
 async def test_it_remembers_no_more_events_than_it_may(server: SimulatedApiServer, writer: Writer) -> None:
     events = Events(writer, "operator-0")
     server.faults.add("unavailable", verbs=())
@@ -171,29 +108,9 @@ async def test_it_remembers_no_more_events_than_it_may(server: SimulatedApiServe
     assert len(events) == 30 <= MOST_REMEMBERED
 
 
-class Worker:
-    """What a leader does: it counts how often it began, and whether it goes on."""
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.stopped_at: float | None = None
-
-    async def __call__(self) -> None:
-        self.begun += 1
-        self.stopped_at = None
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.stopped_at = time.monotonic()
-
-
-def leader(writer: Writer, identity: str) -> Leader:
-    return Leader(writer=writer, namespace="default", name="operator", identity=identity, lease_seconds=1)
-
-
 async def test_who_cannot_renew_stops_before_the_lease_is_over(server: SimulatedApiServer, writer: Writer) -> None:
     work = Worker()
-    one = leader(writer, "one")
+    one = leader(writer, "default", "one")
     leading = asyncio.create_task(one.lead(work))
     await until(lambda: work.begun)
     server.faults.add("unavailable", resource=LEASE.plural)
@@ -206,34 +123,17 @@ async def test_who_cannot_renew_stops_before_the_lease_is_over(server: Simulated
     await until(lambda: work.begun >= 2)
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
-    lease = server.get("Lease", "default", "operator")
+    lease = server.get("Lease", "default", "pod-gpu-metrics-operator")
     assert lease is not None
     assert lease["spec"]["holderIdentity"] == ""
 
 
-async def test_a_lease_goes_from_hand_to_hand(server: SimulatedApiServer, writer: Writer) -> None:
-    first, second = Worker(), Worker()
-    one, two = leader(writer, "one"), leader(writer, "two")
-    tasks = [asyncio.create_task(one.lead(first))]
-    await until(lambda: first.begun)
-    tasks.append(asyncio.create_task(two.lead(second)))
-    await asyncio.sleep(1.5)  # longer than the lease
-    assert (first.begun, second.begun, two.holder) == (1, 0, "one")
-    tasks[0].cancel()
-    await until(lambda: second.begun)
-    lease = server.get("Lease", "default", "operator")
-    assert lease is not None
-    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("two", 1)
-    tasks[1].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def test_an_odd_lease_is_no_reason_to_work(server: SimulatedApiServer, writer: Writer) -> None:
     odd = {"holderIdentity": "somebody", "leaseDurationSeconds": "long", "renewTime": 7, "leaseTransitions": "x"}
-    about = {"name": "operator", "namespace": "default"}
+    about = {"name": "pod-gpu-metrics-operator", "namespace": "default"}
     server.put({"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": about, "spec": odd})
     work = Worker()
-    leading = asyncio.create_task(leader(writer, "one").lead(work))
+    leading = asyncio.create_task(leader(writer, "default", "one").lead(work))
     await asyncio.sleep(0.5)
     assert not work.begun  # somebody has it, for as long as leases usually last
     leading.cancel()

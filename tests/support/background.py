@@ -16,8 +16,8 @@ class Background:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+    def run(self, work: Coroutine[Any, Any, T], seconds: float = 30.0) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

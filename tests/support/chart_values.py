@@ -13,6 +13,7 @@ AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
 ]}}}  # fmt: skip
 RELABELING = {"sourceLabels": ["__address__"], "targetLabel": "address"}
 RULE = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["get"]}
+RULES = {"name": "rules", "configMap": {"name": "device-rules"}}
 PEER = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 TLS = {"tlsServerConfig": {"enabled": True, "existingSecret": "certificate"}}
 OWN_WEB = {"webConfig": {"existingSecret": "web"}}
@@ -73,8 +74,8 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "config": ({"sharing": "split", "labels": {"pod-uid": "on"}}, {}),
     "extraArgs": (["--log.level=debug"], {}),
     "extraEnv": ([{"name": "LOG_LEVEL", "value": "debug"}], {}),
-    "extraVolumes": ([{"name": "rules", "configMap": {"name": "device-rules"}}], {}),
-    "extraVolumeMounts": ([{"name": "rules", "mountPath": "/etc/rules", "readOnly": True}], {}),
+    "extraVolumes": ([RULES], {}),
+    "extraVolumeMounts": ([{"name": "rules", "mountPath": "/etc/rules", "readOnly": True}], {"extraVolumes": [RULES]}),
     "resources": ({"limits": {"memory": "256Mi"}}, {}),
     "securityContext": ({"seLinuxOptions": {"type": "spc_t"}}, {}),
     "podSecurityContext": ({"seccompProfile": {"type": "RuntimeDefault"}}, {}),

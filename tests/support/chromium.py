@@ -16,7 +16,7 @@ from typing import Any, Literal
 import aiohttp
 
 from tests.support.components import real
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 ANSWERS_SECONDS = 30.0
 
@@ -93,9 +93,9 @@ class Tab:
             raise Failed(str(result["exceptionDetails"].get("exception", result["exceptionDetails"])))
         return result["result"].get("value")
 
-    async def until(self, script: str) -> Any:
+    async def until(self, script: str, seconds: float = PATIENCE_SECONDS) -> Any:
         """Wait until the expression is true, and return its value."""
-        return await until(lambda: self.run(script), why=lambda: script)
+        return await until(lambda: self.run(script), seconds, why=lambda: script)
 
     async def press(self, key: Literal["Tab", "Enter"]) -> None:
         """Press and let go of a key."""

@@ -1,20 +1,13 @@
 """The Kubernetes API that tests of discovery run against: a real one where there is one, else the simulated one.
 
-Where KUBEBUILDER_ASSETS names a folder with `kube-apiserver` and `etcd` (the convention of controller-runtime's
-envtest), these are started on loopback ports. What is asked for may be what deploy/cluster.yaml allows, and no more.
+What is asked for may be what deploy/cluster.yaml allows, and no more.
 """
 
 import asyncio
-import json
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import aiohttp
 import yaml
 
 from exporter.simulator.kubernetes import SimulatedApi
@@ -23,13 +16,9 @@ from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.exporters import MANIFEST, MEANWHILE
 from exporter.sources.kubernetes.scaled_objects import MANIFEST as KEDAS_MANIFEST
-from tests.support.components import free_port
 from tests.support.places import ROOT
+from tests.support.real_api import Object, RealServer
 
-Object = dict[str, Any]
-ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent")
-IS_REAL = all((ASSETS / program).exists() for program in ("kube-apiserver", "etcd"))
-WHICH = f"the real one in {ASSETS}" if IS_REAL else "the simulated one (KUBEBUILDER_ASSETS names no real one)"
 NAMESPACE = "pod-gpu-metrics"
 ACCOUNT = "pod-gpu-metrics-cluster"
 _PODS_TOO = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
@@ -152,60 +141,25 @@ class Simulated:
         await self.server.start(port)
 
 
-class Real:
-    """A kube-apiserver with its etcd, and deploy/cluster.yaml's service account in it."""
+class Real(RealServer):
+    """A real one, with deploy/cluster.yaml's service account in it."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp())
-        self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
-        self._etcd: subprocess.Popen[bytes] | None = None
-        self._server: subprocess.Popen[bytes] | None = None
+        super().__init__()
         self._put: list[Object] = []
 
     async def start(self) -> None:
-        (self._folder / "tokens.csv").write_text("admin,admin,admin,system:masters\n")
-        subprocess.run(
-            ["openssl", "genrsa", "-out", self._folder / "key", "2048"], check=True, capture_output=True, timeout=60
-        )
-        etcd, peers = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
-        self._etcd = self._run(
-            "etcd",
-            "--data-dir=etcd",
-            f"--listen-client-urls={etcd}",
-            f"--advertise-client-urls={etcd}",
-            f"--listen-peer-urls={peers}",
-        )
-        await self._serve()
+        """Start it, and make what the role needs."""
+        await super().start()
         await self._create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         for item in manifest():
             if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
                 await self._create(item)
-        path = f"{_path('ServiceAccount')}/{ACCOUNT}/token"
-        _, answer = await self.ask(
-            "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        )
-        (self._folder / "token").write_text(answer["status"]["token"])
-
-    async def stop(self) -> None:
-        for process in (self._server, self._etcd):
-            if process is not None:
-                process.kill()
-                process.wait(10)
-        shutil.rmtree(self._folder)
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-        return f"https://127.0.0.1:{self._port}"
-
-    @property
-    def ca_file(self) -> Path:
-        """The authority of its certificate."""
-        return self._folder / "certs" / "apiserver.crt"
+        (self.folder / "token").write_text(await self.token_of(NAMESPACE, ACCOUNT))
 
     def api(self) -> KubernetesApi:
         """The role's client."""
-        return _client(self.url, self._folder / "token", self.ca_file)
+        return _client(self.url, self.folder / "token", self.ca_file)
 
     async def put(self, item: Object) -> None:
         """An object is there, or has changed."""
@@ -244,7 +198,7 @@ class Real:
         """Serve ScaledObjects, and give the service account what deploy/keda/rbac.yaml gives."""
         await self.put(_SCALED_OBJECTS)
         async with asyncio.timeout(30):
-            while (await self.ask("GET", _path("ScaledObject"), {}))[0] != 200:
+            while (await self.ask("GET", _path("ScaledObject")))[0] != 200:
                 await asyncio.sleep(0.1)
         for item in manifest(KEDAS_MANIFEST):
             if item["kind"] in ("ClusterRole", "ClusterRoleBinding"):
@@ -252,60 +206,16 @@ class Real:
 
     async def restart(self) -> None:
         """End it, and start it anew at the same address."""
-        assert self._server is not None
-        self._server.kill()
-        self._server.wait(10)
-        await self._serve()
+        await self.halt()
+        await self.go_on()
 
     def path_of(self, item: Object) -> str:
         """The collection that an object belongs to."""
         return _path(item["kind"])
 
-    async def ask(self, method: str, path: str, body: Object) -> tuple[int, Any]:
-        """What the API server answers its administrator."""
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": "Bearer admin", "Content-Type": kind}
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
-            session.request(
-                method, f"https://127.0.0.1:{self._port}{path}", data=json.dumps(body).encode(), headers=headers
-            ) as response,
-        ):
-            text = await response.text()
-            return response.status, json.loads(text) if text.startswith("{") else text
-
-    async def _serve(self) -> None:
-        self._server = self._run(
-            "kube-apiserver",
-            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            "--cert-dir=certs",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={self._port}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-account-key-file=key",
-            "--service-account-signing-key-file=key",
-            "--authorization-mode=RBAC",
-            "--token-auth-file=tokens.csv",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            "--disable-admission-plugins=ServiceAccount",
-        )
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    status, _ = await self.ask("GET", "/readyz", {})
-                except aiohttp.ClientError:
-                    status = 0
-                if status == 200:
-                    return
-                await asyncio.sleep(0.1)
-
     async def _create(self, item: Object) -> None:
         status, answer = await self.ask("POST", _path(item["kind"]), item)
         assert status == 201, answer
-
-    def _run(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        with (self._folder / f"{program}.log").open("ab") as told:
-            return subprocess.Popen([ASSETS / program, *arguments], cwd=self._folder, stdout=told, stderr=told)
 
 
 def _client(url: str, token_file: Path, ca_file: Path) -> KubernetesApi:

@@ -33,49 +33,56 @@ from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.cel import reviewer
 from tests.support.components import free_port
-from tests.support.kubernetes import IS_REAL, Real
 from tests.support.places import ROOT
+from tests.support.real_api import AUDITED_NAMESPACE, IS_REAL, START_SECONDS
+from tests.support.real_cluster import MANIFEST, RealCluster
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 Object = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
-LEASE_NAMESPACE = "operators"
+LEASE_NAMESPACE = AUDITED_NAMESPACE
 until = wait_until  # the operator is a program of its own
 # the administrator of the simulated API server is whom it calls so: no rules are his
 USERS = {"token-a": "operator-a", "token-b": "operator-b", "admin": "system:admin"}
-MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
 _OF_THE_OPERATOR = ("pod-gpu-metrics-operator", "pod-gpu-metrics-operator-bindings")
 
 
 class Api:
-    """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more."""
+    """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more.
 
-    def __init__(self) -> None:
+    With `within` that is what it allows with a RoleBinding in this namespace in place of the ClusterRoleBinding.
+    """
+
+    def __init__(self, within: str = "") -> None:
+        self._within = within
         self._background = Background()
         self._session: aiohttp.ClientSession | None = None
         self.simulated = None if IS_REAL else SimulatedApiServer(reviewer=reviewer)
-        self._real = Real() if IS_REAL else None
+        self.real = RealCluster("ab", within) if IS_REAL else None
         self.url = ""
 
     def start(self) -> None:
         """Serve the operator's own kinds, too."""
         if self.simulated is not None:
             self.simulated.users = dict(USERS)
+            where = dict(zip(_OF_THE_OPERATOR, (self._within, ""), strict=True))
             self.simulated.rules = [
-                (LEASE_NAMESPACE if item["kind"] == "Role" else "", rule)
+                (LEASE_NAMESPACE if item["kind"] == "Role" else where[item["metadata"]["name"]], rule)
                 for item in yaml.safe_load_all(MANIFEST.read_text())
                 if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in _OF_THE_OPERATOR
                 for rule in item["rules"]
             ]
             self.url = self._background.run(self.simulated.start())
-        elif self._real is not None:
-            self._background.run(self._real.start())
-            self.url = self._real.url
+        elif self.real is not None:
+            self._background.run(self.real.start(), START_SECONDS)
+            self.url = self.real.url
         for item in yaml.safe_load_all((ROOT / "deploy/operator/crds.yaml").read_text()):
             assert self.ask("POST", DEFINITIONS, item)[0] == 201
         until(lambda: all(self.ask("GET", kind.path(None))[0] == 200 for kind in (GPU_EXPORTER, GPU_AUTOSCALER)))
-        self.add_namespace(LEASE_NAMESPACE)
+        if self.simulated is not None:
+            for name in filter(None, (LEASE_NAMESPACE, self._within)):
+                self.add_namespace(name)
 
     def stop(self) -> None:
         """End it."""
@@ -83,24 +90,46 @@ class Api:
             self._background.run(self._session.close())
         if self.simulated is not None:
             self._background.run(self.simulated.stop())
-        elif self._real is not None:
-            self._background.run(self._real.stop())
+        elif self.real is not None:
+            self._background.run(self.real.stop())
         self._background.close()
 
     def halt(self) -> None:
         """Stop answering; what is stored is kept."""
-        assert self.simulated is not None
-        self._background.run(self.simulated.stop())
+        if self.simulated is not None:
+            self._background.run(self.simulated.stop())
+        elif self.real is not None:
+            self._background.run(self.real.halt())
 
     def go_on(self) -> None:
         """Answer again, at the same address."""
-        assert self.simulated is not None
-        self._background.run(self.simulated.start(int(self.url.rpartition(":")[2])))
+        if self.simulated is not None:
+            self._background.run(self.simulated.start(int(self.url.rpartition(":")[2])))
+        elif self.real is not None:
+            self._background.run(self.real.go_on(), START_SECONDS)
 
     @property
     def ca_file(self) -> Path:
         """The authority of its certificate, where it has one."""
-        return Path("/nonexistent/ca.crt") if self._real is None else self._real.ca_file
+        return Path("/nonexistent/ca.crt") if self.real is None else self.real.ca_file
+
+    def token_of(self, user: str) -> str:
+        """The token of an operator: `a` or `b`."""
+        return f"token-{user}" if self.real is None else self.real.tokens[user]
+
+    def set_nodes(self, names: Iterable[str], *, unready: Iterable[str] = ()) -> None:
+        """The cluster has these GPU nodes. Their exporters have no address: nobody asks them."""
+        self._background.run(self._set_nodes([*names], [*unready]))
+
+    async def _set_nodes(self, names: list[str], unready: list[str]) -> None:
+        labels = {"nvidia.com/gpu.present": "true"}
+        if self.simulated is not None:
+            nodes = self.simulated.daemon_sets
+            nodes.addresses, nodes.unready = dict.fromkeys(names, ""), {*unready}
+            for name in names:
+                nodes.add_node(name, labels)
+        elif self.real is not None:
+            self.real.set_nodes(dict.fromkeys(names, labels), unready)
 
     def ask(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
         """The status and the body of an answer."""
@@ -172,14 +201,14 @@ class Api:
     def undefine(self, kind: Kind) -> None:
         """Serve it no longer."""
         assert self.ask("DELETE", f"{DEFINITIONS}/{kind.plural}.{kind.group}", {})[0] == 200
-        until(lambda: self.ask("GET", kind.path(None))[0] == 404)
+        until(lambda: self.ask("GET", kind.path(None))[0] == 404, 30)
 
     def writes(self, namespace: str | None = None) -> list[Write]:
         """What was asked to be written by an operator, in a namespace or anywhere, but for leases."""
-        assert self.simulated is not None
+        writes = self.real.writes() if self.real is not None else self.simulated.writes if self.simulated else ()
         return [
             write
-            for write in tuple(self.simulated.writes)
+            for write in tuple(writes)
             if write.user.startswith("operator-")
             and not write.resource.startswith(LEASE.plural)
             and namespace in (None, write.namespace)
@@ -207,7 +236,7 @@ class OperatorProcess:
         self.port = free_port()
         self._log = folder / f"operator-{user}-{self.port}.log"
         token = folder / f"token-{user}"
-        token.write_text("admin" if IS_REAL else f"token-{user}")
+        token.write_text(api.token_of(user))
         environment = {name: text for name, text in os.environ.items() if not name.startswith("POD_GPU_EXPORTER_")}
         with self._log.open("ab") as told:
             self.process = subprocess.Popen(

@@ -100,6 +100,30 @@ def check_uid_of_new(kind: Kind, key: Key, body: Object) -> None:
         raise conflict(kind.group, kind.plural, key.name, said)
 
 
+def check_uid(kind: Kind, key: Key, live: Object, item: Object) -> None:
+    """Refuse to change an object that the body takes for another.
+
+    Raises:
+        Refused: 422.
+    """
+    uid = item["metadata"].get("uid") or live["metadata"]["uid"]
+    if uid != live["metadata"]["uid"]:
+        cause = Cause("Invalid", "metadata.uid", f'Invalid value: "{uid}": field is immutable')
+        raise invalid(kind.group, kind.name, key.name, [cause])
+
+
+def check_precondition(kind: Kind, key: Key, live: Object, item: Object) -> None:
+    """Refuse to replace an object that the body takes for another.
+
+    Raises:
+        Refused: 409.
+    """
+    uid = item["metadata"].get("uid") or live["metadata"]["uid"]
+    if uid != live["metadata"]["uid"]:
+        said = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+        raise conflict(kind.group, kind.plural, key.name, said)
+
+
 def check_finalizers(kind: Kind, live: Object, item: Object) -> None:
     """Refuse new finalizers of what is being deleted.
 

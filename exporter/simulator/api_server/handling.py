@@ -131,7 +131,7 @@ class Handler:
                 answer, code = self._delete(target, body or {}, dry_run=intent.dry_run), 200
             else:
                 self._check_grant(user, target, body)
-                if request.content_type == APPLY and self.store.get(target.key) is None:
+                if request.content_type == APPLY and not path.subresource and self.store.get(target.key) is None:
                     self._check_access(user, "create", path)
                 written = self._write(request, target, body, intent)
                 answer, code, warnings = self._shown(target, written), 200 + written.created, written.warnings

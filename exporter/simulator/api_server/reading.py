@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 
 from exporter.simulator.api_server import events
@@ -11,6 +12,7 @@ from exporter.simulator.api_server.kinds import CORE_EVENT, Kind
 from exporter.simulator.api_server.selectors import selector_of
 from exporter.simulator.api_server.store import Key, Store
 
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TOO_OLD_TO_GO_ON = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
     " the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
@@ -30,6 +32,7 @@ def list_of(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) 
     Raises:
         Refused: 400, 410 or 504, as the versions and the token that it names are.
     """
+    _, asked = numbers_of(query)
     selects = selector_of(kind.resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     version, start = _version_of(store, query), ""
     if query.get("continue"):
@@ -39,7 +42,7 @@ def list_of(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) 
         for key, item in store.at(version, kind.resource, namespace)
         if selects(item) and _place(key) > start
     ]
-    limit = int(query.get("limit") or 0) or len(there)
+    limit = asked if asked > 0 else len(there)
     metadata: Object = {"resourceVersion": str(version)}
     if kind.is_custom():
         metadata["continue"] = ""
@@ -53,6 +56,20 @@ def list_of(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) 
         items = [{name: value for name, value in item.items() if name not in ("kind", "apiVersion")} for item in items]
     name = kind.list_name or f"{kind.name}List"
     return {"kind": name, "apiVersion": kind.api_version, "metadata": metadata, "items": items}
+
+
+def numbers_of(query: Mapping[str, str]) -> tuple[int, int]:
+    """What a list or a watch says of timeoutSeconds and limit; 0 where it says nothing.
+
+    Raises:
+        Refused: 400 where one of them is no whole number: 240.0 is none.
+    """
+    texts = (query.get("timeoutSeconds", "0"), query.get("limit", "0"))
+    for text in texts:
+        if not _WHOLE.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    seconds, limit = map(int, texts)
+    return seconds, limit
 
 
 def version_asked(store: Store, query: Mapping[str, str]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from exporter.simulator.api_server.answers import Object, Refused
 from exporter.simulator.api_server.kinds import Kind
-from exporter.simulator.api_server.reading import shown, version_asked
+from exporter.simulator.api_server.reading import numbers_of, shown, version_asked
 from exporter.simulator.api_server.selectors import Selector, selector_of
 from exporter.simulator.api_server.store import ADDED, DELETED, MODIFIED, Change, Store
 
@@ -40,7 +40,8 @@ class Watch:
         self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._is_list = query.get("sendInitialEvents") == "true"
         self._bookmark_seconds = bookmark_seconds
-        self._seconds = float(query.get("timeoutSeconds") or 0) or float("inf")
+        seconds, _ = numbers_of(query)
+        self._seconds = seconds if seconds > 0 else float("inf")
 
     async def events(self) -> AsyncIterator[bytes]:
         """The lines of the stream."""

@@ -15,7 +15,6 @@ from exporter.simulator.api_server.answers import (
     Refused,
     already_exists,
     bad_request,
-    conflict,
     has_changed,
     invalid,
     not_found,
@@ -24,7 +23,9 @@ from exporter.simulator.api_server.checks import (
     check_appliable,
     check_finalizers,
     check_namespace,
+    check_precondition,
     check_times,
+    check_uid,
     check_uid_of_new,
     name_problems,
 )
@@ -118,6 +119,7 @@ class Writer:
         if (kind.needs_version or kind.is_custom()) and not item["metadata"].get("resourceVersion"):
             said = "Invalid value: 0: must be specified for an update"
             raise invalid(kind.group, kind.name, key.name, [Cause("Invalid", "metadata.resourceVersion", said)])
+        check_precondition(kind, key, live, item)
         item, warnings = self._decoded(kind, item, intent)
         return self._updated(kind, key, live, item, subresource, intent, warnings)
 
@@ -146,9 +148,9 @@ class Writer:
         live = self._store.get(key)
         is_new = live is None
         if live is None:
-            check_uid_of_new(kind, key, body)
             if subresource:
                 raise not_found(kind.group, kind.plural, key.name)
+            check_uid_of_new(kind, key, body)
             check_namespace(self._store, kind, key)
             live = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
         wanted = body["metadata"].get("resourceVersion")
@@ -197,9 +199,8 @@ class Writer:
         told = item["metadata"].get("resourceVersion")
         if told and told != live["metadata"]["resourceVersion"]:
             raise has_changed(kind.group, kind.plural, key.name)
-        if item["metadata"].get("uid", live["metadata"]["uid"]) != live["metadata"]["uid"]:
-            said = f"UID in precondition: {item['metadata']['uid']}, UID in object meta: {live['metadata']['uid']}"
-            raise conflict(kind.group, kind.plural, key.name, f"Precondition failed: {said}")
+        if not subresource:
+            check_uid(kind, key, live, item)
         given = item["metadata"].get("managedFields")
         item = merged_subresource(kind, live, item, subresource)
         check_finalizers(kind, live, item)

@@ -117,6 +117,10 @@ async def test_a_namespace_that_goes_takes_nothing_new_in(client: Client) -> Non
     ):
         status, answer = await client.ask(method, path, late, kind=kind)
         assert (status, answer["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
+        assert answer["message"] == (
+            f'configmaps "late" is forbidden: unable to create new content in namespace {NAMESPACE} because it is being'
+            " terminated"
+        )
     held = f"{CONFIG_MAPS}/held"
     # what is there may be changed, so that it can go
     assert (await client.ask("PATCH", held, {"metadata": {"finalizers": None}}, kind=MERGE))[0] == 200

@@ -2,6 +2,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from tests.support.api_server import EXPORTERS, MERGE, NAMESPACE, Client, exporter
 from tests.support.places import DATA
 
@@ -53,6 +55,15 @@ async def test_selectors_choose_by_sets_and_by_fields(client: Client) -> None:
         assert [item["metadata"]["name"] for item in items] == names, query
     status, answer = await client.ask("GET", f"{CONFIG_MAPS}?fieldSelector=spec.foo%3Dx")
     assert (status, answer["message"]) == (400, "field label not supported: spec.foo")
+
+
+@pytest.mark.parametrize("query", ["watch=true&timeoutSeconds={}", "timeoutSeconds={}", "limit={}", "watch=1&limit={}"])
+@pytest.mark.parametrize("number", ["240.0", "", "x"])
+async def test_a_number_that_is_not_whole_is_refused(client: Client, query: str, number: str) -> None:
+    """In the words of kube-apiserver 1.36."""
+    status, answer = await client.ask("GET", f"{CONFIG_MAPS}?{query.format(number)}")
+    said = f'strconv.ParseInt: parsing "{number}": invalid syntax'
+    assert (status, answer["reason"], answer["message"]) == (400, "BadRequest", said)
 
 
 async def test_a_watch_from_a_forgotten_version_is_told_so_in_its_stream(client: Client) -> None:

@@ -20,7 +20,8 @@ from exporter.sources.kubernetes.exporters import endpoint_slices
 from tests.sources.exporters.conftest import Make, Respond, Serve, good
 from tests.sources.exporters.test_hostile import never
 from tests.support.exporter import Start
-from tests.support.kubernetes import NAMESPACE, Object, Simulated, endpoint_slice
+from tests.support.kubernetes import NAMESPACE, Simulated, endpoint_slice
+from tests.support.real_api import Object
 from tests.support.waiting import until
 
 

@@ -21,10 +21,8 @@ from exporter.sources.kubernetes.exporters import (
     read_slice,
 )
 from tests.support.kubernetes import (
-    IS_REAL,
     NAMESPACE,
     ApiServer,
-    Object,
     Real,
     Simulated,
     endpoint_slice,
@@ -32,6 +30,7 @@ from tests.support.kubernetes import (
     pod,
 )
 from tests.support.places import DATA
+from tests.support.real_api import IS_REAL, Object
 from tests.support.waiting import until
 
 RECORDED = DATA / "kubernetes-1.36"

@@ -13,7 +13,8 @@ from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.scaled_objects import FAILURE_KEPT_SECONDS, KEPT_SECONDS, ScaledObjects, Target
-from tests.support.kubernetes import IS_REAL, NAMESPACE, Real, Simulated
+from tests.support.kubernetes import NAMESPACE, Real, Simulated
+from tests.support.real_api import IS_REAL
 
 PATH = "/apis/keda.sh/v1alpha1/namespaces/ml/scaledobjects/"
 

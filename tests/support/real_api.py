@@ -1,0 +1,155 @@
+"""A real kube-apiserver with its etcd, where KUBEBUILDER_ASSETS names a folder that has them, as envtest does.
+
+They listen on loopback ports. RBAC decides, as in every cluster, and OwnerReferencesPermissionEnforcement too, as in
+OpenShift. What accounts of AUDITED_NAMESPACE ask is noted, with its answer, in an audit log.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.support.components import free_port
+
+Object = dict[str, Any]
+ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent")
+IS_REAL = all((ASSETS / program).exists() for program in ("kube-apiserver", "etcd"))
+WHICH = f"the real one in {ASSETS}" if IS_REAL else "the simulated one (KUBEBUILDER_ASSETS names no real one)"
+AUDITED_NAMESPACE = "operators"
+START_SECONDS = 120.0
+_ADMIN = "admin"
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{AUDITED_NAMESPACE}"]}, {"level": "None"}],
+}
+
+
+class RealServer:
+    """An API server of which nothing is asked yet. What it stores outlives `halt`."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
+        self._etcd: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._audit_log = self.folder / "audit.jsonl"
+        self._audited: list[Object] = []
+        self._audited_bytes = 0
+
+    async def start(self) -> None:
+        """Start both programs."""
+        (self.folder / "tokens.csv").write_text(f"{_ADMIN},{_ADMIN},{_ADMIN},system:masters\n")
+        (self.folder / "audit.json").write_text(json.dumps(_AUDIT_POLICY))
+        subprocess.run(
+            ["openssl", "genrsa", "-out", self.folder / "key", "2048"], check=True, capture_output=True, timeout=60
+        )
+        etcd, peers = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._etcd = self._run(
+            "etcd",
+            "--data-dir=etcd",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls={peers}",
+        )
+        await self.go_on()
+
+    async def stop(self) -> None:
+        """End both, and forget everything."""
+        await self.halt()
+        if self._etcd is not None:
+            self._etcd.kill()
+            self._etcd.wait(10)
+        shutil.rmtree(self.folder)
+
+    async def halt(self) -> None:
+        """End the API server; etcd keeps what is stored."""
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait(10)
+
+    async def go_on(self) -> None:
+        """Start the API server, at the address that it had before."""
+        self._server = self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--cert-dir=certs",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-key-file=key",
+            "--service-account-signing-key-file=key",
+            "--authorization-mode=RBAC",
+            "--token-auth-file=tokens.csv",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+            "--disable-admission-plugins=ServiceAccount",  # its controller makes no `default` here
+            "--audit-policy-file=audit.json",
+            f"--audit-log-path={self._audit_log.name}",
+        )
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                try:
+                    status, _ = await self.ask("GET", "/readyz")
+                except aiohttp.ClientError:
+                    status = 0
+                if status == 200:
+                    return
+                assert self._server.poll() is None, (self.folder / "kube-apiserver.log").read_text()[-4000:]
+                await asyncio.sleep(0.1)
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority of its certificate."""
+        return self.folder / "certs" / "apiserver.crt"
+
+    async def token_of(self, namespace: str, account: str) -> str:
+        """A token of a service account that is there."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        status, answer = await self.ask("POST", path, request)
+        assert status == 201, answer
+        return str(answer["status"]["token"])
+
+    async def ask(
+        self, method: str, path: str, body: Object | None = None, *, kind: str = "", token: str = _ADMIN
+    ) -> tuple[int, Any]:
+        """What it answers its administrator, or whose token it is; a PATCH without a kind is a merge patch."""
+        kind = kind or ("application/merge-patch+json" if method == "PATCH" else "application/json")
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
+        data = None if body is None else json.dumps(body).encode()
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+            session.request(method, self.url + path, data=data, headers=headers) as response,
+        ):
+            text = await response.text()
+            return response.status, json.loads(text) if text.startswith("{") else text
+
+    def audited(self) -> list[Object]:
+        """The requests of AUDITED_NAMESPACE's accounts so far, as audit.k8s.io/v1 has them; a watch is there twice."""
+        if self._audit_log.exists():
+            with self._audit_log.open("rb") as file:
+                file.seek(self._audited_bytes)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # it is being written
+                    self._audited_bytes += len(line)
+                    self._audited.append(json.loads(line))
+        return self._audited
+
+    def _run(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self.folder / f"{program}.log").open("ab") as told:
+            return subprocess.Popen([ASSETS / program, *arguments], cwd=self.folder, stdout=told, stderr=told)

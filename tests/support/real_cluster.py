@@ -1,0 +1,101 @@
+"""A real API server as the operator finds one: with the rights of its manifest, and what else works in a cluster."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+import yaml
+
+from exporter.operator.kinds import BY_NAME, CLUSTER_ROLE_BINDING, DAEMON_SET, LEASE, OPERATOR, SERVICE_ACCOUNT
+from exporter.simulator.api_server.handling import Write
+from tests.support.controllers import Controllers
+from tests.support.places import ROOT
+from tests.support.real_api import AUDITED_NAMESPACE, Object, RealServer
+
+MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
+_LEASE_PATH = LEASE.path(AUDITED_NAMESPACE, OPERATOR)
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+class RealCluster(RealServer):
+    """Each of `users` has an account `operator-<user>`, which may do what the manifest's may, and a token.
+
+    With `within` the rights to what is in namespaces are to what is in that one.
+    """
+
+    def __init__(self, users: Iterable[str], within: str = "") -> None:
+        super().__init__()
+        self.tokens: Mapping[str, str] = {}
+        self._users, self._within = tuple(users), within
+        self._controllers = Controllers(self)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start it, give the accounts their rights, and let the controllers work."""
+        await super().start()
+        about = {"namespace": AUDITED_NAMESPACE}
+        for name in filter(None, (AUDITED_NAMESPACE, self._within)):
+            await self._make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        accounts = {user: f"operator-{user}" for user in self._users}
+        subjects = [{"kind": SERVICE_ACCOUNT.name, "name": name, **about} for name in accounts.values()]
+        for name in accounts.values():
+            await self._make({"apiVersion": "v1", "kind": SERVICE_ACCOUNT.name, "metadata": {"name": name, **about}})
+        for item in yaml.safe_load_all(MANIFEST.read_text()):
+            if item["kind"] in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"):
+                item["metadata"] |= about if "namespace" in item["metadata"] else {}
+                if self._within and (item["kind"], item["metadata"]["name"]) == ("ClusterRoleBinding", OPERATOR):
+                    item["kind"] = "RoleBinding"
+                    item["metadata"]["namespace"] = self._within
+                if "subjects" in item:  # under another name: a test may apply the manifest
+                    item["subjects"] = subjects
+                    item["metadata"]["name"] += "-of-tests"
+                await self._make(item)
+        self.tokens = {user: await self.token_of(AUDITED_NAMESPACE, name) for user, name in accounts.items()}
+        async with asyncio.timeout(30):
+            while not await self._has_all_rights():
+                await asyncio.sleep(0.1)
+        self._task = asyncio.ensure_future(self._controllers.run())
+
+    async def stop(self) -> None:
+        """End it all; what has failed of the controllers is raised."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            assert self._task.cancelled(), self._task.exception()
+        await super().stop()
+
+    def set_nodes(self, labels: Mapping[str, Mapping[str, str]], unready: Iterable[str]) -> None:
+        """The cluster has these nodes; pods on those that are `unready` do not become ready."""
+        self._controllers.nodes, self._controllers.unready = labels, frozenset(unready)
+
+    def writes(self) -> Sequence[Write]:
+        """What the accounts have asked to be written. Whether anything was changed by it is not known."""
+        return [
+            Write(
+                user=event["user"]["username"].rpartition(":")[2],
+                manager=event["userAgent"],
+                verb=event["verb"],
+                resource=event["objectRef"]["resource"],
+                namespace=event["objectRef"].get("namespace", ""),
+                name=event["objectRef"].get("name", ""),
+                subresource=event["objectRef"].get("subresource", ""),
+                code=event["responseStatus"]["code"],
+                changed=True,
+            )
+            for event in self.audited()
+            if event["verb"] in _WRITES
+        ]
+
+    async def _make(self, item: Object) -> None:
+        path = (
+            "/api/v1/namespaces"
+            if item["kind"] == "Namespace"
+            else BY_NAME[item["kind"]].path(item["metadata"].get("namespace"))
+        )
+        status, answer = await self.ask("POST", path, item)
+        assert status == 201, answer
+
+    async def _has_all_rights(self) -> bool:
+        """It takes a moment to know its new roles. Each of these rights is given by another binding."""
+        paths = (DAEMON_SET.path(self._within), CLUSTER_ROLE_BINDING.path(None), _LEASE_PATH)
+        answers = [(await self.ask("GET", path, token=token))[0] for token in self.tokens.values() for path in paths]
+        return 403 not in answers
