@@ -7,10 +7,9 @@ from exporter.config.contradictions import check_once
 from exporter.config.environment import doubts, settings_from
 from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
 from exporter.config.given import Given
-from exporter.config.operator import GROUPS, SETTINGS, OperatorConfig
+from exporter.config.operator import GROUPS, MOST_LEASE_SECONDS, SETTINGS, OperatorConfig
 from exporter.errors import ConfigError
 
-MOST_LEASE_SECONDS = 3600
 _SETTINGS = by_name(SETTINGS)
 
 

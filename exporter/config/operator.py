@@ -13,6 +13,7 @@ from exporter.config.kinds import POSITIVE_DURATION, Kind, one_of
 from exporter.config.parsers import image, namespace
 from exporter.config.settings import optional, setting, settings_of, several
 
+MOST_LEASE_SECONDS = 3600
 _NAMESPACE = Kind(namespace, "a namespace's name", "NAMESPACE")
 _IMAGE = Kind(image, "an image such as registry.example.com/exporter:0.1.0", "IMAGE")
 

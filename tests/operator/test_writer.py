@@ -1,6 +1,5 @@
-"""The writer, the events and the lease, against the simulated API server, in one process with it."""
+"""The writer and the events, against the simulated API server, in one process with it."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,8 +10,7 @@ import pytest
 from exporter.errors import SourceError
 from exporter.operator import writer as writing
 from exporter.operator.events import MOST_REMEMBERED, QUIET_SECONDS, SERIES_SECONDS, Events
-from exporter.operator.kinds import CONFIG_MAP, LEASE, Key
-from exporter.operator.leader import Leader
+from exporter.operator.kinds import CONFIG_MAP, Key
 from exporter.operator.refused import Refused
 from exporter.operator.writer import Writer
 from exporter.simulator.api_server.server import SimulatedApiServer
@@ -168,84 +166,6 @@ async def test_it_remembers_no_more_events_than_it_may(server: SimulatedApiServe
     for number in range(30):
         await events.tell(OWNER, "Normal", "Applied", "Apply", f"created {number}")
     assert len(events) == 30 <= MOST_REMEMBERED
-
-
-class Worker:
-    """What a leader does: it counts how often it began, and whether it goes on."""
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.stopped_at: float | None = None
-
-    async def __call__(self) -> None:
-        self.begun += 1
-        self.stopped_at = None
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.stopped_at = time.monotonic()
-
-
-def leader(writer: Writer, identity: str) -> Leader:
-    return Leader(writer=writer, namespace="default", name="operator", identity=identity, lease_seconds=1)
-
-
-async def test_who_cannot_renew_stops_before_the_lease_is_over(server: SimulatedApiServer, writer: Writer) -> None:
-    work = Worker()
-    one = leader(writer, "one")
-    leading = asyncio.create_task(one.lead(work))
-    async with asyncio.timeout(5):
-        while not work.begun:
-            await asyncio.sleep(0.01)
-    server.faults.add("unavailable", resource=LEASE.plural)
-    failing = time.monotonic()
-    async with asyncio.timeout(5):
-        while work.stopped_at is None:
-            await asyncio.sleep(0.01)
-    # the last renewal was at most one try before the fault
-    assert 1 * (10 - 2.5) / 15 <= work.stopped_at - failing < 1
-    assert not one.is_leader
-    server.faults.end()
-    async with asyncio.timeout(5):
-        while work.begun < 2:
-            await asyncio.sleep(0.01)
-    leading.cancel()
-    await asyncio.gather(leading, return_exceptions=True)
-    lease = server.get("Lease", "default", "operator")
-    assert lease is not None
-    assert lease["spec"]["holderIdentity"] == ""
-
-
-async def test_a_lease_goes_from_hand_to_hand(server: SimulatedApiServer, writer: Writer) -> None:
-    first, second = Worker(), Worker()
-    one, two = leader(writer, "one"), leader(writer, "two")
-    tasks = [asyncio.create_task(one.lead(first))]
-    async with asyncio.timeout(5):
-        while not first.begun:
-            await asyncio.sleep(0.01)
-        tasks.append(asyncio.create_task(two.lead(second)))
-        await asyncio.sleep(1.5)  # longer than the lease
-        assert (first.begun, second.begun, two.holder) == (1, 0, "one")
-        tasks[0].cancel()
-        while not second.begun:
-            await asyncio.sleep(0.01)
-    lease = server.get("Lease", "default", "operator")
-    assert lease is not None
-    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("two", 1)
-    tasks[1].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_an_odd_lease_is_no_reason_to_work(server: SimulatedApiServer, writer: Writer) -> None:
-    odd = {"holderIdentity": "somebody", "leaseDurationSeconds": "long", "renewTime": 7, "leaseTransitions": "x"}
-    about = {"name": "operator", "namespace": "default"}
-    server.put({"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": about, "spec": odd})
-    work = Worker()
-    leading = asyncio.create_task(leader(writer, "one").lead(work))
-    await asyncio.sleep(0.5)
-    assert not work.begun  # somebody has it, for as long as leases usually last
-    leading.cancel()
-    await asyncio.gather(leading, return_exceptions=True)
 
 
 def test_keys_say_what_they_are() -> None:
