@@ -120,6 +120,9 @@ class CareOfAutoscalers:
         """What people are told."""
         return events_of_autoscaler(old, new, changes)
 
+    def keep_only(self, keys: AbstractSet[Key]) -> None:
+        """Nothing: it remembers none."""
+
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - as every care has it
         """Nothing: all that it has is its own, and the garbage collector's."""
         return ()
