@@ -27,6 +27,11 @@ class Kind(NamedTuple):
         """The API group, "" for the core."""
         return self.api_version.rpartition("/")[0]
 
+    @property
+    def version(self) -> str:
+        """The version within its group."""
+        return self.api_version.rpartition("/")[2]
+
     def path(self, namespace: str | None, name: str = "") -> str:
         """A collection, or with `name` an object. Without a namespace: those of all, or of none."""
         within = f"/namespaces/{namespace}" if namespace else ""

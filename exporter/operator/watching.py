@@ -173,9 +173,7 @@ class _Run:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(self._login)
         for kind in self._kinds:
-            kopf.on.event(
-                group=kind.group, version=kind.api_version.rpartition("/")[2], plural=kind.plural, registry=registry
-            )(self._heard)
+            kopf.on.event(group=kind.group, version=kind.version, plural=kind.plural, registry=registry)(self._heard)
         return registry
 
     def _settings(self) -> kopf.OperatorSettings:
@@ -193,9 +191,7 @@ class _Run:
         settings.queueing.idle_timeout = 1.0
         for kind in self._kinds:
             if kind not in CUSTOM:
-                settings.watching.label_selectors[kind.group, kind.api_version.rpartition("/")[2], kind.plural] = (
-                    f"{MANAGER_LABEL}={OPERATOR}"
-                )
+                settings.watching.label_selectors[kind.group, kind.version, kind.plural] = f"{MANAGER_LABEL}={OPERATOR}"
         return settings
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - what kopf gives

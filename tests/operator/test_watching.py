@@ -88,7 +88,7 @@ def lists(request: web.Request) -> web.Response | None:
 
 
 def _groups() -> list[Object]:
-    versions = {kind.group: kind.api_version.rpartition("/")[2] for kind in KINDS if kind.group}
+    versions = {kind.group: kind.version for kind in KINDS if kind.group}
     return [
         {"name": group, "versions": [{"version": version}], "preferredVersion": {"version": version}}
         for group, version in versions.items()
