@@ -3,11 +3,10 @@
 A new setting is one field here (or in common.py); whoever reads it is given its group, or the value.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Doubt, Given, shown
+from exporter.config.given import Configuration
 from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
 from exporter.config.parsers import (
     Address,
@@ -21,7 +20,7 @@ from exporter.config.parsers import (
     port_or_name,
     selector,
 )
-from exporter.config.settings import optional, setting, settings_of, several
+from exporter.config.settings import groups_of, optional, setting, settings_of, several
 
 DEFAULT_PORT = 9400  # of a node exporter
 
@@ -117,8 +116,8 @@ class KedaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
-    """The groups, in the order in which --help shows their settings."""
+class ClusterConfig(Configuration):
+    """The configuration of the cluster role; durations are in seconds."""
 
     web: WebSettings
     cluster: ClusterSettings
@@ -126,29 +125,9 @@ class Groups:
     kubernetes: KubernetesSettings
     log: LogSettings
 
+    def _named_files(self) -> tuple[str | None, ...]:
+        return self.web.config_file, self.cluster.http_config_file
 
-GROUPS: Mapping[str, type] = {group.name: group.type for group in fields(Groups) if isinstance(group.type, type)}
+
+GROUPS = groups_of(ClusterConfig)
 SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig(Groups):
-    """The configuration of the cluster role; durations are in seconds.
-
-    `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
-    `doubts` what was probably meant otherwise.
-    """
-
-    config_file: str | None
-    given: tuple[tuple[str, Given], ...]
-    doubts: tuple[Doubt, ...]
-
-    def shown(self) -> dict[str, dict[str, str]]:
-        """Every setting's value and where it comes from, for people."""
-        return shown(self.given)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that it is made of: a change in one of them is a change of the configuration."""
-        named = (self.config_file, self.web.config_file, self.cluster.http_config_file)
-        return tuple(path for path in named if path)

@@ -1,23 +1,62 @@
 """The texts of settings from every place that may give them, best first: flag, environment, file, default.
 
-Pure: the environment and the file's content come in as values. What a role makes of the texts is its own affair.
+Pure: the environment and the file's content come in as values. What else follows from them is each role's own affair.
 """
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, TypeVar
 
-from exporter.config.given import Given, by_default
+from exporter.config.environment import doubts, settings_from
+from exporter.config.given import Configuration, Given, by_default
 from exporter.config.parsers import without_secrets
-from exporter.config.settings import Setting, settings_of
+from exporter.config.settings import Setting, groups_of, settings_of
 from exporter.errors import ConfigError
 
 ByName = Mapping[str, Setting]
+ConfigT = TypeVar("ConfigT", bound=Configuration)
 
 
 def by_name(settings: Sequence[Setting]) -> ByName:
     """Settings by their names."""
     return {setting.name: setting for setting in settings}
+
+
+def gather(
+    settings: ByName, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
+) -> dict[str, Given]:
+    """The texts of every setting that anybody gives or that has a default; for the arguments see load.py.
+
+    Raises:
+        ConfigError: see `from_file`.
+    """
+    return {
+        **defaults(settings),
+        **from_file(settings, file or {}),
+        **settings_from(environ, tuple(settings.values())),
+        **from_flags(flags),
+    }
+
+
+def make(
+    configuration: type[ConfigT],
+    settings: ByName,
+    given: Mapping[str, Given],
+    environ: Mapping[str, str],
+    config_file: str | None,
+) -> ConfigT:
+    """A configuration of these texts alone.
+
+    Raises:
+        ConfigError: see `parse`.
+    """
+    values = {name: parse(settings, name, texts) for name, texts in given.items()}
+    return configuration(
+        **{name: group(**fields_of(group, values)) for name, group in groups_of(configuration).items()},
+        config_file=config_file,
+        given=tuple(sorted(given.items())),
+        doubts=tuple(doubts(environ, tuple(settings.values()))),
+    )
 
 
 def defaults(settings: ByName) -> dict[str, Given]:

@@ -1,6 +1,5 @@
 """What was given, and what in it is doubtful."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,15 +26,37 @@ def by_default(flag: str, *texts: str) -> Given:
     return Given(f"{_DEFAULT}{flag}", texts)
 
 
-def shown(given: Iterable[tuple[str, Given]]) -> dict[str, dict[str, str]]:
-    """Every setting's value and where it comes from, for people: without user information and query of URLs."""
-    return {
-        name: {"value": ",".join(map(without_secrets, texts.values)), "from": texts.origin} for name, texts in given
-    }
-
-
 class Doubt(NamedTuple):
     """Something that can be used, and was probably meant otherwise; with what to do."""
 
     says: str
     remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What every role's configuration says of itself, beside its groups.
+
+    `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
+    `doubts` what was probably meant otherwise.
+    """
+
+    config_file: str | None
+    given: tuple[tuple[str, Given], ...]
+    doubts: tuple[Doubt, ...]
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """Every setting's value and where it comes from, for people: without user information and query of URLs."""
+        return {
+            name: {"value": ",".join(map(without_secrets, texts.values)), "from": texts.origin}
+            for name, texts in self.given
+        }
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is made of: a change in one of them is a change of the configuration."""
+        return tuple(path for path in (self.config_file, *self._named_files()) if path)
+
+    def _named_files(self) -> tuple[str | None, ...]:
+        """Those that settings name, and that are read with it."""
+        return ()

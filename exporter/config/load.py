@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter.config.contradictions import check_together
-from exporter.config.environment import dcgm_host, dcgm_path, dcgm_port, doubts, doubts_of_port, settings_from
-from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
+from exporter.config.environment import dcgm_host, dcgm_path, dcgm_port, doubts, doubts_of_port
+from exporter.config.gather import by_name, fields_of, from_flags, gather, parse
 from exporter.config.given import Given, by_default
 from exporter.config.node import GROUPS, SETTINGS, Config
 from exporter.config.pages import DEFAULT_DCGM_URL
@@ -40,11 +40,9 @@ def load(
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
     """
-    given = defaults(_SETTINGS)
-    given.update(from_file(_SETTINGS, file or {}))
-    given.update(settings_from(environ, SETTINGS))
-    given.update(dcgm_host(environ))
-    if environ.get("DCGM_HOST", "").strip():
+    given = gather(_SETTINGS, {}, environ, file)
+    if host := dcgm_host(environ):
+        given.update(host)
         given.pop("dcgm.selector", None)
     given.update(from_flags(flags))
     values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}

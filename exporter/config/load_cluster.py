@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from exporter.config.cluster import GROUPS, SETTINGS, ClusterConfig, ClusterSettings
+from exporter.config.cluster import SETTINGS, ClusterConfig, ClusterSettings
 from exporter.config.contradictions import check_not_own_address, check_once
-from exporter.config.environment import doubts, settings_from
-from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
+from exporter.config.gather import by_name, gather, make
 from exporter.config.given import Given, by_default
 from exporter.errors import ConfigError
 
@@ -29,18 +28,9 @@ def load_cluster(
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
     """
-    given = defaults(_SETTINGS)
-    given.update(from_file(_SETTINGS, file or {}))
-    given.update(settings_from(environ, SETTINGS))
-    given.update(from_flags(flags))
+    given = gather(_SETTINGS, flags, environ, file)
     given.update(_following(given, environ.get("POD_NAMESPACE", "").strip() or own_namespace))
-    values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
-    config = ClusterConfig(
-        **{name: group(**fields_of(group, values)) for name, group in GROUPS.items()},
-        config_file=config_file,
-        given=tuple(sorted(given.items())),
-        doubts=tuple(doubts(environ, SETTINGS)),
-    )
+    config = make(ClusterConfig, _SETTINGS, given, environ, config_file)
     _check_together(config)
     return config
 

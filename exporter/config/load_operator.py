@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter.config.contradictions import check_once
-from exporter.config.environment import doubts, settings_from
-from exporter.config.gather import by_name, defaults, fields_of, from_file, from_flags, parse
+from exporter.config.gather import by_name, gather, make
 from exporter.config.given import Given
-from exporter.config.operator import GROUPS, SETTINGS, OperatorConfig
+from exporter.config.operator import MOST_LEASE_SECONDS, SETTINGS, OperatorConfig
 from exporter.errors import ConfigError
 
-MOST_LEASE_SECONDS = 3600
 _SETTINGS = by_name(SETTINGS)
 
 
@@ -26,20 +24,11 @@ def load_operator(
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
     """
-    given = defaults(_SETTINGS)
-    given.update(from_file(_SETTINGS, file or {}))
-    given.update(settings_from(environ, SETTINGS))
-    given.update(from_flags(flags))
+    given = gather(_SETTINGS, flags, environ, file)
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     if own and "operator.lease-namespace" not in given:
         given["operator.lease-namespace"] = Given("this pod's own namespace", (own,))
-    values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
-    config = OperatorConfig(
-        **{name: group(**fields_of(group, values)) for name, group in GROUPS.items()},
-        config_file=config_file,
-        given=tuple(sorted(given.items())),
-        doubts=tuple(doubts(environ, SETTINGS)),
-    )
+    config = make(OperatorConfig, _SETTINGS, given, environ, config_file)
     _check_together(config)
     return config
 

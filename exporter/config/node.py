@@ -3,12 +3,11 @@
 A new setting is one field here (or in pages.py, probe.py or common.py); whoever reads it is given its group.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Doubt, Given, shown
+from exporter.config.given import Configuration
 from exporter.config.kinds import (
     DURATION,
     FAMILY,
@@ -25,7 +24,7 @@ from exporter.config.kinds import (
 from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProcessSettings
 from exporter.config.parsers import label_names, not_empty
 from exporter.config.probe import ProbeSettings
-from exporter.config.settings import optional, setting, settings_of, several
+from exporter.config.settings import groups_of, optional, setting, settings_of, several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +241,12 @@ class AccountingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
-    """The groups, in the order in which --help shows their settings."""
+class Config(Configuration):
+    """The configuration of the node exporter; durations are in seconds.
+
+    `root` is where the machine's folders stand that no setting names, such as /proc/driver and /etc/cdi: another one
+    only for the simulated node.
+    """
 
     web: WebSettings
     kubelet: KubeletSettings
@@ -261,32 +264,11 @@ class Groups:
     families: FamilySettings
     accounting: AccountingSettings
     log: LogSettings
-
-
-GROUPS: Mapping[str, type] = {group.name: group.type for group in fields(Groups) if isinstance(group.type, type)}
-SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Groups):
-    """The configuration of the node exporter; durations are in seconds.
-
-    `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
-    `doubts` what was probably meant otherwise. `root` is where the machine's folders stand that no setting names, such
-    as /proc/driver and /etc/cdi: another one only for the simulated node.
-    """
-
-    config_file: str | None
-    given: tuple[tuple[str, Given], ...]
-    doubts: tuple[Doubt, ...]
     root: str = "/"
 
-    def shown(self) -> dict[str, dict[str, str]]:
-        """Every setting's value and where it comes from, for people: without user information and query of URLs."""
-        return shown(self.given)
+    def _named_files(self) -> tuple[str | None, ...]:
+        return self.web.config_file, self.dcgm.http_config_file, self.devices.rules_file
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that it is made of: a change in one of them is a change of the configuration."""
-        named = (self.config_file, self.web.config_file, self.dcgm.http_config_file, self.devices.rules_file)
-        return tuple(path for path in named if path)
+
+GROUPS = groups_of(Config)
+SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))

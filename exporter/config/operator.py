@@ -3,16 +3,16 @@
 A new setting is one field here (or in common.py); whoever reads it is given its group, or the value.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Doubt, Given, shown
+from exporter.config.given import Configuration
 from exporter.config.kinds import POSITIVE_DURATION, Kind, one_of
 from exporter.config.parsers import image, namespace
-from exporter.config.settings import optional, setting, settings_of, several
+from exporter.config.settings import groups_of, optional, setting, settings_of, several
 
+MOST_LEASE_SECONDS = 3600
 _NAMESPACE = Kind(namespace, "a namespace's name", "NAMESPACE")
 _IMAGE = Kind(image, "an image such as registry.example.com/exporter:0.1.0", "IMAGE")
 
@@ -67,36 +67,17 @@ class OperatorSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
-    """The groups, in the order in which --help shows their settings."""
+class OperatorConfig(Configuration):
+    """The configuration of the operator; durations are in seconds."""
 
     web: WebSettings
     operator: OperatorSettings
     kubernetes: KubernetesSettings
     log: LogSettings
 
+    def _named_files(self) -> tuple[str | None, ...]:
+        return (self.web.config_file,)
 
-GROUPS: Mapping[str, type] = {group.name: group.type for group in fields(Groups) if isinstance(group.type, type)}
+
+GROUPS = groups_of(OperatorConfig)
 SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorConfig(Groups):
-    """The configuration of the operator; durations are in seconds.
-
-    `config_file` is the file that it was read from. `given` is the texts that it was made of, by setting name, and
-    `doubts` what was probably meant otherwise.
-    """
-
-    config_file: str | None
-    given: tuple[tuple[str, Given], ...]
-    doubts: tuple[Doubt, ...]
-
-    def shown(self) -> dict[str, dict[str, str]]:
-        """Every setting's value and where it comes from, for people."""
-        return shown(self.given)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that it is made of: a change in one of them is a change of the configuration."""
-        return tuple(path for path in (self.config_file, self.web.config_file) if path)

@@ -6,8 +6,8 @@ fields (cli/options.py, load.py). A type checker holds a field's type to what it
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from exporter.config.kinds import Kind
@@ -83,3 +83,9 @@ def settings_of(group: type) -> Iterator[tuple[str, Setting]]:
     for each in fields(group):
         if _KEY in each.metadata:
             yield each.name, each.metadata[_KEY]
+
+
+def groups_of(configuration: type) -> Mapping[str, type]:
+    """A configuration's groups by their names, in the order in which --help shows their settings."""
+    found = ((each.name, each.type) for each in fields(configuration))
+    return {name: group for name, group in found if isinstance(group, type) and is_dataclass(group)}

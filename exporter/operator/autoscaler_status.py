@@ -15,6 +15,8 @@ from exporter.operator.parts import AnyObject, mapping, number
 from exporter.operator.scaling import Decision
 from exporter.operator.status import Obstacle
 
+# What is found out about what scales.
+_FOUND = ("via", "currentReplicas", "desiredReplicas")
 _WHAT = {"keda": "KEDA scales the workload", "hpa": "a HorizontalPodAutoscaler scales the workload"}
 
 
@@ -23,9 +25,11 @@ class Scaled:
     """How a GPUAutoscaler is.
 
     `trouble` is what is wrong with it or its target; `obstacles` are why its object could not be written, the worst
-    first; `waits_for` says what has to go before. `via` is None where it is not known what scales, or nothing does.
+    first; `waits_for` says what has to go before. `via` is None where nothing scales. `is_known` is False where the API
+    server did not say what there is.
     """
 
+    is_known: bool = True
     via: Via | None = None
     decision: Decision | None = None
     trouble: Hindrance | None = None
@@ -38,6 +42,8 @@ def autoscaler_status(owner: AnyObject, scaled: Scaled, now: datetime) -> Object
     old = mapping(owner, "status")
     generation = number(mapping(owner, "metadata"), "generation") or 0
     status: Object = {"observedGeneration": generation}
+    if not scaled.is_known:
+        status |= {name: old[name] for name in _FOUND if name in old}
     if scaled.via:
         status["via"] = scaled.via
     decision = scaled.decision
@@ -46,6 +52,7 @@ def autoscaler_status(owner: AnyObject, scaled: Scaled, now: datetime) -> Object
         known = {"currentReplicas": decision.replicas, "desiredReplicas": decision.wanted, "lastScale": last}
         status |= {name: value for name, value in known.items() if value is not None}
     elif "lastScale" in old:
+        # an hour later nobody else knows it
         status["lastScale"] = old["lastScale"]
     status["conditions"] = conditions_of({"Ready": _ready(scaled)}, old, generation, now)
     return status

@@ -76,7 +76,6 @@ class Wanted:
     apply: tuple[Object, ...] = ()
     delete: tuple[Reference, ...] = ()
     trouble: Hindrance | None = None
-    via: Via | None = None
     waits_for: str = ""
 
 
@@ -94,14 +93,14 @@ def desired(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, there:
         or (_not_adapted(spec) if via == "hpa" else None)
     )
     if trouble:
-        return Wanted(trouble=_with_what_stays(trouble, scalers.own), via=_via_of(scalers.own))
+        return Wanted(trouble=with_what_stays(trouble, scalers.own))
     if via is None:
-        return Wanted(waits_for="the API server to say whether KEDA is installed", via=_via_of(scalers.own))
+        return Wanted(waits_for="the API server to say whether KEDA is installed")
     wrong, in_the_way = _not_wanted(name, uid, via, scalers, there.scalers)
     if in_the_way:
-        return Wanted(delete=_deletions(wrong), via=via, waits_for=_until_gone(in_the_way[0]))
+        return Wanted(delete=_deletions(wrong), waits_for=_until_gone(in_the_way[0]))
     make = scaled_object if via == "keda" else autoscaler
-    return Wanted(apply=(make(spec, name, namespace, uid),), trouble=misgivings(spec, keda=via == "keda"), via=via)
+    return Wanted(apply=(make(spec, name, namespace, uid),), trouble=misgivings(spec, keda=via == "keda"))
 
 
 def _not_wanted(
@@ -161,14 +160,11 @@ def _not_adapted(spec: GPUAutoscalerSpec) -> Hindrance | None:
     )
 
 
-def _with_what_stays(trouble: Hindrance, own: Sequence[AnyObject]) -> Hindrance:
+def with_what_stays(trouble: Hindrance, own: Sequence[AnyObject]) -> Hindrance:
+    """What is wrong, and what scales all the same: `own` are the GPUAutoscaler's objects."""
     if not own:
         return trouble
     return trouble._replace(message=f"{trouble.message}. Meanwhile {own[0]['kind']} {name_of(own[0])} stays as it was")
-
-
-def _via_of(own: Sequence[AnyObject]) -> Via | None:
-    return None if not own else "keda" if is_a(own[0], SCALED_OBJECT) else "hpa"
 
 
 def _until_gone(item: AnyObject) -> str:

@@ -14,8 +14,8 @@ from exporter.operator.leader import Leader
 from exporter.operator.looks import Looks
 from exporter.operator.operator import Operator, Parts
 from exporter.operator.reader import Reader
-from exporter.operator.reconcile import EVERYTHING, Reconciler
-from exporter.operator.work import Work
+from exporter.operator.reconcile import Reconciler
+from exporter.operator.work import EVERYTHING, Work
 from exporter.operator.writer import Writer
 
 # What kopf lists within this long is looked at together.

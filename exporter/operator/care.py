@@ -11,7 +11,6 @@ from exporter.operator.edits import Change
 from exporter.operator.kinds import AnyObject, Key, Kind
 from exporter.operator.plan import Plan
 from exporter.operator.reading import Invalid
-from exporter.operator.refused import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ class Outcome:
 
     `aim` is None where it is not known what is to be written; `problem` says why, or why it could not be written.
     `live` are the objects as they are now, `changes` what was written of them. `refused` are those that the API server
-    did not take.
+    did not take, or does not let the operator write.
     """
 
     owner: AnyObject
@@ -42,7 +41,7 @@ class Outcome:
     live: Mapping[Key, AnyObject]
     changes: Sequence[Change] = field(default=())
     problem: Invalid | SourceError | None = None
-    refused: Sequence[tuple[Key, Refused]] = field(default=())
+    refused: Sequence[tuple[Key, SourceError]] = field(default=())
 
 
 class Care(Protocol):
@@ -73,6 +72,9 @@ class Care(Protocol):
 
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
         """What people are told: from the status before and now, and from what was written."""
+
+    def keep_only(self, keys: AbstractSet[Key]) -> None:
+        """These are all custom resources that there are, of every kind: forget what is known of others."""
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
         """What is to be deleted, now that there is no such custom resource: what nobody could own.

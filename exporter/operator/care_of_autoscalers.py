@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
-from exporter.errors import SourceError, Unsupported
+from exporter.errors import SourceError
 from exporter.operator.autoscaler_status import Scaled, autoscaler_status
-from exporter.operator.autoscalers import LOOK_AGAIN_SECONDS, There, Wanted, desired
+from exporter.operator.autoscalers import LOOK_AGAIN_SECONDS, There, Via, Wanted, desired, with_what_stays
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of_autoscaler
 from exporter.operator.edits import Change
@@ -29,22 +29,22 @@ from exporter.operator.parts import mapping
 from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
-from exporter.operator.resources import GPUAutoscalerSpec, ScaleTarget, read_autoscaler
+from exporter.operator.resources import ScaleTarget, read_autoscaler
+from exporter.operator.scalers import is_going
 from exporter.operator.scaling import decision
 from exporter.operator.status import Obstacle, refused, utc_now
 from exporter.operator.targets import Target, group_path, object_path, resource_of, target_of
 
-# An HPA and a ScaledObject have a handful of events an hour.
-_MOST_EVENTS = 200
+_WAYS: Mapping[str, Via] = {SCALED_OBJECT.name: "keda", AUTOSCALER.name: "hpa"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
     """What was found when the aim was taken."""
 
-    spec: GPUAutoscalerSpec
     wanted: Wanted
     scalers: Sequence[AnyObject]
+    address: str
 
 
 class CareOfAutoscalers:
@@ -60,31 +60,34 @@ class CareOfAutoscalers:
         """What is to be written for it.
 
         Raises:
-            Invalid: its spec cannot be used.
             SourceError: it is not known what there is.
         """
         key, uid = key_of(owner), text(metadata(owner), "uid")
-        spec = read_autoscaler(owner)
         kinds = [kind for kind in (AUTOSCALER, SCALED_OBJECT) if kind is AUTOSCALER or kind in served]
         scalers = [item for kind in kinds for item in await self._reader.listed(kind, key.namespace, {})]
-        there = There(
-            keda=SCALED_OBJECT in served,
-            target=await self._target(spec.scale_target_ref, key.namespace),
-            scalers=scalers,
-            autoscalers=await self._reader.listed(GPU_AUTOSCALER, key.namespace, {}),
-        )
-        wanted = desired(spec, key.name, key.namespace, uid, there)
+        own = [item for item in scalers if controller_of(item).get("uid") == uid]
+        try:
+            spec = read_autoscaler(owner)
+        except Invalid as error:
+            wanted, address = Wanted(trouble=with_what_stays(of_invalid(error), own)), ""
+        else:
+            there = There(
+                keda=SCALED_OBJECT in served,
+                target=await self._target(spec.scale_target_ref, key.namespace),
+                scalers=scalers,
+                autoscalers=await self._reader.listed(GPU_AUTOSCALER, key.namespace, {}),
+            )
+            wanted, address = desired(spec, key.name, key.namespace, uid, there), spec.cluster_address
         uids = {reference.uid for reference in wanted.delete}
         names = {key_of(item) for item in wanted.apply}
-        live = {key_of(item): item for item in scalers if controller_of(item).get("uid") == uid}
         in_place = {key_of(item): item for item in scalers if key_of(item) in names}
         compared = plan(key, uid, wanted.apply, in_place)
         return Aim(
             # what stays though it is not wanted now goes on scaling: what is to go is named
             plan=compared._replace(delete=[item for item in scalers if metadata(item).get("uid") in uids]),
-            live=live,
+            live={key_of(item): item for item in own},
             waits_for=wanted.waits_for,
-            known=_Known(spec=spec, wanted=wanted, scalers=scalers),
+            known=_Known(wanted=wanted, scalers=scalers, address=address),
         )
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
@@ -93,32 +96,32 @@ class CareOfAutoscalers:
         Raises:
             SourceError: the events of what scales cannot be listed.
         """
-        problem, known = outcome.problem, outcome.aim.known if outcome.aim else None
-        trouble = of_invalid(problem) if isinstance(problem, Invalid) else None
-        obstacles = _obstacles(outcome)
+        obstacles, known = _obstacles(outcome), outcome.aim.known if outcome.aim else None
         if not isinstance(known, _Known):
-            return autoscaler_status(outcome.owner, Scaled(trouble=trouble, obstacles=obstacles), utc_now())
-        wanted = known.wanted
-        gone = {reference.uid for reference in wanted.delete}
-        scalers = [item for item in known.scalers if metadata(item).get("uid") not in gone]
+            return autoscaler_status(outcome.owner, Scaled(is_known=False, obstacles=obstacles), utc_now())
+        wanted, old = known.wanted, mapping(outcome.owner, "status")
+        via = _via(outcome.live)
         found = None
-        if wanted.via is not None:
+        if via is not None:
             uid = text(metadata(outcome.owner), "uid")
-            before = mapping(outcome.owner, "status").get("lastScale")
+            gone = {reference.uid for reference in wanted.delete}
+            scalers = [item for item in known.scalers if metadata(item).get("uid") not in gone]
             events = await self._events(scalers, uid)
-            found = decision(wanted.via, uid, known.spec.cluster_address, scalers, events, before)
+            found = decision(via, uid, known.address, scalers, events, old.get("lastScale"))
+        elif wanted.waits_for:
+            # one way gives place to the other, which is not there yet
+            via = next((way for way in _WAYS.values() if way == old.get("via")), None)
         scaled = Scaled(
-            via=wanted.via,
-            decision=found,
-            trouble=wanted.trouble,
-            obstacles=obstacles,
-            waits_for=wanted.waits_for,
+            via=via, decision=found, trouble=wanted.trouble, obstacles=obstacles, waits_for=wanted.waits_for
         )
         return autoscaler_status(outcome.owner, scaled, utc_now())
 
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
         """What people are told."""
         return events_of_autoscaler(old, new, changes)
+
+    def keep_only(self, keys: AbstractSet[Key]) -> None:
+        """Nothing: it remembers none."""
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - as every care has it
         """Nothing: all that it has is its own, and the garbage collector's."""
@@ -146,10 +149,15 @@ class CareOfAutoscalers:
         for of in sorted(own | below):
             try:
                 found.append(await self._reader.selected(EVENT, {"regarding.uid": of}, _namespace_of(scalers)))
-            except (Unsupported, SourceError) as error:
+            except SourceError as error:
                 if error.reason != "permission":
                     raise
-        return list(chain.from_iterable(found))[:_MOST_EVENTS]
+        return list(chain.from_iterable(found))
+
+
+def _via(own: Mapping[Key, AnyObject]) -> Via | None:
+    """What scales, by the objects of a GPUAutoscaler that are there; None where none does."""
+    return next((_WAYS[key.kind] for key, item in own.items() if not is_going(item)), None)
 
 
 def _namespace_of(items: Sequence[AnyObject]) -> str:

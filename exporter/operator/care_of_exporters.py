@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from exporter.errors import SourceError
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of
 from exporter.operator.edits import Change
@@ -91,18 +92,29 @@ class CareOfExporters:
         """Its status, whole.
 
         Raises:
-            SourceError: its pods cannot be listed.
+            SourceError: its pods cannot be listed, for another reason than that the operator may not.
         """
-        key = key_of(outcome.owner)
-        pods = await self._reader.listed(POD, key.namespace, selector(key.name))
+        key, obstacles = key_of(outcome.owner), _obstacles(outcome)
+        pods: Sequence[AnyObject] = ()
+        try:
+            pods = await self._reader.listed(POD, key.namespace, selector(key.name))
+        except SourceError as error:
+            if error.reason != "permission":
+                raise
+            obstacles.append(refused(error))
+        else:
+            self._looks.follow(key, pods)
         daemon_set = next((item for each, item in outcome.live.items() if each.kind == DAEMON_SET.name), None)
-        self._looks.follow(key, pods)
-        seen = Seen(daemon_set=daemon_set, pods=pods, troubles=self._looks.troubles(key), obstacles=_obstacles(outcome))
+        seen = Seen(daemon_set=daemon_set, pods=pods, troubles=self._looks.troubles(key), obstacles=obstacles)
         return status_of(outcome.owner, seen, utc_now())
 
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
         """What people are told."""
         return events_of(old, new, changes)
+
+    def keep_only(self, keys: AbstractSet[Key]) -> None:
+        """Ask the exporters of no others."""
+        self._looks.keep_only(keys)
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
         """The binding that no namespaced object can own.
@@ -124,7 +136,7 @@ def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:
     return kind in served or kind not in COME_AND_GO
 
 
-def _obstacles(outcome: Outcome) -> Sequence[Obstacle]:
+def _obstacles(outcome: Outcome) -> list[Obstacle]:
     """Why not all is as it is wanted, the worst first."""
     found = []
     if isinstance(outcome.problem, Invalid):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from exporter.attribution.workloads import is_object_name
 from exporter.operator.names import FOR_ANNOTATION, INSTANCE_LABEL, MANAGER, MANAGER_LABEL
 
 Object = dict[str, Any]
@@ -25,6 +26,11 @@ class Kind(NamedTuple):
     def group(self) -> str:
         """The API group, "" for the core."""
         return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """The version within its group."""
+        return self.api_version.rpartition("/")[2]
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """A collection, or with `name` an object. Without a namespace: those of all, or of none."""
@@ -60,11 +66,14 @@ POD = Kind("v1", "Pod", "pods")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 
+# What people write; the operator looks after these.
+CUSTOM = (GPU_EXPORTER, GPU_AUTOSCALER)
+CUSTOM_NAMES = tuple(kind.name for kind in CUSTOM)
+
 # What a definition serves may come and go; what the API server itself serves stays.
-COME_AND_GO = (GPU_EXPORTER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT)
+COME_AND_GO = (*CUSTOM, POD_MONITOR, SCALED_OBJECT)
 ALL = (
-    GPU_EXPORTER,
-    GPU_AUTOSCALER,
+    *CUSTOM,
     DAEMON_SET,
     CONFIG_MAP,
     SERVICE,
@@ -128,7 +137,15 @@ def controller_of(item: AnyObject) -> AnyObject:
 
 
 def whose(item: AnyObject) -> Sequence[Key]:
-    """The custom resources that an object may belong to: by its controller, its annotation, or at last its labels."""
+    """The custom resources that an object may belong to: by its controller, its annotation, or at last its labels.
+
+    Whoever makes an object writes these, and the API server checks little of them. A key becomes a path of the API, so
+    a name that no object can have (`../secrets`) and a kind that is not the operator's own name nobody.
+    """
+    return [key for key in _named_by(item) if key.kind in CUSTOM_NAMES and all(map(is_object_name, key[1:]))]
+
+
+def _named_by(item: AnyObject) -> Sequence[Key]:
     about = metadata(item)
     namespace, owner = text(about, "namespace"), controller_of(item)
     if owner.get("apiVersion") == GPU_EXPORTER.api_version:
@@ -140,7 +157,7 @@ def whose(item: AnyObject) -> Sequence[Key]:
     if for_name:
         return [Key(GPU_EXPORTER.name, for_namespace, for_name)]
     name = _texts(about, "labels").get(INSTANCE_LABEL, "")
-    return [Key(kind.name, namespace, name) for kind in (GPU_EXPORTER, GPU_AUTOSCALER)] if name and namespace else []
+    return [Key(kind.name, namespace, name) for kind in CUSTOM]
 
 
 def is_for(item: AnyObject, owner: Key) -> bool:

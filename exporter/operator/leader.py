@@ -3,6 +3,9 @@
 As client-go does it, and with its times: of a lease of 15 s, the holder renews it every 2 s; who has not renewed it for
 10 s stops; who has seen no renewal for 15 s takes it. What is compared is when this process saw a change, and never
 another machine's clock.
+
+An API server may answer late, and what it did for a request may have been done at any moment in between. So a write of
+one's own counts from when it was sent, and what another one wrote from when it was read.
 """
 
 import asyncio
@@ -12,6 +15,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
+from exporter.config.operator import MOST_LEASE_SECONDS
 from exporter.errors import SourceError, Unsupported
 from exporter.log import log
 from exporter.operator.kinds import LEASE, Object, text
@@ -22,7 +26,6 @@ from exporter.operator.writer import Writer
 RENEW = 10 / 15
 RETRY = 2 / 15
 RELEASE_SECONDS = 3.0
-MOST_LEASE_SECONDS = 3600
 
 
 class Leader:
@@ -52,63 +55,68 @@ class Leader:
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work whenever the lease is held, and while it is; until this is cancelled."""
         while True:
-            await self._until_held()
+            held_since = await self._until_held()
             self.is_leader = True
             log(logging.INFO, "leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
             working = asyncio.ensure_future(work())
             try:
-                await self._while_held(working)
+                await self._while_held(working, held_since)
             finally:
                 self.is_leader = False
                 working.cancel()
-                await asyncio.wait({working}, timeout=self._retry_seconds)
-                await self._release()
+                ended, _ = await asyncio.wait({working}, timeout=self._retry_seconds)
+                # nobody may begin while this one still works: then the lease runs out by itself
+                if ended:
+                    await self._release()
+            await asyncio.wait({working})
             log(logging.WARNING, "leading no more", holder=self.holder)
 
-    async def _until_held(self) -> None:
+    async def _until_held(self) -> float:
+        """Try until the lease is held; since when it surely is, by the clock of the loop."""
         while True:
-            if await self._take():
-                return
+            began = asyncio.get_running_loop().time()
+            if await self._take(self._renew_seconds):
+                return began
             await asyncio.sleep(self._retry_seconds)
 
-    async def _while_held(self, working: "asyncio.Future[None]") -> None:
+    async def _while_held(self, working: "asyncio.Future[None]", renewed_at: float) -> None:
         """Renew until that has not gone well for too long, or the work has ended by a fault."""
-        loop = asyncio.get_running_loop()
-        renewed_at = loop.time()
-        while loop.time() - renewed_at < self._renew_seconds:
-            done, _ = await asyncio.wait({working}, timeout=self._retry_seconds)
+        clock = asyncio.get_running_loop().time
+        while (left := renewed_at + self._renew_seconds - clock()) > 0:
+            done, _ = await asyncio.wait({working}, timeout=min(self._retry_seconds, left))
             if done:
                 working.result()
                 return
-            before = loop.time()
-            left = self._renew_seconds - (before - renewed_at)
-            try:
-                async with asyncio.timeout(max(left, 0.0)):
-                    if await self._take():
-                        renewed_at = before
-                    elif self.holder != self._identity:
-                        return  # somebody else has it
-            except TimeoutError:
-                return
+            began = clock()
+            if await self._take(renewed_at + self._renew_seconds - began):
+                renewed_at = began
+            elif self.holder != self._identity:
+                return  # somebody else has it
 
-    async def _take(self) -> bool:
-        """Take the lease, or renew it; whether it is held now."""
+    async def _take(self, seconds: float) -> bool:
+        """Take the lease, or renew it; whether it is held now, and is known to be within so many seconds."""
         try:
-            held = await self._try()
+            async with asyncio.timeout(max(seconds, 0.0)):
+                held = await self._try()
+        except TimeoutError:
+            return self._missed("deadline", "the Kubernetes API does not answer in time")
         except SourceError as error:
-            if error.reason != self._failed:
-                log(logging.WARNING, "the lease cannot be had", error=str(error.trouble))
-                self._failed = error.reason
-            return False
+            return self._missed(error.reason, str(error.trouble))
         self._failed = ""
         return held
 
+    def _missed(self, reason: str, why: str) -> bool:
+        if reason != self._failed:
+            log(logging.WARNING, "the lease cannot be had", error=why)
+        self._failed = reason
+        return False
+
     async def _try(self) -> bool:
-        now = asyncio.get_running_loop().time()
         try:
             lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
         except Unsupported:
             return await self._created()
+        now = asyncio.get_running_loop().time()
         spec = lease.get("spec")
         spec = dict(spec) if isinstance(spec, Mapping) else {}
         if spec != self._seen:
@@ -128,7 +136,7 @@ class Leader:
             if error.status == HTTPStatus.CONFLICT:
                 return False  # another one was faster
             raise
-        self._note(answer, now)
+        self._note(answer)
         return True
 
     async def _created(self) -> bool:
@@ -138,14 +146,13 @@ class Leader:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": self._spec(None, -1),
         }
-        now = asyncio.get_running_loop().time()
         try:
             answer = await self._writer.create(item, tries=1)
         except Refused as error:
             if error.status == HTTPStatus.CONFLICT:
                 return False
             raise
-        self._note(answer, now)
+        self._note(answer)
         return True
 
     def _spec(self, own: Mapping[str, Any] | None, transitions: object) -> Object:
@@ -159,9 +166,9 @@ class Leader:
             **changes,
         }
 
-    def _note(self, answer: Mapping[str, Any], now: float) -> None:
+    def _note(self, answer: Mapping[str, Any]) -> None:
         self.holder = self._identity
-        self._seen, self._seen_at = answer.get("spec"), now
+        self._seen, self._seen_at = answer.get("spec"), asyncio.get_running_loop().time()
 
     async def _release(self) -> None:
         """Let another one work at once. Where that fails it takes over when the lease has run out."""

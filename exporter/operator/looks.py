@@ -9,7 +9,7 @@ NetworkPolicy, is a trouble of that node.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -111,6 +111,11 @@ class Looks:
         self._known.discard(owner)
         if told := self._to_tell.pop(owner, None):
             told.cancel()
+
+    def keep_only(self, owners: Container[Owner]) -> None:
+        """There are no other GPUExporters than these."""
+        for owner in [owner for owner in self._followed if owner not in owners]:
+            self.forget(owner)
 
     def troubles(self, owner: Owner) -> Sequence[NodeTrouble] | None:
         """What its exporters say of sources that fail; None while some of the first have not been asked yet."""

@@ -14,9 +14,9 @@ from exporter.operator.kinds import Kind
 from exporter.operator.lasting import Lasting
 from exporter.operator.leader import Leader
 from exporter.operator.outputs import OUTPUTS, OperatorLook, Seen
-from exporter.operator.reconcile import EVERYTHING, Reconciler
+from exporter.operator.reconcile import Reconciler
 from exporter.operator.served import served
-from exporter.operator.work import MOST_KEYS, Work
+from exporter.operator.work import EVERYTHING, MOST_KEYS, Work
 from exporter.operator.writer import Writer
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 

@@ -7,13 +7,11 @@ from typing import Any
 
 from exporter.exposition.families import Samples, render
 from exporter.operator.counted import RESULTS, Counted
-from exporter.operator.kinds import COME_AND_GO, GPU_AUTOSCALER, GPU_EXPORTER, Kind
+from exporter.operator.kinds import COME_AND_GO, CUSTOM_NAMES, Kind
 from exporter.outputs import healthy
 from exporter.outputs.families import counters, health
 from exporter.outputs.families.family import OwnFamily, filled
 from exporter.outputs.output import NOTHING, TEXT_FORMAT, Answer, AnyLook, Need, Output, answer, line
-
-_CUSTOM = (GPU_EXPORTER.name, GPU_AUTOSCALER.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class OperatorLook(AnyLook):
 
 def _reconciliations(look: OperatorLook) -> Samples:
     counted = look.counted.reconciliations
-    return [((kind, result), float(counted[kind, result])) for kind in ("all", *_CUSTOM) for result in RESULTS]
+    return [((kind, result), float(counted[kind, result])) for kind in ("all", *CUSTOM_NAMES) for result in RESULTS]
 
 
 def _durations(look: OperatorLook) -> Samples:
@@ -91,14 +89,14 @@ FAMILIES: Sequence[OwnFamily[OperatorLook]] = (
         "gauge",
         "Custom resources that there are, by kind.",
         ("kind",),
-        fill=lambda look: [((kind,), float(look.counted.resources.get(kind, 0))) for kind in _CUSTOM],
+        fill=lambda look: [((kind,), float(look.counted.resources.get(kind, 0))) for kind in CUSTOM_NAMES],
     ),
     OwnFamily(
         "pod_gpu_exporter_operator_objects",
         "gauge",
         "Objects that are kept for custom resources, by the kind of these.",
         ("kind",),
-        fill=lambda look: [((kind,), float(look.counted.objects.get(kind, 0))) for kind in _CUSTOM],
+        fill=lambda look: [((kind,), float(look.counted.objects.get(kind, 0))) for kind in CUSTOM_NAMES],
     ),
     OwnFamily(
         "pod_gpu_exporter_operator_served",
@@ -122,7 +120,9 @@ def _metrics(look: OperatorLook) -> Answer:
 def _ready(look: OperatorLook) -> Answer:
     if look.not_ready:
         return line(look.not_ready, 503)
-    return line("ready; this replica works" if look.seen.is_leader else "ready; another replica works", 200)
+    if look.seen.is_leader:
+        return line("ready; this replica works", 200)
+    return line("ready; another replica works" if look.seen.holder else "ready; no replica is known to work", 200)
 
 
 def _page(look: OperatorLook) -> Answer:

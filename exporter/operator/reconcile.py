@@ -34,7 +34,7 @@ from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.refused import Refused
 from exporter.operator.status import is_same
-from exporter.operator.work import Work
+from exporter.operator.work import EVERYTHING, Work
 from exporter.operator.writer import Writer
 
 RESYNC_SECONDS = 600.0
@@ -42,8 +42,6 @@ RESYNC_SECONDS = 600.0
 WAIT_SECONDS = 1.0
 # Failures of which the custom resource can tell: the API server has answered.
 _ANSWERED = frozenset({"permission", "http_status", "rate_limited"})
-# Said of all custom resources: look which there are, and at what has none any more.
-EVERYTHING = Key("", "", "")
 
 
 class Reconciler:
@@ -99,15 +97,26 @@ class Reconciler:
         return "settled"
 
     async def _everything(self) -> bool:
-        """Name every custom resource that there is, and delete what nobody can own and no one is there for."""
+        """Name every custom resource that there is, and delete what nobody can own and no one is there for.
+
+        Raises:
+            SourceError: some cannot be listed. The others are named all the same.
+        """
         there: set[Key] = set()
-        for kind in (care.kind for care in self._cares.values()):
-            if kind in self.served:
-                for namespace in self._namespaces:
+        failed: SourceError | None = None
+        for kind in (care.kind for care in self._cares.values() if care.kind in self.served):
+            for namespace in self._namespaces:
+                try:
                     there.update([key_of(item) for item in await self._reader.listed(kind, namespace, {})])
+                except SourceError as error:
+                    failed = error
         for key in sorted(there):
             self._work.add(key)
+        if failed is not None:
+            raise failed
         self._counted.keep_only(there)
+        for care in self._cares.values():
+            care.keep_only(there)
         self._work.add_after(EVERYTHING, RESYNC_SECONDS)
         if self._namespaces == (None,):  # only who looks everywhere knows who is nowhere
             await self._sweep(there)
@@ -149,7 +158,7 @@ class Reconciler:
         aim: Aim | None = None
         live: dict[Key, AnyObject] = {}
         changes: list[Change] = []
-        refused: list[tuple[Key, Refused]] = []
+        refused: list[tuple[Key, SourceError]] = []
         problem: Invalid | SourceError | None = None
         try:
             aim = await care.aim(owner, self.served)
@@ -161,7 +170,11 @@ class Reconciler:
             for item, there in () if aim.waits_for else aim.plan.apply:
                 try:
                     live[key_of(item)] = await self._applied(item, there, changes)
-                except Refused as error:
+                except SourceError as error:
+                    # one that is not taken, or that the operator may not write, holds up none of the others
+                    if not isinstance(error, Refused) and error.reason != "permission":
+                        raise
+                    log(logging.WARNING, "not applied", what=str(key_of(item)), error=str(error.trouble))
                     refused.append((key_of(item), error))
         except (Invalid, SourceError) as error:
             problem = error

@@ -3,6 +3,10 @@
 What happened is not asked: a key is named, and the worker looks at how things are. So kopf's handlers are those for
 bare events, which write no annotation, no finalizer and no event. kopf has a thread and an event loop of its own: it
 cancels what else runs in its loop, and takes the signals of the main thread. Who stops it need not wait for it.
+
+Where a part of kopf has failed, it ends the others and waits for them, which may take for ever; and where it cannot log
+in, it tries again after a minute and says nothing. So the failure itself is what ends a run, and kopf's parts are ended
+here.
 """
 
 import asyncio
@@ -11,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -25,9 +30,9 @@ from exporter.operator.kinds import (
     CLUSTER_WIDE,
     COME_AND_GO,
     CONFIG_MAP,
+    CUSTOM,
+    CUSTOM_NAMES,
     DAEMON_SET,
-    GPU_AUTOSCALER,
-    GPU_EXPORTER,
     OPERATOR,
     POD_MONITOR,
     SCALED_OBJECT,
@@ -41,7 +46,6 @@ from exporter.operator.kinds import (
 from exporter.operator.names import MANAGER_LABEL
 from exporter.sources.http import context_of, watched_socket
 
-CUSTOM = frozenset({GPU_EXPORTER, GPU_AUTOSCALER})
 # What the operator makes. Of these it is told only of those that it made.
 MADE = (
     DAEMON_SET,
@@ -62,6 +66,9 @@ _WATCH_SECONDS = 240
 # The API sends a bookmark every minute: after this the connection is nobody's.
 _SILENCE_SECONDS = 90.0
 _LONGEST_PAUSE_SECONDS = 30.0
+_MOST_DOUBLINGS = 5
+# How long kopf may take to end, and how often it is told to.
+_ENDING_SECONDS, _MOST_TRIES = 10.0, 100
 # A kind that has just come is told of for 0.1 s before it is served, one that goes is watched until somebody looks, and
 # a right may be given later. For such an answer kopf would give up all its watches, and wait for them for ever.
 _MAY_PASS = frozenset({"403", "404"})
@@ -70,27 +77,21 @@ _NOT_YET_SECONDS = 0.3
 _FINALIZER = "pod-gpu-metrics.dev/never"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What is told by kopf, for as long as `until_it_fails` runs."""
+    """What is told by kopf, for as long as `until_it_fails` runs. No `namespaces` are all.
 
-    def __init__(
-        self,
-        *,
-        kubernetes: KubernetesSettings,
-        namespaces: Sequence[str],
-        token: Callable[[], Mapping[str, str]],
-        on_key: Callable[[Key], None],
-        on_list: Callable[[], None],
-        on_answer: Callable[[str, str], None],
-    ) -> None:
-        """`token` gives the header of a request. The others are called in the loop of `until_it_fails`.
+    `token` gives the header of a request. The others are called in the loop of `until_it_fails`: `on_key` hears of what
+    something happened to, `on_list` that kopf reads a whole list, and then does not tell what is gone since the list
+    before, and `on_answer` of the verb and the HTTP status of each answer, or `none`.
+    """
 
-        `on_list` hears that kopf reads a whole list. It then does not tell what is gone since the list before.
-        """
-        self._kubernetes = kubernetes
-        self._namespaces = namespaces
-        self._token = token
-        self._on_key, self._on_list, self._on_answer = on_key, on_list, on_answer
+    kubernetes: KubernetesSettings
+    namespaces: Sequence[str]
+    token: Callable[[], Mapping[str, str]]
+    on_key: Callable[[Key], None]
+    on_list: Callable[[], None]
+    on_answer: Callable[[str, str], None]
 
     async def until_it_fails(self, served: AbstractSet[Kind]) -> None:
         """Watch, of the kinds that come and go, those that are `served`; until this is cancelled.
@@ -101,7 +102,7 @@ class Watching:
         logging.getLogger("kopf").setLevel(logging.DEBUG if debugging() else logging.CRITICAL)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        run = _Run(self, _kinds(served, all_namespaces=not self._namespaces), loop, ended)
+        run = _Run(self, _kinds(served, all_namespaces=not self.namespaces), loop, ended)
         threading.Thread(target=run.in_thread, name="kopf", daemon=True).start()
         try:
             await ended
@@ -111,28 +112,9 @@ class Watching:
     def answered(self, request: aiohttp.ClientRequest, status: str) -> None:
         """An answer that kopf got, or `none`."""
         is_watch = "watch" in request.url.query
-        self._on_answer("watch" if is_watch else "list" if _is_list(request.url.path) else "get", status)
+        self.on_answer("watch" if is_watch else "list" if _is_list(request.url.path) else "get", status)
         if status == "200" and not is_watch and _is_list(request.url.path):
-            self._on_list()
-
-    @property
-    def kubernetes(self) -> KubernetesSettings:
-        """Where the API is."""
-        return self._kubernetes
-
-    @property
-    def namespaces(self) -> Sequence[str]:
-        """Those that are watched; none for all."""
-        return self._namespaces
-
-    @property
-    def token(self) -> Callable[[], Mapping[str, str]]:
-        """Gives the header of a request."""
-        return self._token
-
-    def tell(self, key: Key) -> None:
-        """Something happened to it."""
-        self._on_key(key)
+            self.on_list()
 
 
 class _Run:
@@ -147,7 +129,8 @@ class _Run:
         self._stop_wanted = False
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._sessions: list[aiohttp.ClientSession] = []
+        self._logins = 0
+        self._session: aiohttp.ClientSession | None = None
 
     def in_thread(self) -> None:
         """Everything, in kopf's thread."""
@@ -170,8 +153,9 @@ class _Run:
         self._own_loop = asyncio.get_running_loop()
         if self._stop_wanted:
             return
+        others = asyncio.all_tasks()
         try:
-            await kopf.operator(
+            tasks = await kopf.spawn_tasks(
                 registry=self._registry(),
                 settings=self._settings(),
                 clusterwide=not self._of.namespaces,
@@ -179,17 +163,18 @@ class _Run:
                 standalone=True,
                 stop_flag=self._stop,
             )
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._say(self._note_end, next(filter(None, map(_error_of, ended)), None))
         finally:
-            for session in self._sessions:
-                await session.close()
+            await _end_all_but(others)
+            if self._session is not None:
+                await self._session.close()
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(self._login)
         for kind in self._kinds:
-            kopf.on.event(
-                group=kind.group, version=kind.api_version.rpartition("/")[2], plural=kind.plural, registry=registry
-            )(self._heard)
+            kopf.on.event(group=kind.group, version=kind.version, plural=kind.plural, registry=registry)(self._heard)
         return registry
 
     def _settings(self) -> kopf.OperatorSettings:
@@ -207,29 +192,39 @@ class _Run:
         settings.queueing.idle_timeout = 1.0
         for kind in self._kinds:
             if kind not in CUSTOM:
-                settings.watching.label_selectors[kind.group, kind.api_version.rpartition("/")[2], kind.plural] = (
-                    f"{MANAGER_LABEL}={OPERATOR}"
-                )
+                settings.watching.label_selectors[kind.group, kind.version, kind.plural] = f"{MANAGER_LABEL}={OPERATOR}"
         return settings
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - what kopf gives
         """A session; the second one is since the first was refused with 401, and so on."""
-        await asyncio.sleep(min(2.0 ** len(self._sessions), _LONGEST_PAUSE_SECONDS) if self._sessions else 0)
+        if self._logins:
+            await asyncio.sleep(min(2.0 ** min(self._logins, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS))
+        self._logins += 1
+        try:
+            self._session = self._new_session()
+        except Exception as error:
+            self._say(self._note_end, error)
+            raise
+        return kopf.AiohttpSession(server=self._of.kubernetes.url or "", aiohttp_session=self._session)
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        """Kopf closes it once it has been refused.
+
+        Raises:
+            ConfigError: the file of the certificate authority cannot be used.
+        """
         kubernetes = self._of.kubernetes
-        url = kubernetes.url or ""
         context = (
             context_of(ClientTls(ca_file=kubernetes.ca_file), "--kubernetes.ca-file", may_lack_authority=True)
-            if url.startswith("https:")
+            if (kubernetes.url or "").startswith("https:")
             else True
         )
-        session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context, socket_factory=watched_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept": "application/json", "User-Agent": OPERATOR},
             middlewares=(self._asked,),
         )
-        self._sessions.append(session)
-        return kopf.AiohttpSession(server=url, aiohttp_session=session)
 
     async def _asked(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -242,6 +237,10 @@ class _Run:
             try:
                 response = await handler(request)
                 status = str(response.status)
+            except aiohttp.ClientSSLError as error:
+                # kopf would go on with this session, and the file of the authority may be another one by now
+                self._say(self._note_end, error)
+                raise
             finally:
                 self._say(self._of.answered, request, status)
             if status not in _MAY_PASS or self._stop_wanted or not _is_list(request.url.path):
@@ -253,8 +252,8 @@ class _Run:
     async def _heard(self, body: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401 - what kopf gives
         """Something happened to an object."""
         key = key_of(body)
-        for owner in [key] if key.kind in {kind.name for kind in CUSTOM} else whose(body):
-            self._say(self._of.tell, owner)
+        for owner in [key] if key.kind in CUSTOM_NAMES else whose(body):
+            self._say(self._of.on_key, owner)
 
     def _say(self, what: Callable[..., None], *arguments: object) -> None:
         """In the loop of who waits, if that still wants to know."""
@@ -264,10 +263,26 @@ class _Run:
     def _note_end(self, error: BaseException | None) -> None:
         if self._ended.done():
             return
-        if isinstance(error, Exception):
-            self._ended.set_exception(error)
-        else:
-            self._ended.set_exception(RuntimeError("kopf has ended by itself"))
+        if not isinstance(error, Exception):
+            error = RuntimeError(f"kopf has ended{f': {error!r}' if error else ' by itself'}")
+        self._ended.set_exception(error)
+
+
+def _error_of(task: "asyncio.Task[Any]") -> BaseException | None:
+    return None if task.cancelled() else task.exception()
+
+
+async def _end_all_but(others: "AbstractSet[asyncio.Task[Any]]") -> None:
+    """End kopf's tasks. One that is told to end while it waits for another one goes on: so it is told again."""
+    for _try in range(_MOST_TRIES):
+        left = asyncio.all_tasks() - others
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        ended, _ = await asyncio.wait(left, timeout=_ENDING_SECONDS / _MOST_TRIES)
+        for task in ended:
+            _error_of(task)  # so that nobody complains that it was not looked at
 
 
 def _kinds(served: AbstractSet[Kind], *, all_namespaces: bool) -> Iterable[Kind]:

@@ -12,8 +12,10 @@ from exporter.operator.kinds import Key
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
-# Of a cluster whose custom resources are past counting, the rest comes with the next look at all of them.
+# Of a cluster whose custom resources are past counting, the others are looked at when something happens to them.
 MOST_KEYS = 10_000
+# Said of all custom resources: look which there are, and at what has none any more. It is never left out.
+EVERYTHING = Key("", "", "")
 
 
 class Work:
@@ -36,7 +38,7 @@ class Work:
 
     def add(self, key: Key) -> None:
         """Look at it as soon as possible."""
-        if key in self._now or (len(self) >= MOST_KEYS and key not in self._due):
+        if key in self._now or not self._has_room(key):
             return
         self._due.pop(key, None)
         self._now[key] = None
@@ -45,11 +47,14 @@ class Work:
     def add_after(self, key: Key, seconds: float) -> None:
         """Look at it in so many seconds, unless it is looked at before."""
         at = asyncio.get_running_loop().time() + seconds
-        if key in self._now or self._due.get(key, at) < at or len(self) >= MOST_KEYS:
+        if key in self._now or self._due.get(key, at) < at or not self._has_room(key):
             return
         self._due[key] = at
         heapq.heappush(self._later, (at, next(self._numbers), key))
         self._changed.set()
+
+    def _has_room(self, key: Key) -> bool:
+        return len(self) < MOST_KEYS or key in self._due or key == EVERYTHING
 
     def failed(self, key: Key, at_least_seconds: float = 0.0) -> float:
         """Look at it again, after a pause that grows with each failure in a row; the pause."""

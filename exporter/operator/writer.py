@@ -15,22 +15,21 @@ from typing import Any
 import aiohttp
 
 from exporter.config.tls import ClientTls
-from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
+from exporter.errors import SourceError
 from exporter.operator.kinds import OPERATOR, AnyObject, Object, kind_of, metadata, path_of, text
 from exporter.operator.refused import Refused, is_by_admission, may_go_well, reason_in
-from exporter.sources.http import Client, why_broken
+from exporter.sources.http import Client
 from exporter.sources.kubernetes.api import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
-    LONGEST_PAUSE_SECONDS,
     MAX_OBJECT_BYTES,
     KubernetesApi,
     read_object,
 )
-from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
+from exporter.sources.kubernetes.refusals import resource_of, told_by
 
 MANIFEST = "deploy/operator/operator.yaml"
-MEANWHILE = "the operator comes again; what it made stays as it is"
+MEANWHILE = "what the operator made stays as it is"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
@@ -209,58 +208,23 @@ class Writer(KubernetesApi):
         headers = {**token, "Content-Type": media_type}
         status = "none"
         try:
-            async with self._writing.send(
-                method, self._url + path, body=data, headers=headers, parameters=parameters
-            ) as response:
-                status = str(response.status)
-                body = await _read(response, path)
-                self._judge(response, path, verb, body, has_token=bool(token))
-                return dict(read_object(body, path))
-        except TimeoutError as error:
-            raise self._late(error, path) from error
-        except ConfigError as error:
-            raise Unavailable(
-                "tls", str(error), remedy="mend that file, or name another one with --kubernetes.ca-file"
-            ) from error
-        except aiohttp.ClientConnectionError as error:
-            raise self._unreachable(error) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(
-                "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=MEANWHILE
-            ) from error
+            with self._translated(path):
+                async with self._writing.send(
+                    method, self._url + path, body=data, headers=headers, parameters=parameters
+                ) as response:
+                    status = str(response.status)
+                    body = await self._body(response.content.iter_any(), path, MAX_OBJECT_BYTES)
+                    self._judge(response, path, verb, body, has_token=bool(token))
+                    return dict(read_object(body, path))
         finally:
             self._on_answer(verb, status)
 
     def _judge(self, response: aiohttp.ClientResponse, path: str, verb: str, body: bytes, *, has_token: bool) -> None:
-        status = response.status
         right = f"{'patch' if verb == 'apply' else verb} on {resource_of(path)}"
-        if status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+        if response.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
             self._allowed.add(right)
             return
-        if status == HTTPStatus.UNAUTHORIZED:
-            raise unauthorized(path, token_file=self._token_file, has_token=has_token)
         told = told_by(body)
-        if status == HTTPStatus.FORBIDDEN and not is_by_admission(told):
-            raise forbidden(path, right, told, was_allowed=right in self._allowed, manifest=MANIFEST)
-        if status in _REFUSED and told:
-            raise Refused(path, status, told, reason_in(body))
-        later = response.headers.get("Retry-After", "")
-        raise Unavailable(
-            "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
-            f"the Kubernetes API answers {path} with HTTP status {status}{': ' if told else ''}{told}",
-            remedy=MEANWHILE,
-            retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
-        )
-
-
-async def _read(response: aiohttp.ClientResponse, path: str) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > MAX_OBJECT_BYTES:
-            raise Malformed(
-                "oversize",
-                f"the Kubernetes API answers {path} with more than {MAX_OBJECT_BYTES} bytes",
-                remedy=MEANWHILE,
-            )
-    return bytes(body)
+        if response.status in _REFUSED and told and (response.status != HTTPStatus.FORBIDDEN or is_by_admission(told)):
+            raise Refused(path, response.status, told, reason_in(body))
+        raise self._refusal(response, path, right, told, has_token=has_token)

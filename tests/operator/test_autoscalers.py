@@ -188,7 +188,7 @@ def test_what_cannot_be_scaled_is_explained(name: str) -> None:
 )
 def test_what_can_be_scaled_is(given: dict[str, Any]) -> None:
     found = wanted(**given)
-    assert (len(found.apply), found.delete, found.trouble, found.via) == (1, (), None, "keda")
+    assert (len(found.apply), found.delete, found.trouble) == (1, (), None)
 
 
 def test_of_two_gpu_autoscalers_of_one_age_the_name_decides() -> None:
@@ -246,7 +246,7 @@ class TestWhatStays:
     def test_a_mistake_in_the_spec_leaves_what_scales(self) -> None:
         made = as_stored(applied(keda=True))
         found = wanted(scalers=[made, by_keda(made)], metric="nonsense")
-        assert (found.apply, found.delete, found.via) == ((), (), "keda")
+        assert (found.apply, found.delete) == ((), ())
         assert found.trouble
         assert found.trouble.message.endswith("Meanwhile ScaledObject trainer stays as it was")
 
@@ -257,7 +257,7 @@ class TestWhatStays:
 
     def test_nothing_changes_while_nobody_knows_whether_keda_is_there(self) -> None:
         found = wanted(keda=None, scalers=[as_stored(applied(keda=False))])
-        assert (found.apply, found.delete, found.trouble, found.via) == ((), (), None, "hpa")
+        assert (found.apply, found.delete, found.trouble) == ((), (), None)
         assert "whether KEDA" in found.waits_for
 
     @pytest.mark.parametrize("keda", [True, False])
@@ -274,7 +274,7 @@ class TestOneAfterTheOther:
     def test_keda_comes(self) -> None:
         hpa = as_stored(applied(keda=False))
         found = wanted(scalers=[hpa])
-        assert (found.apply, found.via) == ((), "keda")
+        assert found.apply == ()
         (gone,) = found.delete
         assert gone == ("autoscaling/v2", "HorizontalPodAutoscaler", NAMESPACE, "trainer", "made")
         assert found.waits_for.startswith("HorizontalPodAutoscaler trainer to be deleted")

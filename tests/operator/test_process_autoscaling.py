@@ -73,7 +73,7 @@ def test_keda_comes_and_goes(api: Api, operator: OperatorProcess, namespace: str
     for _ in range(2):
         api.define(SCALED_OBJECT)
         until(lambda: is_now(scaled), 15, lambda: (api.get(key), operator.told))
-        until(lambda: (api.get(key) or {})["status"]["via"] == "keda")
+        until(lambda: (api.get(key) or {})["status"].get("via") == "keda")
         api.undefine(SCALED_OBJECT)
         until(lambda: is_now(hpa), 15, lambda: (api.get(key), operator.told))
     assert not both

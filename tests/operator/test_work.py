@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.operator.kinds import Key
-from exporter.operator.work import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, MOST_KEYS, Work
+from exporter.operator.work import EVERYTHING, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, MOST_KEYS, Work
 
 A, B = Key("GPUExporter", "ml", "a"), Key("GPUExporter", "ml", "b")
 
@@ -74,3 +74,16 @@ async def test_it_holds_no_more_than_it_may() -> None:
     assert len(work) <= MOST_KEYS
     work.forget(Key("GPUAutoscaler", "ml", "0"))
     assert await work.get() == Key("GPUExporter", "ml", "0")
+
+
+async def test_a_look_at_all_is_never_left_out() -> None:
+    """It would be the last: each look at all names the next one."""
+    work = Work()
+    for number in range(MOST_KEYS):
+        work.add_after(Key("GPUExporter", "ml", str(number)), 60)
+    work.add_after(EVERYTHING, 0)
+    assert await asyncio.wait_for(work.get(), 5) == EVERYTHING
+    work.add(EVERYTHING)
+    assert await asyncio.wait_for(work.get(), 5) == EVERYTHING
+    work.add_after(Key("GPUExporter", "ml", "7"), 0)  # sooner than it was to be
+    assert await asyncio.wait_for(work.get(), 5) == Key("GPUExporter", "ml", "7")

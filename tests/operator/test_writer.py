@@ -1,6 +1,5 @@
-"""The writer, the events and the lease, where the API server fails: the simulated one, in one process with them."""
+"""The writer and the events, where the API server fails: the simulated one, in one process with them."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,12 +10,10 @@ import pytest
 from exporter.errors import SourceError
 from exporter.operator import writer as writing
 from exporter.operator.events import MOST_REMEMBERED, Events
-from exporter.operator.kinds import LEASE, Key
+from exporter.operator.kinds import Key
 from exporter.operator.writer import Writer
 from exporter.simulator.api_server.server import SimulatedApiServer
-from tests.operator.leading import Worker, leader
 from tests.support.real_api import IS_REAL
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
 ITEM: dict[str, Any] = {
@@ -106,38 +103,6 @@ async def test_it_remembers_no_more_events_than_it_may(server: SimulatedApiServe
     for number in range(30):
         await events.tell(OWNER, "Normal", "Applied", "Apply", f"created {number}")
     assert len(events) == 30 <= MOST_REMEMBERED
-
-
-async def test_who_cannot_renew_stops_before_the_lease_is_over(server: SimulatedApiServer, writer: Writer) -> None:
-    work = Worker()
-    one = leader(writer, "default", "one")
-    leading = asyncio.create_task(one.lead(work))
-    await until(lambda: work.begun)
-    server.faults.add("unavailable", resource=LEASE.plural)
-    failing = time.monotonic()
-    stopped_at = await until(lambda: work.stopped_at or 0.0)
-    # the last renewal was at most one try before the fault
-    assert 1 * (10 - 2.5) / 15 <= stopped_at - failing < 1
-    assert not one.is_leader
-    server.faults.end()
-    await until(lambda: work.begun >= 2)
-    leading.cancel()
-    await asyncio.gather(leading, return_exceptions=True)
-    lease = server.get("Lease", "default", "pod-gpu-metrics-operator")
-    assert lease is not None
-    assert lease["spec"]["holderIdentity"] == ""
-
-
-async def test_an_odd_lease_is_no_reason_to_work(server: SimulatedApiServer, writer: Writer) -> None:
-    odd = {"holderIdentity": "somebody", "leaseDurationSeconds": "long", "renewTime": 7, "leaseTransitions": "x"}
-    about = {"name": "pod-gpu-metrics-operator", "namespace": "default"}
-    server.put({"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": about, "spec": odd})
-    work = Worker()
-    leading = asyncio.create_task(leader(writer, "default", "one").lead(work))
-    await asyncio.sleep(0.5)
-    assert not work.begun  # somebody has it, for as long as leases usually last
-    leading.cancel()
-    await asyncio.gather(leading, return_exceptions=True)
 
 
 def test_keys_say_what_they_are() -> None:

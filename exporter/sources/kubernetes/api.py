@@ -5,8 +5,8 @@ Plain HTTP: aiohttp is here anyway, and a client library would weigh more than t
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -120,17 +120,25 @@ class KubernetesApi:
                         yield read_object(line, path)
 
     async def _whole(self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int) -> Object:
-        body = bytearray()
         async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS)) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) > most_bytes:
-                    raise Malformed(
-                        "oversize",
-                        f"the Kubernetes API answers {path} with more than {most_bytes} bytes",
-                        remedy=self._too_much,
-                    )
-        return read_object(bytes(body), path)
+            return read_object(await self._body(chunks, path, most_bytes), path)
+
+    async def _body(self, chunks: AsyncIterable[bytes], path: str, most_bytes: int) -> bytes:
+        """A whole answer.
+
+        Raises:
+            Malformed: it is larger than that.
+        """
+        body = bytearray()
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > most_bytes:
+                raise Malformed(
+                    "oversize",
+                    f"the Kubernetes API answers {path} with more than {most_bytes} bytes",
+                    remedy=self._too_much,
+                )
+        return bytes(body)
 
     async def _chunks(
         self,
@@ -145,31 +153,20 @@ class KubernetesApi:
         status = "none"
         asked = "watch" if seconds is None else verb.removesuffix(" and watch")
         try:
-            # a watch, too, is answered at once, though its events may be long in coming
-            async with asyncio.timeout(ANSWER_SECONDS):
-                response = await self._client.get(
-                    self._url + path, parameters=parameters, headers=token, timeout=timeout
-                )
-            status = str(response.status)
-            self._on_answer(asked, status)
-            async with response:
-                await self._check(response, path, verb, has_token=bool(token))
-                if on_open:
-                    on_open()
-                async for chunk in response.content.iter_any():
-                    yield chunk
-        except TimeoutError as error:
-            raise self._late(error, path) from error
-        except ConfigError as error:
-            raise Unavailable(
-                "tls", str(error), remedy="mend that file, or name another one with --kubernetes.ca-file"
-            ) from error
-        except aiohttp.ClientConnectionError as error:
-            raise self._unreachable(error) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(
-                "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
-            ) from error
+            with self._translated(path):
+                # a watch, too, is answered at once, though its events may be long in coming
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    response = await self._client.get(
+                        self._url + path, parameters=parameters, headers=token, timeout=timeout
+                    )
+                status = str(response.status)
+                self._on_answer(asked, status)
+                async with response:
+                    await self._check(response, path, verb, has_token=bool(token))
+                    if on_open:
+                        on_open()
+                    async for chunk in response.content.iter_any():
+                        yield chunk
         finally:
             if status == "none":
                 self._on_answer(asked, status)
@@ -187,6 +184,24 @@ class KubernetesApi:
                 f"{self._token_file} cannot be read: {why}",
                 remedy="let the user that this program runs as read it, or name another file with"
                 " --kubernetes.token-file",
+            ) from error
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        """What goes wrong with a request, as a SourceError."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise self._late(error, path) from error
+        except ConfigError as error:
+            raise Unavailable(
+                "tls", str(error), remedy="mend that file, or name another one with --kubernetes.ca-file"
+            ) from error
+        except aiohttp.ClientConnectionError as error:
+            raise self._unreachable(error) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(
+                "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
             ) from error
 
     def _late(self, error: TimeoutError, path: str) -> SourceError:
@@ -219,17 +234,25 @@ class KubernetesApi:
             return
         if status == HTTPStatus.GONE:
             raise Forgotten
-        if status == HTTPStatus.UNAUTHORIZED:
-            raise unauthorized(path, token_file=self._token_file, has_token=has_token)
-        if status == HTTPStatus.FORBIDDEN:
-            told = told_by(await response.content.read(MAX_STATUS_BYTES))
-            raise forbidden(path, right, told, was_allowed=right in self._allowed, manifest=self._manifest)
         if status == HTTPStatus.NOT_FOUND:
             raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy=self.meanwhile)
+        is_forbidden = status == HTTPStatus.FORBIDDEN
+        told = told_by(await response.content.read(MAX_STATUS_BYTES)) if is_forbidden else ""
+        raise self._refusal(response, path, right, told, has_token=has_token)
+
+    def _refusal(
+        self, response: aiohttp.ClientResponse, path: str, right: str, told: str, *, has_token: bool
+    ) -> Unavailable:
+        """What any other status means; `right` is what the request needed, `told` what the API server said."""
+        status = response.status
+        if status == HTTPStatus.UNAUTHORIZED:
+            return unauthorized(path, token_file=self._token_file, has_token=has_token)
+        if status == HTTPStatus.FORBIDDEN:
+            return forbidden(path, right, told, was_allowed=right in self._allowed, manifest=self._manifest)
         later = response.headers.get("Retry-After", "")
-        raise Unavailable(
+        return Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
-            f"the Kubernetes API answers {path} with HTTP status {status}",
+            f"the Kubernetes API answers {path} with HTTP status {status}{': ' if told else ''}{told}",
             remedy=f"it is asked again; until then {self.meanwhile}",
             retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
         )

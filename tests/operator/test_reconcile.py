@@ -1,0 +1,207 @@
+"""The worker: what the API server does not let it see or write holds up nothing else."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import pytest
+
+from exporter.errors import SourceError, Unavailable
+from exporter.operator.care import Aim, Outcome
+from exporter.operator.care_of_exporters import CareOfExporters
+from exporter.operator.counted import Counted
+from exporter.operator.decisions import Event
+from exporter.operator.events import Events
+from exporter.operator.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, AnyObject, Key, Kind, key_of
+from exporter.operator.looks import Looks
+from exporter.operator.plan import Plan
+from exporter.operator.reader import Reader
+from exporter.operator.reconcile import Reconciler
+from exporter.operator.refused import Refused
+from exporter.operator.work import EVERYTHING, Work
+from exporter.operator.writer import Writer
+from tests.operator.made import Object, daemon_set, gpu_exporter, pod
+
+FORBIDDEN = Unavailable("permission", "the Kubernetes API refuses it with 403", remedy="the service account needs it")
+AWAY = Unavailable("unreachable", "nobody answers", remedy="wait")
+REFUSED = Refused("/x", 422, "is invalid", "Invalid")
+MINE = Key("GPUExporter", "ml", "gpu")
+
+
+def scaler(namespace: str = "ml") -> Object:
+    return {"kind": "GPUAutoscaler", "metadata": {"name": "trainer", "namespace": namespace}}
+
+
+Fails = dict[Any, SourceError]
+
+
+def check(fails: Fails, *places: object) -> None:
+    for place in places:
+        if place in fails:
+            raise fails[place]
+
+
+class Stored(Reader):
+    """What is there, and which of it cannot be read: of a kind, or of a kind in a namespace."""
+
+    def __init__(self, *items: Object, fails: Fails | None = None) -> None:
+        self.items = {key_of(item): item for item in items}
+        self.fails = fails or {}
+
+    async def get(self, key: Key) -> AnyObject | None:
+        return self.items.get(key)
+
+    async def listed(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> Sequence[AnyObject]:
+        check(self.fails, kind.name, (kind.name, namespace))
+        return [
+            item
+            for key, item in self.items.items()
+            if key.kind == kind.name and namespace in (None, key.namespace) and not labels
+        ]
+
+
+class Written(Writer):
+    """The names of what was applied, and which cannot be."""
+
+    def __init__(self, fails: Fails | None = None) -> None:
+        self.applied: list[str] = []
+        self._fails = fails or {}
+
+    async def apply(self, item: Object, _: AnyObject | None) -> Object:
+        name = item["metadata"]["name"]
+        check(self._fails, name)
+        self.applied.append(name)
+        return item
+
+    async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:  # noqa: ARG002 - as a Writer has it
+        return {}
+
+
+class Told(Events):
+    """Events that nobody hears of."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def tell(self, *_: object, **__: object) -> None:
+        pass
+
+
+class Noting:
+    """A care that wants three objects, and remembers what it was asked."""
+
+    look_again_seconds = 30.0
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.outcomes: list[Outcome] = []
+        self.kept: list[AbstractSet[Key]] = []
+
+    async def aim(self, *_: object) -> Aim:
+        wanted = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} for name in "abc"]
+        return Aim(plan=Plan([(item, None) for item in wanted], [], [], [], []), live={})
+
+    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+        self.outcomes.append(outcome)
+        return {"told": True}
+
+    def events(self, *_: object) -> Sequence[Event]:
+        return ()
+
+    def keep_only(self, keys: AbstractSet[Key]) -> None:
+        self.kept.append({*keys})
+
+    async def gone(self, _: Key) -> Sequence[AnyObject]:
+        return ()
+
+
+def reconciler(stored: Stored, *cares: Noting, written: Written | None = None) -> tuple[Reconciler, Work]:
+    work = Work()
+    made = Reconciler(
+        writer=written or Written(),
+        reader=stored,
+        events=Told(),
+        cares=cares,
+        namespaces=("ml", "dev"),
+        work=work,
+        counted=Counted(),
+    )
+    made.served = frozenset({GPU_EXPORTER, GPU_AUTOSCALER})
+    return made, work
+
+
+async def looked_at(made: Reconciler, work: Work, *keys: Key) -> None:
+    """Until nothing is to be done now."""
+    for key in keys:
+        work.add(key)
+    running = asyncio.create_task(made.run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+
+
+@pytest.mark.parametrize("forbidden", ["GPUAutoscaler", ("GPUAutoscaler", "ml"), ("GPUExporter", "dev")])
+async def test_a_kind_or_a_namespace_that_may_not_be_read_holds_up_no_other(forbidden: Any) -> None:
+    stored = Stored(gpu_exporter(), scaler("dev"), fails={forbidden: FORBIDDEN})
+    exporters, scalers = Noting(GPU_EXPORTER), Noting(GPU_AUTOSCALER)
+    await looked_at(*reconciler(stored, exporters, scalers), EVERYTHING)
+    assert [key_of(outcome.owner) for outcome in exporters.outcomes] == [MINE]
+    assert len(scalers.outcomes) == (0 if forbidden == "GPUAutoscaler" else 1)
+    # of those that could not be listed nobody knows that they are gone
+    assert exporters.kept == []
+
+
+async def test_what_is_gone_is_remembered_by_nobody() -> None:
+    exporters = Noting(GPU_EXPORTER)
+    made, work = reconciler(Stored(gpu_exporter()), exporters)
+    await looked_at(made, work, EVERYTHING)
+    assert exporters.kept == [{MINE}]
+    made.served = frozenset()  # the definition went
+    await looked_at(made, work, EVERYTHING)
+    assert exporters.kept[1:] == [frozenset()]
+
+
+@pytest.mark.parametrize("failure", [FORBIDDEN, REFUSED])
+async def test_an_object_that_may_not_be_written_holds_up_no_other(failure: SourceError) -> None:
+    written, care = Written({"b": failure}), Noting(GPU_EXPORTER)
+    made, work = reconciler(Stored(gpu_exporter()), care, written=written)
+    await looked_at(made, work, MINE)
+    assert written.applied == ["a", "c"]
+    (outcome,) = care.outcomes
+    assert [(key.name, error) for key, error in outcome.refused] == [("b", failure)]
+    assert len(work) == 1, "it is tried again"
+
+
+async def test_while_the_api_does_not_answer_nothing_more_is_asked() -> None:
+    written, care = Written({"b": AWAY}), Noting(GPU_EXPORTER)
+    await looked_at(*reconciler(Stored(gpu_exporter()), care, written=written), MINE)
+    assert written.applied == ["a"]
+    assert care.outcomes == []
+
+
+def reason(status: Mapping[str, Any]) -> str:
+    return next(str(each["reason"]) for each in status["conditions"] if each["type"] == "Degraded")
+
+
+async def test_an_exporter_whose_pods_may_not_be_listed_says_so() -> None:
+    looks = Looks(on_change=lambda _: None)
+    stored = Stored(gpu_exporter(), fails={POD.name: FORBIDDEN})
+    live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
+    outcome = Outcome(owner=gpu_exporter(), aim=None, live=live)
+    status = await CareOfExporters(stored, looks).status(outcome)
+    assert (reason(status), status["nodesReady"]) == ("Forbidden", 1)
+    stored.fails = {POD.name: AWAY}
+    with pytest.raises(Unavailable, match="nobody answers"):
+        await CareOfExporters(stored, looks).status(outcome)
+
+
+async def test_exporters_of_others_than_there_are_are_asked_no_more() -> None:
+    looks = Looks(on_change=lambda _: None)
+    other = MINE._replace(name="other")
+    for key, ip in ((MINE, "10.0.0.1"), (other, "10.0.0.2")):
+        looks.follow(key, [pod(ip=ip)])
+    CareOfExporters(Stored(), looks).keep_only({other})
+    assert looks.bounds["operator_exporters"].used() == 1
+    assert looks.troubles(MINE) is None
