@@ -7,10 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from exporter.exposition.families import render
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
 from exporter.log import LOG, _fields, debug, log
 from exporter.model.snapshot import Health
-from exporter.own_process import OwnProcess
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
 
@@ -49,7 +55,9 @@ class Telemetry:
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
-        self._process = OwnProcess()
+        self._process = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -132,7 +140,7 @@ class Telemetry:
 
     def render_process(self) -> bytes:
         """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
-        return render(self._process.filled())
+        return generate_latest(self._process)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from docs.generator.markdown import code, document, prose, table
 from exporter.attribution.owners import Unmatched
 from exporter.attribution.pod_labels import COLLISION, LIMIT
@@ -25,8 +27,7 @@ from exporter.outputs.families import (
     probe,
 )
 from exporter.outputs.families.slim import SLIM
-from exporter.own_process import FAMILIES as OF_PROCESS
-from exporter.telemetry import REFUSALS
+from exporter.telemetry import REFUSALS, Telemetry
 
 _INTRO = """\
 The samples of `/gpu/metrics` are dcgm-exporter's (or another exporter's, or NVML's with `--dcgm.mode off`): their
@@ -109,7 +110,7 @@ def page() -> str:
         *parts,
         "## The process",
         "As every Prometheus client for Python shows it.",
-        _table(OF_PROCESS),
+        _table(_of_process()),
         "## Of the cluster role",
         f"Its `/metrics` has these, and of the above {', '.join(map(code, others))} and those of the process.",
         _table(OF_NODES),
@@ -130,3 +131,10 @@ def _row(family: Family) -> Sequence[str]:
     if family.name in {slim.name for slim in SLIM}:
         says += " Also on `/gpu/metrics`."
     return (code(family.name), family.kind, ", ".join(map(code, family.labels)), says)
+
+
+def _of_process() -> Iterable[Family]:
+    for found in text_string_to_metric_families(Telemetry().render_process().decode()):
+        name = f"{found.name}_total" if found.type == "counter" else found.name
+        labels = sorted({label for sample in found.samples for label in sample.labels})
+        yield Family(name, found.type, found.documentation, tuple(labels))
