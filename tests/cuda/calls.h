@@ -11,6 +11,7 @@
 #define NOT_READY 600 // what a query returns, and no error
 #define SLOTS 4096
 #define STREAMS 64
+#define WORKERS 64
 
 static struct {
 #define FIELD(name, arguments) int (*name) arguments;
@@ -57,12 +58,11 @@ struct event_state {
 
 struct worker {
     const char *script;
-    int device, per_thread, by_driver;
-    struct stream_state default_stream[DEVICES];
+    int device, per_thread, by_driver, number;
 };
 
 static struct { void *address; uint64_t size; int device; } memory[SLOTS];
-static struct stream_state streams[STREAMS], legacy_stream[DEVICES];
+static struct stream_state streams[STREAMS], legacy_stream[DEVICES], thread_streams[WORKERS][DEVICES];
 static struct event_state events[STREAMS];
 
 /* Calls of the api and the flavour that the worker has chosen. */
@@ -73,7 +73,7 @@ static struct event_state events[STREAMS];
 
 static struct stream_state *stream_of_default(struct worker *own)
 {
-    struct stream_state *found = own->per_thread ? &own->default_stream[own->device] : &legacy_stream[own->device];
+    struct stream_state *found = own->per_thread ? &thread_streams[own->number][own->device] : &legacy_stream[own->device];
     found->device = own->device;
     return found;
 }
@@ -304,14 +304,15 @@ static void end_stream(struct worker *own, int number, int destroys)
 
 static void synchronise_device(struct worker *own)
 {
-    uint64_t launched[STREAMS + 2], before;
-    struct stream_state *of_device[STREAMS + 2];
+    uint64_t launched[STREAMS + 1 + WORKERS], before;
+    struct stream_state *of_device[STREAMS + 1 + WORKERS];
     int count = 0;
     for (int i = 0; i < STREAMS; i++)
         if (streams[i].device == own->device)
             of_device[count++] = &streams[i];
     of_device[count++] = &legacy_stream[own->device];
-    of_device[count++] = &own->default_stream[own->device];
+    for (int i = 0; i < WORKERS; i++)
+        of_device[count++] = &thread_streams[i][own->device];
     for (int i = 0; i < count; i++)
         launched[i] = launches_of(of_device[i]);
     before = now_ns();

@@ -155,8 +155,8 @@ static void *work(void *of)
 
 int main(int count, char **arguments)
 {
-    static struct worker workers[64];
-    pthread_t threads[64];
+    static struct worker workers[WORKERS];
+    pthread_t threads[WORKERS];
     int first = 1, late = count > 1 && !strcmp(arguments[1], "--late");
     first += late;
     setvbuf(stdin, NULL, _IONBF, 0); // poll sees no line that is in a buffer
@@ -168,11 +168,12 @@ int main(int count, char **arguments)
     wait_for_line();
     if (late)
         find_functions();
-    for (int i = 0; i < count - first && i < 64; i++) {
+    for (int i = 0; i < count - first && i < WORKERS; i++) {
         workers[i].script = arguments[first + i];
+        workers[i].number = i;
         pthread_create(&threads[i], NULL, work, &workers[i]);
     }
-    for (int i = 0; i < count - first && i < 64; i++)
+    for (int i = 0; i < count - first && i < WORKERS; i++)
         pthread_join(threads[i], NULL);
     print_truth();
     wait_for_line();

@@ -206,7 +206,6 @@ def test_what_was_captured_or_is_not_waited_for_is_not_active_for_ever(
         proc.show(program.pid)
         probe.scan()
         truth = program.done()
-        assert truth.counts[0].active_ns < 0.05e9
         is_true(probe.read(), truth)
 
 
