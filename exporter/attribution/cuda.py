@@ -2,7 +2,7 @@
 
 process ──► container, by /proc ──► owner, by its id ──► the devices that the kubelet gave it ──► those that it sees
 
-A container that finds more GPUs than it was given is privileged, and numbers them all. Only a UUID tells then which one
+A container that finds more GPUs than it was given (a privileged one) numbers them all. Only a UUID tells then which one
 it means.
 
 A process that ended before /proc was read is in the container of its cgroup, if all others of that cgroup that are

@@ -5,8 +5,8 @@ finds its environment is the libc's variable `environ`, in the executable's copy
 So that is read from the process' memory, for which one needs the right to trace it (CAP_SYS_PTRACE); the start of the
 process counts where that does not work: a stripped static program, one with very many symbols, another libc.
 
-A container finds the device files of the GPUs that it was given. A privileged one finds those of all, and CUDA numbers
-all of them in it, whatever it was given.
+A container finds the device files of the GPUs that it was given. A privileged one finds those of all (Kubernetes' issue
+81256), and so does one that sets NVIDIA_VISIBLE_DEVICES where NVIDIA's runtime listens to it. CUDA numbers all of them.
 
 The memory is the program's own, and it changes meanwhile: nothing in it is believed, and all that is read has limits.
 """
