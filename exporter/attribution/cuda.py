@@ -2,6 +2,9 @@
 
 process ──► container, by /proc ──► owner, by its id ──► the devices that the kubelet gave it ──► those that it sees
 
+A container that finds more GPUs than it was given (a privileged one) numbers them all. Only a UUID tells then which one
+it means.
+
 A process that ended before /proc was read is in the container of its cgroup, if all others of that cgroup that are
 seen, be it later, are in one. Until its owner is known a process is nobody's, and its counts wait: an owner never
 changes.
@@ -56,10 +59,14 @@ class Facts(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Where a process is, and its CUDA_VISIBLE_DEVICES; without `is_sure` nobody knows what that is."""
+    """Where a process is, its CUDA_VISIBLE_DEVICES, and how many GPUs it finds (0: not known).
+
+    Without `is_sure` nobody knows what the variable is.
+    """
 
     place: Place | None
     visible: str | None
+    gpu_files: int = 0
     is_sure: bool = True
 
 
@@ -92,7 +99,7 @@ class ProcessOwners:
         for process in new:
             found = by_start.get(_start(process.id))
             if found is not None:
-                known = _Known(found.place, found.visible, is_sure=not found.is_hidden)
+                known = _Known(found.place, found.visible, found.gpu_files, is_sure=not found.is_hidden)
                 self._note(process.cgroup_id, known)
                 self._known[process.id] = _of_process(process, known)
             elif process.ended_ns is not None:
@@ -136,10 +143,15 @@ class ProcessOwners:
         if owner is None and known.place is not None:
             return ()  # in docker's container, for example: the kubelet does not know what that was given
         devices, are_in_order = self._held.of(owner)
+        if known.is_sure and is_by_uuid(known.visible):
+            return visible(devices, known.visible)
+        gpus = {device.gpu for device in devices}
+        if owner is not None and "" not in gpus and known.gpu_files > len(gpus):
+            return ()  # of those that it sees, the first need not be the first that it was given
         if not known.is_sure:
             # of several it may see any, in any order; of one that one, or none
             return visible(devices, None) if len(devices) == 1 else ()
-        return visible(devices, known.visible) if are_in_order or is_by_uuid(known.visible) else ()
+        return visible(devices, known.visible) if are_in_order else ()
 
     def _may_be_late(self, process: ProcessId, look: int) -> bool:
         """Whether the word about who holds what may be from before the process' container was made."""
@@ -152,7 +164,7 @@ class ProcessOwners:
         before = self._of_cgroups.pop(cgroup, known)
         if before is not None and before.place != known.place:
             before = None
-        elif before is not None and (before.visible, before.is_sure) != (known.visible, known.is_sure):
+        elif before is not None and before != known:
             before = before._replace(is_sure=False)
         self._of_cgroups[cgroup] = before
         if len(self._of_cgroups) > MOST_CGROUPS:
@@ -166,7 +178,7 @@ def _start(process: ProcessId) -> tuple[int, int]:
 
 def _of_process(process: CudaProcess, known: _Known) -> _Known:
     """What a program has set itself before its first call is later than what it was started with."""
-    return known if process.visible is None else _Known(known.place, process.visible)
+    return known if process.visible is None else known._replace(visible=process.visible, is_sure=True)
 
 
 def _owner(place: Place | None, tables: Sequence[Containers]) -> Owner | None:

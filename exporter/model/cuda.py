@@ -113,13 +113,15 @@ class SeenProcess:
     """What /proc says of a process that maps CUDA: its container, and what the environment lets it see.
 
     `visible` is CUDA_VISIBLE_DEVICES as its memory, or else the environment that it was started with, has it; None
-    where it is not set. `is_hidden`: neither may be read, so nobody knows whether it is set.
+    where it is not set. `is_hidden`: neither may be read, so nobody knows whether it is set. `gpu_files` are the device
+    files of GPUs that it finds (/dev/nvidia<N>); 0 where that is not known.
     """
 
     id: ProcessId
     place: Place | None
     visible: str | None = None
     is_hidden: bool = False
+    gpu_files: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,37 @@ def test_whose_environment_may_not_be_read_means_the_one_device_that_there_is() 
     assert told(process(visible="1"), hidden) == Whose(A, (KEYS[3],))
 
 
+@pytest.mark.parametrize(
+    ("files", "text", "numbers"),
+    [
+        (0, None, [1, 3]),  # nobody could tell
+        (1, None, [1, 3]),
+        (2, "1", [3]),
+        (4, None, []),
+        (4, "1", []),
+        (4, GPU(3), [3]),
+        (4, GPU(0), []),  # one that it was not given
+    ],
+)
+def test_a_privileged_container_sees_more_gpus_than_it_was_given(
+    files: int, text: str | None, numbers: list[int]
+) -> None:
+    found = told(process(), replace(seen(7, place(A), text), gpu_files=files))
+    assert found == Whose(A, tuple(KEYS[number] for number in numbers))
+
+
+def test_of_the_one_device_of_a_privileged_container_only_a_uuid_tells() -> None:
+    of_b = replace(seen(7, place(B)), gpu_files=4)
+    assert told(process(), of_b) == told(process(), replace(of_b, is_hidden=True)) == Whose(B, ())
+    assert told(process(visible=GPU(3)), replace(of_b, is_hidden=True)) == Whose(B, (KEYS[3],))
+    # processes in no container number all of them in any case
+    assert told(process(), replace(seen(7, None), gpu_files=9)) == Whose(None, tuple(KEYS))
+    # one that ended unseen is like the others of its cgroup
+    owners = ProcessOwners()
+    owners.learn([process(7), process(8, ended=True)], [of_b])
+    assert whose(owners)[8] == Whose(B, ())
+
+
 def test_the_number_of_a_device_means_the_one_at_its_place() -> None:
     who = Whose(A, (KEYS[3], KEYS[1]))
     keys = [who.key(CudaDevice(ProcessId(7, 1), ordinal)) for ordinal in (0, 1, 2, -1, 2**31)]

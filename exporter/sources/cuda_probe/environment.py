@@ -1,22 +1,27 @@
-"""CUDA_VISIBLE_DEVICES of a process as it is now.
+"""What a process may see of CUDA: CUDA_VISIBLE_DEVICES as it is now, and the device files of GPUs that it finds.
 
 /proc/<pid>/environ is the memory that the process was started with: what it sets later is not there. Where a program
 finds its environment is the libc's variable `environ`, in the executable's copy of it where the linker has made one.
 So that is read from the process' memory, for which one needs the right to trace it (CAP_SYS_PTRACE); the start of the
 process counts where that does not work: a stripped static program, one with very many symbols, another libc.
 
+A container finds the device files of the GPUs that it was given. A privileged one finds those of all (Kubernetes' issue
+81256), and so does one that sets NVIDIA_VISIBLE_DEVICES where NVIDIA's runtime listens to it. CUDA numbers all of them.
+
 The memory is the program's own, and it changes meanwhile: nothing in it is believed, and all that is read has limits.
 """
 
 import os
+import re
 import struct
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
 from exporter.sources.cuda_probe.inside import (
     MOST_MAPS_BYTES,
     NotRegular,
+    folder_in,
     looked_at,
     process_folder,
     read_below,
@@ -31,6 +36,8 @@ MOST_CHARACTERS = 4_096
 # process anew, and a container may start many that have as many as they like.
 MOST_TABLE_BYTES = 16 * 1024 * 1024
 
+MOST_DEVICE_FILES = 4_096
+_GPU = re.compile(r"nvidia[0-9]+")
 _NAME = b"CUDA_VISIBLE_DEVICES="
 _SYMBOLS = ("environ", "__environ")
 _POINTER = struct.Struct("<Q")
@@ -65,6 +72,19 @@ def visible_devices(proc: Path, pid: int) -> str | None:
         raise Hidden from error
     except OSError:
         return None
+
+
+def gpu_files(proc: Path, pid: int) -> int:
+    """How many device files of GPUs, /dev/nvidia<N>, a process finds; 0 where that cannot be told."""
+    try:
+        with (
+            process_folder(proc, pid) as process,
+            folder_in(process, "/dev") as folder,
+            os.scandir(folder) as entries,
+        ):
+            return sum(_GPU.fullmatch(entry.name) is not None for entry in islice(entries, MOST_DEVICE_FILES))
+    except OSError:
+        return 0
 
 
 def _of_start(process: int) -> bytes | None:

@@ -101,6 +101,25 @@ def readable(looked_at: int) -> Iterator[int]:
         os.close(file)
 
 
+@contextmanager
+def folder_in(process: int, path: str) -> Iterator[int]:
+    """A folder of the process' own mount namespace, opened for reading.
+
+    Raises:
+        OSError: there is none, or the process has ended.
+    """
+    found = _in_root(process, path)
+    try:
+        # of all else that may stand there nothing is opened: ENOTDIR
+        folder = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
 def key_of(file: int, status: os.stat_result) -> FileKey:
     """What tells this open file from others."""
     if _is_on_overlay(file):

@@ -16,7 +16,7 @@ from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
 from exporter.model.measured import Place
 from exporter.sources.cuda_probe import functions, gate, records, self_test
 from exporter.sources.cuda_probe.bpf_maps import BpfError
-from exporter.sources.cuda_probe.environment import Hidden, visible_devices
+from exporter.sources.cuda_probe.environment import Hidden, gpu_files, visible_devices
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.inside import process_folder, stat_fields
 from exporter.sources.cuda_probe.libbpf import Link, Object
@@ -224,10 +224,12 @@ class Probe:
                 self._seen[process] = self._seen_in(process, of_host.place)
 
     def _seen_in(self, process: ProcessId, place: Place | None) -> SeenProcess:
+        files = gpu_files(self._proc, process.pid)
         try:
-            return SeenProcess(id=process, place=place, visible=visible_devices(self._proc, process.pid))
+            visible = visible_devices(self._proc, process.pid)
         except Hidden:
-            return SeenProcess(id=process, place=place, is_hidden=True)
+            return SeenProcess(id=process, place=place, gpu_files=files, is_hidden=True)
+        return SeenProcess(id=process, place=place, gpu_files=files, visible=visible)
 
     def _forget(self, reading: CudaReading) -> None:
         # what they had allocated is not to be found under their pids by later ones

@@ -12,9 +12,10 @@ import pytest
 
 from exporter.sources.cuda_probe import environment
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
-from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, visible_devices
+from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, gpu_files, visible_devices
 from exporter.sources.cuda_probe.maps import read_maps
 from tests.sources.cuda_probe.elves import compiled
+from tests.sources.cuda_probe.fake_proc import FakeProc
 from tests.support.components import real
 
 PROC = Path("/proc")
@@ -181,6 +182,42 @@ def test_a_program_without_the_right_to_trace(tmp_path: Path) -> None:
     with running(program, "set", "3", value="0") as pid:
         said = subprocess.run([sys.executable, "-c", ask, str(pid)], capture_output=True, check=True, timeout=30).stdout
     assert said == b"hidden\n"
+
+
+def test_the_gpus_that_a_process_finds(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    root = proc.root("one")
+    proc.put(8, root=root)
+    assert gpu_files(proc.folder, 8) == 0, "no /dev"
+    (root / "dev/nvidia-caps").mkdir(parents=True)
+    for name in ("nvidia0", "nvidia13", "nvidiactl", "nvidia-uvm", "nvidia", "xnvidia1", "nvidia1x"):
+        (root / "dev" / name).touch()
+    assert gpu_files(proc.folder, 8) == 2
+    assert gpu_files(proc.folder, 9) == 0, "no such process"
+
+
+def test_the_folder_of_devices_is_that_of_the_container_and_no_other_thing(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    root, outside = proc.root("one"), tmp_path / "outside"
+    proc.put(8, root=root)
+    outside.mkdir()
+    (outside / "nvidia0").touch()
+    (root / "dev").symlink_to("/../../outside")
+    assert gpu_files(proc.folder, 8) == 0
+    (root / "dev").unlink()
+    os.mkfifo(root / "dev")
+    assert gpu_files(proc.folder, 8) == 0
+
+
+def test_no_more_device_files_are_counted_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc = FakeProc(tmp_path)
+    root = proc.root("one")
+    proc.put(8, root=root)
+    (root / "dev").mkdir()
+    for number in range(9):
+        (root / f"dev/nvidia{number}").touch()
+    monkeypatch.setattr(environment, "MOST_DEVICE_FILES", 4)
+    assert gpu_files(proc.folder, 8) == 4
 
 
 def test_no_such_process(tmp_path: Path) -> None:
