@@ -78,7 +78,7 @@ def find(address: Address) -> tuple[Running, Mapping[str, Any], bytes]:
             raise NotReadable(f"the exporter at {running} asks for a password (--web.config.file)")
         try:
             mapping = json.loads(body) if status == HTTPStatus.OK else None
-        except ValueError:
+        except (ValueError, RecursionError):
             mapping = None
         if not isinstance(mapping, dict) or "doctor" not in mapping:
             raise NotReadable(f"what answers at {running} is not this exporter (HTTP status {status})")

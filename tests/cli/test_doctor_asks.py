@@ -124,7 +124,14 @@ async def test_what_is_no_exporter_is_not_believed(free: str) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({"doctor": {"summary": "all is well", "findings": [{}]}})
 
-    for handler, says in ((answer, "another version"), (None, "is not this exporter (HTTP status 404)")):
+    async def nested(_: web.Request) -> web.Response:
+        return web.Response(text="[" * 100_000)
+
+    for handler, says in (
+        (answer, "another version"),
+        (nested, "is not this exporter (HTTP status 200)"),
+        (None, "is not this exporter (HTTP status 404)"),
+    ):
         app = web.Application()
         if handler:
             app.router.add_get("/debug/mapping", handler)

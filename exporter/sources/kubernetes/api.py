@@ -16,7 +16,15 @@ import aiohttp
 from exporter.config.regular import read_regular
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.sources.http import Client, ConnectRemedies, authorization, why_broken, why_late, why_no_connection
+from exporter.sources.http import (
+    Client,
+    ConnectRemedies,
+    authorization,
+    retry_after_seconds,
+    why_broken,
+    why_late,
+    why_no_connection,
+)
 from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
 
 LONGEST_PAUSE_SECONDS = 30.0
@@ -249,12 +257,12 @@ class KubernetesApi:
             return unauthorized(path, token_file=self._token_file, has_token=has_token)
         if status == HTTPStatus.FORBIDDEN:
             return forbidden(path, right, told, was_allowed=right in self._allowed, manifest=self._manifest)
-        later = response.headers.get("Retry-After", "")
+        later = retry_after_seconds(response.headers)
         return Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
             f"the Kubernetes API answers {path} with HTTP status {status}{': ' if told else ''}{told}",
             remedy=f"it is asked again; until then {self.meanwhile}",
-            retry_after_seconds=min(float(later), LONGEST_PAUSE_SECONDS) if later.isdigit() else None,
+            retry_after_seconds=None if later is None else min(later, LONGEST_PAUSE_SECONDS),
         )
 
 

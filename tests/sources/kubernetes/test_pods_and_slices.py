@@ -173,6 +173,13 @@ async def test_retry_after_is_heeded(server: SimulatedApi, connect: Connect) -> 
     assert server.lists == 2
 
 
+async def test_a_retry_after_that_is_no_number_ends_nothing(server: SimulatedApi, connect: Connect) -> None:
+    server.failure = (429, {"Retry-After": "²"})
+    source = connect(await server.start())
+    health = await settle(source)
+    assert (health.up, health.reason) == (False, "rate_limited")
+
+
 async def test_the_token_is_read_for_every_request(server: SimulatedApi, connect: Connect, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     source = connect(await server.start())
