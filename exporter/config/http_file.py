@@ -4,6 +4,7 @@ https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape
 program cannot do (OAuth 2, proxies, redirects) is refused, never ignored.
 """
 
+from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,6 +92,20 @@ def read_secret(secret: Secret, where: str) -> str:
     if not text.isprintable():
         raise ConfigError(f"{where}: {secret.file!r} must hold one line of printable text")
     return text
+
+
+def authorization(config: HttpConfig, where: str) -> dict[str, str]:
+    """The header of a request; none where nobody asks for one. Made anew for each: secrets are replaced meanwhile.
+
+    Raises:
+        ConfigError: see `read_secret`.
+    """
+    if not config.scheme:
+        return {}
+    secret = read_secret(config.credentials, where)
+    if config.scheme == "Basic":
+        secret = b64encode(f"{read_secret(config.username, where)}:{secret}".encode()).decode()
+    return {"Authorization": f"{config.scheme} {secret}"}
 
 
 def _secret(section: Section, key: str, folder: Path) -> Secret:

@@ -8,7 +8,6 @@ import errno
 import os
 import socket
 import ssl
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -209,13 +208,6 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """How long the peer asks to be left alone; None where it does not say, or names a date."""
     later = headers.get("Retry-After", "")
     return float(later) if later.isascii() and later.isdigit() and len(later) <= _MOST_DIGITS else None
-
-
-def authorization(scheme: str, credentials: str, user: str = "") -> dict[str, str]:
-    """The header; `user` is for the scheme Basic, whose credentials are the password."""
-    if scheme == "Basic":
-        credentials = b64encode(f"{user}:{credentials}".encode()).decode()
-    return {"Authorization": f"{scheme} {credentials}"}
 
 
 def why_late(connector: Connector | None, seconds: float, *, connecting: bool, where: str = "") -> TimedOut | None:

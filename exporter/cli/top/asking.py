@@ -5,7 +5,6 @@ import json
 import socket
 import ssl
 import time
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_no
 from exporter.cli.top.devices import Shown
 from exporter.cli.top.fields import Object, text
 from exporter.cli.top.state import View
-from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import without_secrets
 from exporter.config.tls import client_context
 from exporter.errors import ExporterError
@@ -113,9 +112,10 @@ class Asking:
         connection = self._connection(url)
         try:
             below = quote(urlsplit(url).path.rstrip("/"), safe="/%")
-            # http.client itself would refuse what is not in Latin-1
-            headers = {name: value.encode() for name, value in self._headers().items()}
-            connection.request("GET", below + path, headers=headers)
+            headers = {"Accept": "application/json", **dict(self._config.headers), **authorization(self._config, FLAG)}
+            # as bytes: of a text, http.client refuses what is not in Latin-1
+            encoded = {name: value.encode() for name, value in headers.items()}
+            connection.request("GET", below + path, headers=encoded)
             answer = connection.getresponse()
             if answer.status == HTTPStatus.BAD_REQUEST and url.startswith("http:"):
                 raise _OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")
@@ -143,17 +143,6 @@ class Asking:
         if not self._verifies and not tls.ca_file:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return _Https(host, parts.port or 443, context, tls.server_name or host)
-
-    def _headers(self) -> dict[str, str]:
-        """Read anew for every request: a secret is replaced while the program runs."""
-        config = self._config
-        headers = {"Accept": "application/json", **dict(config.headers)}
-        if config.scheme:
-            secret = read_secret(config.credentials, FLAG)
-            if config.scheme == "Basic":
-                secret = b64encode(f"{read_secret(config.username, FLAG)}:{secret}".encode()).decode()
-            headers["Authorization"] = f"{config.scheme} {secret}"
-        return headers
 
 
 class _OtherProtocol(Gone):

@@ -8,11 +8,11 @@ from http import HTTPStatus
 
 import aiohttp
 
-from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.http_file import HttpConfig, authorization
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.model.cluster import OWNERS_UNKNOWN, OWNERS_UNKNOWN_HEADER
 from exporter.sources.exporters.room import Room
-from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_no_connection
+from exporter.sources.http import Client, ConnectRemedies, one_line, why_no_connection
 from exporter.sources.unpack import Body
 
 FLAG = "--cluster.http-config"
@@ -130,7 +130,9 @@ class Asking:
             ) from error
 
     async def _answer(self, url: str) -> bytes:
-        async with self._client.get(url, headers=self._authorization(), timeout=self._timeout) as response:
+        async with self._client.get(
+            url, headers=authorization(self._http, self._question.flag), timeout=self._timeout
+        ) as response:
             if response.status != HTTPStatus.OK:
                 raise await _refusal(response, self._question)
             if self._question.needs_owners and response.headers.get(OWNERS_UNKNOWN_HEADER) == "true":
@@ -138,13 +140,6 @@ class Asking:
                 response.close()
                 raise Unavailable("missing", why.message, remedy=why.remedy)
             return await self._body(response)
-
-    def _authorization(self) -> dict[str, str]:
-        """Read anew for every request: a secret is replaced while the program runs."""
-        http, flag = self._http, self._question.flag
-        if not http.scheme:
-            return {}
-        return authorization(http.scheme, read_secret(http.credentials, flag), read_secret(http.username, flag))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         body = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)

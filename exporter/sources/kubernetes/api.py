@@ -19,7 +19,6 @@ from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unava
 from exporter.sources.http import (
     Client,
     ConnectRemedies,
-    authorization,
     retry_after_seconds,
     why_broken,
     why_late,
@@ -182,7 +181,7 @@ class KubernetesApi:
     def token(self) -> dict[str, str]:
         """Its header, read anew for every request: it is replaced while the program runs. None where no file is."""
         try:
-            return authorization("Bearer", read_regular(self._token_file).decode("ascii").strip())
+            return {"Authorization": f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"}
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.http_file import HttpConfig, authorization
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.model.pages import Page
 from exporter.model.snapshot import Health
-from exporter.sources.http import Client, ConnectRemedies, authorization, one_line, why_late, why_no_connection
+from exporter.sources.http import Client, ConnectRemedies, one_line, why_late, why_no_connection
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempts, Bound, OnHealth
@@ -158,7 +158,7 @@ class DcgmSource:
 
     async def _fetch(self) -> bytes:
         try:
-            async with self._client.get(self._url, headers=self._authorization()) as response:
+            async with self._client.get(self._url, headers=authorization(self._http, FLAG)) as response:
                 self._check(response.status)
                 return await self._body(response)
         except ConfigError as error:
@@ -196,13 +196,6 @@ class DcgmSource:
         connecting = connector is not None and connector.connecting
         before_it = why_late(connector, seconds, connecting=connecting)
         return before_it or TimedOut("deadline", f"no whole answer within {seconds:g} s", remedy=_SLOW)
-
-    def _authorization(self) -> dict[str, str]:
-        """Read anew for every request: a secret is replaced while the program runs."""
-        http = self._http
-        if not http.scheme:
-            return {}
-        return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         coming = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)

@@ -6,12 +6,11 @@ from http import HTTPStatus
 
 import aiohttp
 
-from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.http_file import HttpConfig, authorization
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.sources.http import (
     Client,
     ConnectRemedies,
-    authorization,
     one_line,
     retry_after_seconds,
     why_no_connection,
@@ -98,18 +97,11 @@ class Asking:
 
     async def _answer(self, form: dict[str, str]) -> bytes:
         async with self._client.post(
-            self._url, form=form, headers=self._authorization(), timeout=self._timeout
+            self._url, form=form, headers=authorization(self._http, FLAG), timeout=self._timeout
         ) as response:
             if response.status != HTTPStatus.OK:
                 raise await _refusal(response)
             return await self._body(response)
-
-    def _authorization(self) -> dict[str, str]:
-        """Read anew for every request: a secret is replaced while the program runs."""
-        http = self._http
-        if not http.scheme:
-            return {}
-        return authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         body = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)

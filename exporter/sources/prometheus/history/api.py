@@ -11,12 +11,11 @@ from typing import NoReturn
 
 import aiohttp
 
-from exporter.config.http_file import HttpConfig, read_secret
+from exporter.config.http_file import HttpConfig, authorization
 from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
 from exporter.sources.http import (
     Client,
     ConnectRemedies,
-    authorization,
     one_line,
     retry_after_seconds,
     why_broken,
@@ -127,14 +126,9 @@ class PrometheusApi:
 
     async def _get(self, path: str, parameters: Mapping[str, str]) -> bytes:
         self.queries += 1
-        http = self._http
         try:
             async with asyncio.timeout(self._timeout_seconds + _GRACE_SECONDS):
-                headers = (
-                    authorization(http.scheme, read_secret(http.credentials, FLAG), read_secret(http.username, FLAG))
-                    if http.scheme
-                    else {}
-                )
+                headers = authorization(self._http, FLAG)
                 timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS)
                 async with self._client.get(
                     self._url + path, parameters=parameters, headers=headers, timeout=timeout
