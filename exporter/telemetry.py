@@ -5,15 +5,8 @@ import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
-
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-    generate_latest,
-)
 
 from exporter.log import LOG, _fields, debug, log
 from exporter.model.snapshot import Health
@@ -55,9 +48,6 @@ class Telemetry:
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
-        self._process = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._process)
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -140,7 +130,23 @@ class Telemetry:
 
     def render_process(self) -> bytes:
         """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
-        return generate_latest(self._process)
+        return self._process()
+
+    @cached_property
+    def _process(self) -> Callable[[], bytes]:
+        # It brings a web server with it, 1 MiB, and many nodes are only ever asked for /gpu/metrics.
+        from prometheus_client import (  # noqa: PLC0415
+            CollectorRegistry,
+            GCCollector,
+            PlatformCollector,
+            ProcessCollector,
+            generate_latest,
+        )
+
+        registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        return lambda: generate_latest(registry)
 
 
 def _rounded(seconds: float | None) -> float | None:
