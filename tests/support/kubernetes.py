@@ -17,8 +17,9 @@ from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.exporters import MANIFEST, MEANWHILE
 from exporter.sources.kubernetes.scaled_objects import MANIFEST as KEDAS_MANIFEST
 from tests.support.places import ROOT
-from tests.support.real_api import Object, RealServer
+from tests.support.real_api import RealServer
 
+Object = dict[str, Any]
 NAMESPACE = "pod-gpu-metrics"
 ACCOUNT = "pod-gpu-metrics-cluster"
 _PODS_TOO = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
