@@ -89,8 +89,9 @@ def decision(
     is_limited = limited is not None and limited.status == "True" and active is not None and active.status == "True"
     return Decision(
         has_spoken=bool(conditions_of(_status(own))),
-        replicas=count_of(status.get("currentReplicas")),
-        wanted=count_of(status.get("desiredReplicas")),
+        # the API leaves out a currentReplicas of 0, and says 0 in desiredReplicas before the HPA has looked
+        replicas=count_of(status.get("currentReplicas", 0)) if conditions else None,
+        wanted=count_of(status.get("desiredReplicas", 0)) if conditions else None,
         last_scale=last_scale([event for event in told if _is_of(event, own, hpa)], status, before),
         limited=limited.message if is_limited and limited else "",
         is_idle=via == "keda" and active is not None and active.reason == "ScalingDisabled",

@@ -84,8 +84,9 @@ class TestWhoSpeaks:
         assert decision("hpa", UID, ADDRESS, [], [], None) == Decision()
 
     def test_an_hpa_that_nobody_has_looked_at_has_not_spoken(self) -> None:
-        found = of_hpa(as_stored(applied(keda=False)))
-        assert (found.has_spoken, found.replicas, found.trouble) == (False, None, None)
+        for status in ({}, {"desiredReplicas": 0, "currentMetrics": None}):  # the second is a real API server's
+            found = of_hpa({**as_stored(applied(keda=False)), "status": status})
+            assert (found.has_spoken, found.replicas, found.wanted, found.trouble) == (False, None, None, None)
 
     def test_an_hpa_of_somebody_else_does_not_count(self) -> None:
         other = as_stored(applied(keda=False, uid="another"))
@@ -255,7 +256,9 @@ class TestTrouble:
             "ScalingDisabled",
             "scaling is disabled since the replica count of the target is zero",
         )
-        without = of_hpa(hpa(said, currentReplicas=0, desiredReplicas=0))
+        # that there are none, Kubernetes says by leaving the number out
+        none = {"desiredReplicas": 0, "currentMetrics": None}
+        without = of_hpa({**hpa(), "status": {**none, "conditions": conditions(said)}})
         assert without.trouble
         assert (without.trouble.reason, without.is_idle, without.replicas) == ("ScalingDisabled", False, 0)
         assert "scale the workload to one pod or more by hand" in without.trouble.message
