@@ -11,6 +11,7 @@ import pytest
 from exporter.operator.exporters import desired
 from exporter.operator.kinds import POD_MONITOR, Key, key_of
 from exporter.operator.resources import read_exporter
+from tests.operator.specs import EVERYTHING
 from tests.support.operator import Api, OperatorProcess, changed, exporter, is_seen, names, until, versions
 
 ALL = {"ClusterRoleBinding", "Service", "ConfigMap", "ServiceAccount", "DaemonSet"}
@@ -155,7 +156,8 @@ def test_an_object_of_somebody_else_is_left_alone(api: Api, operator: OperatorPr
 
 
 def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProcess, namespace: str) -> None:
-    keys = [make(api, f"gpu-{number}", namespace) for number in range(3)]
+    specs: tuple[dict[str, Any], ...] = ({}, EVERYTHING, {"nvml": "on", "probe": "on", "tolerations": []})
+    keys = [make(api, f"gpu-{number}", namespace, **spec) for number, spec in enumerate(specs)]
     # its exporters have been asked: there are none
     until(lambda: all("NotAskedYet" not in str(api.get(key)) for key in keys))
     time.sleep(0.3)
