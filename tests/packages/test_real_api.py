@@ -18,10 +18,10 @@ from tests.support.manifests import Object, kustomized, objects_in, objects_of
 from tests.support.places import ROOT
 from tests.support.real_api import IS_REAL, RealServer
 
-pytestmark = [
-    pytest.mark.skipif(not IS_REAL, reason="KUBEBUILDER_ASSETS names no real API server"),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+if not IS_REAL:
+    pytest.skip("KUBEBUILDER_ASSETS names no real API server", allow_module_level=True)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEPLOY = ROOT / "deploy"
 APPLY = "application/apply-patch+yaml"
 # Of others' kinds, a definition that takes whatever there is.

@@ -457,7 +457,7 @@ def test_the_cluster_roles_selectors_meet_it_and_no_node_exporter() -> None:
     ):
         assert selector.items() <= labels.items()
     assert not of_kind(MANIFESTS[0], "Service")["spec"]["selector"].items() <= labels.items()
-    assert deployment["spec"]["replicas"] > budget["spec"]["minAvailable"]
+    assert deployment["spec"]["replicas"] > budget["spec"]["maxUnavailable"]
 
 
 def test_the_scaled_object_asks_what_the_cluster_role_answers() -> None:
