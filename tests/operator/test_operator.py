@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
+import pytest
+
 from exporter.errors import Unavailable
 from exporter.operator import operator as module
+from exporter.operator.counted import Counted
 from exporter.operator.kinds import GPU_EXPORTER, SCALED_OBJECT, Kind
 from exporter.operator.lasting import Lasting
 from exporter.operator.operator import LONGEST_PAUSE_SECONDS, Operator, Parts
+from exporter.operator.outputs import READY, OperatorLook, Seen
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work import EVERYTHING, Work
 from exporter.operator.writer import Writer
@@ -155,3 +159,17 @@ def test_who_ends_a_task_can_be_ended_meanwhile() -> None:
         assert ending.cancelled()
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("is_leader", "holder", "expected"),
+    [
+        (True, "me", "ready; this replica works"),
+        (False, "other", "ready; another replica works"),
+        (False, "", "ready; no replica is known to work"),
+    ],
+)
+def test_who_works_is_told_by_whether_the_lease_is_known(is_leader: bool, holder: str, expected: str) -> None:
+    seen = Seen(is_leader=is_leader, holder=holder, queued=0, served=EXPORTERS)
+    answer = READY.make(OperatorLook(seen=seen, counted=Counted()))
+    assert b"".join(answer.pieces).decode() == f"{expected}\n"
