@@ -23,15 +23,8 @@ from exporter.operator.autoscaler_objects import (
 )
 from exporter.operator.autoscaler_specs import misgivings, why_invalid
 from exporter.operator.hindrance import Hindrance, at
-from exporter.operator.kinds import (
-    AUTOSCALER,
-    GPU_AUTOSCALER,
-    SCALED_OBJECT,
-    AnyObject,
-    Kind,
-    is_controlled_by,
-    metadata,
-)
+from exporter.operator.kinds import AUTOSCALER, GPU_AUTOSCALER, SCALED_OBJECT, Kind, is_controlled_by, metadata
+from exporter.operator.parts import AnyObject
 from exporter.operator.resources import GPUAutoscalerSpec, Object
 from exporter.operator.scalers import Scalers, is_a, is_an_autoscalers, is_going, name_of, older, uid_of, whose
 from exporter.operator.targets import REF, Target, why_not

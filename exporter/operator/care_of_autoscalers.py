@@ -17,15 +17,13 @@ from exporter.operator.kinds import (
     EVENT,
     GPU_AUTOSCALER,
     SCALED_OBJECT,
-    AnyObject,
     Key,
     Kind,
     controller_of,
     key_of,
     metadata,
-    text,
 )
-from exporter.operator.parts import mapping
+from exporter.operator.parts import AnyObject, mapping, text
 from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid

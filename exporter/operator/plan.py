@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.operator.changes import applied_fields, is_as_wanted
-from exporter.operator.kinds import AnyObject, Key, Object, controller_of, is_controlled_by, is_for, key_of, metadata
+from exporter.operator.kinds import Key, Object, controller_of, is_controlled_by, is_for, key_of, metadata
+from exporter.operator.parts import AnyObject
 
 
 class Plan(NamedTuple):

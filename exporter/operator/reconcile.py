@@ -16,20 +16,9 @@ from exporter.operator.changes import Needless
 from exporter.operator.counted import Counted
 from exporter.operator.edits import Change, change_of, deletion_of
 from exporter.operator.events import Events
-from exporter.operator.kinds import (
-    CLUSTER_ROLE_BINDING,
-    OPERATOR,
-    AnyObject,
-    Key,
-    Kind,
-    Object,
-    is_for,
-    key_of,
-    metadata,
-    whose,
-)
+from exporter.operator.kinds import CLUSTER_ROLE_BINDING, OPERATOR, Key, Kind, Object, is_for, key_of, metadata, whose
 from exporter.operator.names import MANAGER_LABEL
-from exporter.operator.parts import mapping
+from exporter.operator.parts import AnyObject, mapping
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.refused import Refused

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.operator.autoscaler_objects import labels, object_name
-from exporter.operator.kinds import GPU_AUTOSCALER, SCALED_OBJECT, AnyObject, Kind, controller_of, metadata
+from exporter.operator.kinds import GPU_AUTOSCALER, SCALED_OBJECT, Kind, controller_of, metadata
 from exporter.operator.names import INSTANCE_LABEL
+from exporter.operator.parts import AnyObject
 from exporter.operator.resources import ScaleTarget
 
 # what a ScaledObject means that names no kind (KEDA's ParseGVKR)

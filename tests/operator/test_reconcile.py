@@ -13,8 +13,9 @@ from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.counted import Counted
 from exporter.operator.decisions import Event
 from exporter.operator.events import Events
-from exporter.operator.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, AnyObject, Key, Kind, key_of
+from exporter.operator.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
 from exporter.operator.looks import Looks
+from exporter.operator.parts import AnyObject
 from exporter.operator.plan import Plan
 from exporter.operator.reader import Reader
 from exporter.operator.reconcile import Reconciler
