@@ -18,7 +18,7 @@ from exporter.operator.edits import Change, change_of, deletion_of
 from exporter.operator.events import Events
 from exporter.operator.kinds import CLUSTER_ROLE_BINDING, OPERATOR, Key, Kind, Object, is_for, key_of, metadata, whose
 from exporter.operator.names import MANAGER_LABEL
-from exporter.operator.parts import AnyObject, mapping
+from exporter.operator.parts import AnyObject, is_going, mapping
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.refused import Refused
@@ -129,7 +129,7 @@ class Reconciler:
             for item in await care.gone(key):
                 await self._deleted(item, None)
             return True
-        if metadata(owner).get("deletionTimestamp"):
+        if is_going(owner):
             return True  # the garbage collector takes what it owns; its end is told
         outcome = await self._outcome(owner, care)
         self._counted.keeps(key, len(outcome.live))
