@@ -23,17 +23,10 @@ from exporter.operator.autoscaler_objects import (
 )
 from exporter.operator.autoscaler_specs import misgivings, why_invalid
 from exporter.operator.hindrance import Hindrance, at
-from exporter.operator.kinds import (
-    AUTOSCALER,
-    GPU_AUTOSCALER,
-    SCALED_OBJECT,
-    AnyObject,
-    Kind,
-    is_controlled_by,
-    metadata,
-)
+from exporter.operator.kinds import AUTOSCALER, GPU_AUTOSCALER, SCALED_OBJECT, Kind, is_controlled_by, metadata
+from exporter.operator.parts import AnyObject, is_going
 from exporter.operator.resources import GPUAutoscalerSpec, Object
-from exporter.operator.scalers import Scalers, is_a, is_an_autoscalers, is_going, name_of, older, uid_of, whose
+from exporter.operator.scalers import Scalers, is_a, is_an_autoscalers, name_of, older, uid_of, whose
 from exporter.operator.targets import REF, Target, why_not
 
 Via = Literal["keda", "hpa"]
@@ -123,7 +116,7 @@ def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: S
     if rival := older(spec.scale_target_ref, uid, there.autoscalers):
         by = f"{GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
     elif scalers.foreign:
-        by = f"{scalers.foreign[0].get('kind')} {name_of(scalers.foreign[0])}, which this operator did not make,"
+        by = f"{scalers.foreign[0].get('kind')} {name_of(scalers.foreign[0])}, which is no GPUAutoscaler's,"
     else:
         return None
     return at(

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from exporter.errors import SourceError
 from exporter.operator.decisions import Event
 from exporter.operator.edits import Change
-from exporter.operator.kinds import AnyObject, Key, Kind
+from exporter.operator.kinds import Key, Kind
+from exporter.operator.parts import AnyObject
 from exporter.operator.plan import Plan
 from exporter.operator.reading import Invalid
 

@@ -17,20 +17,17 @@ from exporter.operator.kinds import (
     EVENT,
     GPU_AUTOSCALER,
     SCALED_OBJECT,
-    AnyObject,
     Key,
     Kind,
     controller_of,
     key_of,
     metadata,
-    text,
 )
-from exporter.operator.parts import mapping
+from exporter.operator.parts import AnyObject, is_going, mapping, text
 from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.resources import ScaleTarget, read_autoscaler
-from exporter.operator.scalers import is_going
 from exporter.operator.scaling import decision
 from exporter.operator.status import Obstacle, refused, utc_now
 from exporter.operator.targets import Target, group_path, object_path, resource_of, target_of

@@ -17,17 +17,15 @@ from exporter.operator.kinds import (
     GPU_EXPORTER,
     POD,
     POD_MONITOR,
-    AnyObject,
     Key,
     Kind,
     is_for,
     key_of,
     metadata,
-    text,
 )
 from exporter.operator.looks import Looks
 from exporter.operator.names import selector
-from exporter.operator.parts import mapping
+from exporter.operator.parts import AnyObject, mapping, text
 from exporter.operator.plan import plan
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid

@@ -12,7 +12,8 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any
 
-from exporter.operator.kinds import OPERATOR, AnyObject, metadata
+from exporter.operator.kinds import OPERATOR, metadata
+from exporter.operator.parts import AnyObject
 
 # What is not a field of an owner: it names the object.
 _NAMES = frozenset({"apiVersion", "kind", "metadata"})

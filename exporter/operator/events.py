@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 from exporter.errors import SourceError
 from exporter.log import debug
-from exporter.operator.kinds import EVENT, OPERATOR, AnyObject, Object, metadata, text
+from exporter.operator.kinds import EVENT, OPERATOR, Object, metadata
+from exporter.operator.parts import AnyObject, text
 from exporter.operator.writer import Writer
 
 MOST_REMEMBERED = 1000

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from exporter.attribution.workloads import is_object_name
 from exporter.operator.names import FOR_ANNOTATION, INSTANCE_LABEL, MANAGER, MANAGER_LABEL
+from exporter.operator.parts import AnyObject, text
 
 Object = dict[str, Any]
-AnyObject = Mapping[str, Any]
 
 
 class Kind(NamedTuple):
@@ -119,12 +119,6 @@ def metadata(item: AnyObject) -> AnyObject:
     """An object's metadata; nothing where what came is none."""
     found = item.get("metadata")
     return found if isinstance(found, Mapping) else {}
-
-
-def text(of: AnyObject, name: str) -> str:
-    """A text; "" where there is none."""
-    found = of.get(name)
-    return found if isinstance(found, str) else ""
 
 
 def controller_of(item: AnyObject) -> AnyObject:

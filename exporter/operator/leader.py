@@ -18,7 +18,8 @@ from typing import Any
 from exporter.config.operator import MOST_LEASE_SECONDS
 from exporter.errors import SourceError, Unsupported
 from exporter.log import log
-from exporter.operator.kinds import LEASE, Object, text
+from exporter.operator.kinds import LEASE, Object
+from exporter.operator.parts import text
 from exporter.operator.refused import Refused
 from exporter.operator.writer import Writer
 

@@ -10,7 +10,18 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from exporter.operator.parts import AnyObject, condition, mapping, mappings, moment, number, one_line, text, word
+from exporter.operator.parts import (
+    AnyObject,
+    condition,
+    is_going,
+    mapping,
+    mappings,
+    moment,
+    number,
+    one_line,
+    text,
+    word,
+)
 
 POD, EXPORTER = "pod", "exporter"  # as sources of trouble
 # Of a pod that has not become ready after so long it is not said any more that it starts (a Deployment's own limit,
@@ -85,11 +96,6 @@ def node_of(pod: AnyObject) -> str:
             if field.get("key") == "metadata.name" and isinstance(names, list) and names and isinstance(names[0], str):
                 return names[0]
     return ""
-
-
-def is_going(pod: AnyObject) -> bool:
-    """Whether it is being deleted: another takes its place."""
-    return bool(mapping(pod, "metadata").get("deletionTimestamp"))
 
 
 def is_ready(pod: AnyObject) -> bool:

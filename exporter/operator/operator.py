@@ -187,15 +187,10 @@ class Operator:
 
 
 async def _ended(task: "asyncio.Task[None]") -> BaseException | None:
-    """End a task; what it failed by, if it did."""
+    """End a task; what it failed by, if it did. Who waits here can be ended itself meanwhile."""
     task.cancel()
-    try:
-        await task
-    except asyncio.CancelledError:
-        return None
-    except Exception as error:  # noqa: BLE001 - whatever kopf could not go on with
-        return error
-    return None
+    await asyncio.wait({task})
+    return None if task.cancelled() else task.exception()
 
 
 def _changes(before: AbstractSet[Kind], after: AbstractSet[Kind]) -> dict[str, str]:

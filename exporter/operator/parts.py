@@ -22,6 +22,11 @@ def mapping(of: AnyObject, *path: str) -> AnyObject:
     return found if isinstance(found, Mapping) else _NOTHING
 
 
+def is_going(item: AnyObject) -> bool:
+    """Whether an object is being deleted."""
+    return bool(mapping(item, "metadata").get("deletionTimestamp"))
+
+
 def mappings(of: AnyObject, name: str, most: int = 1_000) -> Sequence[AnyObject]:
     """The mappings of a list, at most so many."""
     found = of.get(name)

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.operator.changes import applied_fields, is_as_wanted
-from exporter.operator.kinds import AnyObject, Key, Object, controller_of, is_controlled_by, is_for, key_of, metadata
+from exporter.operator.kinds import Key, Object, controller_of, is_controlled_by, is_for, key_of, metadata
+from exporter.operator.parts import AnyObject, is_going
 
 
 class Plan(NamedTuple):
@@ -37,7 +38,7 @@ def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyO
             apply.append((item, None))
         elif not _may_be_changed(there, owner, uid):
             not_ours.append(there)
-        elif metadata(there).get("deletionTimestamp"):
+        elif is_going(there):
             going.append(there)
         elif is_as_wanted(item, there):
             kept.append(there)
@@ -45,7 +46,7 @@ def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyO
             apply.append((item, there))
     for key, there in live.items():
         if key not in names and (is_controlled_by(there, uid) or is_for(there, owner)):
-            (going if metadata(there).get("deletionTimestamp") else delete).append(there)
+            (going if is_going(there) else delete).append(there)
     return Plan(apply, delete, kept, not_ours, going)
 
 

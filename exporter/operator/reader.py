@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.errors import SourceError, Unsupported
-from exporter.operator.kinds import BY_NAME, CLUSTER_WIDE, AnyObject, Key, Kind
+from exporter.operator.kinds import BY_NAME, CLUSTER_WIDE, Key, Kind
+from exporter.operator.parts import AnyObject
 from exporter.sources.kubernetes.api import KubernetesApi
 
 

@@ -6,8 +6,9 @@ it was interrupted. What it needs is read from the API server each time; nothing
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 
 from exporter.errors import SourceError
 from exporter.log import debug, log
@@ -16,20 +17,9 @@ from exporter.operator.changes import Needless
 from exporter.operator.counted import Counted
 from exporter.operator.edits import Change, change_of, deletion_of
 from exporter.operator.events import Events
-from exporter.operator.kinds import (
-    CLUSTER_ROLE_BINDING,
-    OPERATOR,
-    AnyObject,
-    Key,
-    Kind,
-    Object,
-    is_for,
-    key_of,
-    metadata,
-    whose,
-)
+from exporter.operator.kinds import CLUSTER_ROLE_BINDING, OPERATOR, Key, Kind, Object, is_for, key_of, metadata, whose
 from exporter.operator.names import MANAGER_LABEL
-from exporter.operator.parts import mapping
+from exporter.operator.parts import AnyObject, is_going, mapping
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from exporter.operator.refused import Refused
@@ -140,7 +130,7 @@ class Reconciler:
             for item in await care.gone(key):
                 await self._deleted(item, None)
             return True
-        if metadata(owner).get("deletionTimestamp"):
+        if is_going(owner):
             return True  # the garbage collector takes what it owns; its end is told
         outcome = await self._outcome(owner, care)
         self._counted.keeps(key, len(outcome.live))
@@ -164,18 +154,13 @@ class Reconciler:
             aim = await care.aim(owner, self.served)
             live.update(aim.live)
             for item in aim.plan.delete:
-                await self._deleted(item, owner)
-                changes.append(deletion_of(item))
-                live.pop(key_of(item), None)
+                with _noting_refusal(item, refused):
+                    await self._deleted(item, owner)
+                    changes.append(deletion_of(item))
+                    live.pop(key_of(item), None)
             for item, there in () if aim.waits_for else aim.plan.apply:
-                try:
+                with _noting_refusal(item, refused):
                     live[key_of(item)] = await self._applied(item, there, changes)
-                except SourceError as error:
-                    # one that is not taken, or that the operator may not write, holds up none of the others
-                    if not isinstance(error, Refused) and error.reason != "permission":
-                        raise
-                    log(logging.WARNING, "not applied", what=str(key_of(item)), error=str(error.trouble))
-                    refused.append((key_of(item), error))
         except (Invalid, SourceError) as error:
             problem = error
         return Outcome(owner=owner, aim=aim, live=live, changes=changes, problem=problem, refused=refused)
@@ -212,3 +197,15 @@ class Reconciler:
             return
         for event in care.events(old, new, outcome.changes):
             await self._events.tell(owner, event.type, event.reason, event.action, event.note)
+
+
+@contextmanager
+def _noting_refusal(item: AnyObject, refused: list[tuple[Key, SourceError]]) -> Iterator[None]:
+    """One that the API server does not take, or does not let the operator write, holds up none of the others."""
+    try:
+        yield
+    except SourceError as error:
+        if not isinstance(error, Refused) and error.reason != "permission":
+            raise
+        log(logging.WARNING, "not written", what=str(key_of(item)), error=str(error.trouble))
+        refused.append((key_of(item), error))

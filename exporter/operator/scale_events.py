@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from exporter.operator.conditions import written
-from exporter.operator.kinds import AnyObject
-from exporter.operator.parts import mapping, mappings
+from exporter.operator.parts import AnyObject, mapping, mappings
 from exporter.operator.scalers import uid_of
 from exporter.operator.status_texts import clean, count_of, innermost, time_of
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.operator.autoscaler_objects import labels, object_name
-from exporter.operator.kinds import GPU_AUTOSCALER, SCALED_OBJECT, AnyObject, Kind, controller_of, metadata
+from exporter.operator.kinds import GPU_AUTOSCALER, SCALED_OBJECT, Kind, controller_of, metadata
 from exporter.operator.names import INSTANCE_LABEL
+from exporter.operator.parts import AnyObject, is_going
 from exporter.operator.resources import ScaleTarget
 
 # what a ScaledObject means that names no kind (KEDA's ParseGVKR)
@@ -90,11 +91,6 @@ def is_an_autoscalers(item: AnyObject) -> bool:
 def is_a(item: AnyObject, kind: Kind) -> bool:
     """Whether an object is of this kind."""
     return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
-
-
-def is_going(item: AnyObject) -> bool:
-    """Whether it is being deleted."""
-    return bool(metadata(item).get("deletionTimestamp"))
 
 
 def name_of(item: AnyObject) -> str:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from exporter.operator.autoscalers import Via
 from exporter.operator.hindrance import Hindrance
-from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, AnyObject, is_controlled_by, metadata
-from exporter.operator.parts import mapping, mappings
+from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, is_controlled_by, metadata
+from exporter.operator.parts import AnyObject, is_going, mapping, mappings
 from exporter.operator.scale_events import LastScale, last_scale, scaler_failure
-from exporter.operator.scalers import is_a, is_going, name_of, uid_of
+from exporter.operator.scalers import is_a, name_of, uid_of
 from exporter.operator.status_texts import clean, count_of
 
 MOST_CONDITIONS = 32

@@ -11,17 +11,8 @@ from typing import Any
 
 from exporter.errors import SourceError
 from exporter.operator.conditions import Verdict, conditions_of
-from exporter.operator.nodes import (
-    EXPORTER,
-    NodeTrouble,
-    age_seconds,
-    is_going,
-    is_ready,
-    node_of,
-    pod_troubles,
-    trouble,
-)
-from exporter.operator.parts import AnyObject, condition, mapping, mappings, number, one_line, text, word
+from exporter.operator.nodes import EXPORTER, NodeTrouble, age_seconds, is_ready, node_of, pod_troubles, trouble
+from exporter.operator.parts import AnyObject, condition, is_going, mapping, mappings, number, one_line, text, word
 from exporter.operator.reading import Invalid
 from exporter.operator.rollout import Rollout, progress_of, readiness_of
 from exporter.operator.summary import listed, summary

@@ -69,9 +69,10 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _MOST_DOUBLINGS = 5
 # How long kopf may take to end, and how often it is told to.
 _ENDING_SECONDS, _MOST_TRIES = 10.0, 100
-# A kind that has just come is told of for 0.1 s before it is served, one that goes is watched until somebody looks, and
-# a right may be given later. For such an answer kopf would give up all its watches, and wait for them for ever.
-_MAY_PASS = frozenset({"403", "404"})
+# A kind that has just come is told of for 0.1 s before it is served, one that goes is watched until somebody looks, a
+# right may be given later, and what converts the objects of one kind may be away. For such an answer kopf would give up
+# the watches of all kinds: it is asked again here. What is about who asks, where it was and how often, kopf knows.
+_OF_KOPF = frozenset({"401", "410", "429"})
 _NOT_YET_SECONDS = 0.3
 # kopf takes its own finalizer off objects that it has no use for: none has this one.
 _FINALIZER = "pod-gpu-metrics.dev/never"
@@ -243,7 +244,7 @@ class _Run:
                 raise
             finally:
                 self._say(self._of.answered, request, status)
-            if status not in _MAY_PASS or self._stop_wanted or not _is_list(request.url.path):
+            if status[0] not in "45" or status in _OF_KOPF or self._stop_wanted or not _is_list(request.url.path):
                 return response
             response.release()
             await asyncio.sleep(pause)

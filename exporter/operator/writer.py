@@ -16,7 +16,8 @@ import aiohttp
 
 from exporter.config.tls import ClientTls
 from exporter.errors import SourceError
-from exporter.operator.kinds import OPERATOR, AnyObject, Object, kind_of, metadata, path_of, text
+from exporter.operator.kinds import OPERATOR, Object, kind_of, metadata, path_of
+from exporter.operator.parts import AnyObject, text
 from exporter.operator.refused import Refused, is_by_admission, may_go_well, reason_in
 from exporter.sources.http import Client
 from exporter.sources.kubernetes.api import (

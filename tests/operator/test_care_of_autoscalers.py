@@ -6,7 +6,8 @@ from typing import Any
 from exporter.errors import SourceError, Unavailable
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_autoscalers import CareOfAutoscalers
-from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, AnyObject, Key, Kind, key_of
+from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of
+from exporter.operator.parts import AnyObject
 from exporter.operator.reader import Reader
 from exporter.operator.refused import Refused
 from tests.operator.autoscaling import REF, UID, applied, as_stored, gpu_autoscaler

@@ -7,9 +7,10 @@ import pytest
 
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_exporters import CareOfExporters
-from exporter.operator.kinds import GPU_EXPORTER, POD, AnyObject, Key, Kind
+from exporter.operator.kinds import GPU_EXPORTER, POD, Key, Kind
 from exporter.operator.looks import Looks
 from exporter.operator.nodes import trouble
+from exporter.operator.parts import AnyObject
 from exporter.operator.reader import Reader
 from exporter.operator.reading import Invalid
 from tests.operator.made import Object, daemon_set, gpu_exporter, pod

@@ -40,4 +40,4 @@ def test_a_kind_that_is_not_served_yet_ends_no_watch(
     # nobody has told of this one but a watch
     deploy(api, namespace, "another")
     second = key_of(api.put(autoscaler(namespace, "b")))
-    until(lambda: ready(api, second), 5, lambda: operator.told)
+    until(lambda: ready(api, second), 20, lambda: operator.told)

@@ -13,8 +13,9 @@ from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.counted import Counted
 from exporter.operator.decisions import Event
 from exporter.operator.events import Events
-from exporter.operator.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, AnyObject, Key, Kind, key_of
+from exporter.operator.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
 from exporter.operator.looks import Looks
+from exporter.operator.parts import AnyObject
 from exporter.operator.plan import Plan
 from exporter.operator.reader import Reader
 from exporter.operator.reconcile import Reconciler
@@ -31,6 +32,10 @@ MINE = Key("GPUExporter", "ml", "gpu")
 
 def scaler(namespace: str = "ml") -> Object:
     return {"kind": "GPUAutoscaler", "metadata": {"name": "trainer", "namespace": namespace}}
+
+
+def config_maps(names: str) -> list[Object]:
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} for name in names]
 
 
 Fails = dict[Any, SourceError]
@@ -62,10 +67,11 @@ class Stored(Reader):
 
 
 class Written(Writer):
-    """The names of what was applied, and which cannot be."""
+    """The names of what was applied and deleted, and which cannot be."""
 
     def __init__(self, fails: Fails | None = None) -> None:
         self.applied: list[str] = []
+        self.deleted: list[str] = []
         self._fails = fails or {}
 
     async def apply(self, item: Object, _: AnyObject | None) -> Object:
@@ -73,6 +79,11 @@ class Written(Writer):
         check(self._fails, name)
         self.applied.append(name)
         return item
+
+    async def delete(self, item: AnyObject) -> None:
+        name = item["metadata"]["name"]
+        check(self._fails, name)
+        self.deleted.append(name)
 
     async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:  # noqa: ARG002 - as a Writer has it
         return {}
@@ -89,7 +100,7 @@ class Told(Events):
 
 
 class Noting:
-    """A care that wants three objects, and remembers what it was asked."""
+    """A care that wants three objects in place of three others, and remembers what it was asked."""
 
     look_again_seconds = 30.0
 
@@ -99,8 +110,9 @@ class Noting:
         self.kept: list[AbstractSet[Key]] = []
 
     async def aim(self, *_: object) -> Aim:
-        wanted = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} for name in "abc"]
-        return Aim(plan=Plan([(item, None) for item in wanted], [], [], [], []), live={})
+        wanted, gone = map(config_maps, ("abc", "xyz"))
+        plan = Plan([(item, None) for item in wanted], gone, [], [], [])
+        return Aim(plan=plan, live={key_of(item): item for item in gone})
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         self.outcomes.append(outcome)
@@ -165,19 +177,22 @@ async def test_what_is_gone_is_remembered_by_nobody() -> None:
 
 @pytest.mark.parametrize("failure", [FORBIDDEN, REFUSED])
 async def test_an_object_that_may_not_be_written_holds_up_no_other(failure: SourceError) -> None:
-    written, care = Written({"b": failure}), Noting(GPU_EXPORTER)
+    written, care = Written({"b": failure, "x": failure}), Noting(GPU_EXPORTER)
     made, work = reconciler(Stored(gpu_exporter()), care, written=written)
     await looked_at(made, work, MINE)
-    assert written.applied == ["a", "c"]
+    assert (written.applied, written.deleted) == (["a", "c"], ["y", "z"])
     (outcome,) = care.outcomes
-    assert [(key.name, error) for key, error in outcome.refused] == [("b", failure)]
+    assert [(key.name, error) for key, error in outcome.refused] == [("x", failure), ("b", failure)]
+    assert sorted(key.name for key in outcome.live) == ["a", "c", "x"]
+    assert [change.verb for change in outcome.changes] == ["deleted", "deleted", "created", "created"]
     assert len(work) == 1, "it is tried again"
 
 
-async def test_while_the_api_does_not_answer_nothing_more_is_asked() -> None:
-    written, care = Written({"b": AWAY}), Noting(GPU_EXPORTER)
+@pytest.mark.parametrize(("name", "applied"), [("b", ["a"]), ("x", [])])
+async def test_while_the_api_does_not_answer_nothing_more_is_asked(name: str, applied: list[str]) -> None:
+    written, care = Written({name: AWAY}), Noting(GPU_EXPORTER)
     await looked_at(*reconciler(Stored(gpu_exporter()), care, written=written), MINE)
-    assert written.applied == ["a"]
+    assert written.applied == applied
     assert care.outcomes == []
 
 

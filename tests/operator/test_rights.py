@@ -125,6 +125,9 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
             process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
             try:
                 live_through(api)
+                if api.simulated is not None:
+                    # what came at last may have been listed, and not yet be watched
+                    until(lambda: rights(bound()) - asked.rights == WITHOUT_A_REQUEST)
             finally:
                 assert process.end() == 0, process.told
             if api.real is not None:

@@ -124,10 +124,13 @@ def test_the_operator_is_killed_in_the_middle(api: Api, start: Start, namespace:
     first = start()
     first.says("leading")
     of = [f"gpu-{number}" for number in range(6)]
+    assert api.simulated is not None
+    api.simulated.faults.add("slow", verbs={"patch"}, seconds=0.2)  # else it may be done before it is killed
     for name in of:
         api.put(exporter(name, namespace))
     until(lambda: api.writes(namespace))
     first.kill()
+    api.simulated.faults.end()
     assert missing(api, namespace, *of)  # it was in the middle
     second = start("b")
     until(lambda: not missing(api, namespace, *of), 20, lambda: second.told)
@@ -170,10 +173,8 @@ def test_one_of_two_replicas_works(api: Api, start: Start, namespace: str) -> No
     assert first.metric("pod_gpu_exporter_operator_is_leader") == 1
     assert second.metric("pod_gpu_exporter_operator_is_leader") == 0
 
-    first.kill()  # it lets go of nothing: the lease has to run out
-    killed = time.monotonic()
-    second.says("leading")
-    assert time.monotonic() - killed < 2 + 8  # the lease, and a try or two
+    first.kill()  # it lets go of nothing: the lease has to run out. test_leader.py says how long that takes
+    second.says("leading", 20)
     api.put(exporter("two", namespace))
     until(lambda: not missing(api, namespace, "one", "two"))
 

@@ -136,11 +136,32 @@ async def test_it_tells_of_keys_and_of_lists_and_ends_when_it_is_not_wanted_any_
         assert running.cancelled()
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 500, 503])
+async def test_what_is_said_of_one_kind_holds_up_no_other(status: int) -> None:
+    left = 2
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        nonlocal left
+        if request.path.endswith("services") and left:
+            left -= 1
+            return web.json_response({"kind": "Status", "message": "not now", "code": status}, status=status)
+        return lists(request) or await streaming(request)
+
+    told = Told()
+    async with serving(respond) as url:
+        running = asyncio.create_task(told.watching(url).until_it_fails(SERVED))
+        await until(lambda: told.answers.count(("watch", "200")) == len(MADE) - 1)
+        assert told.answers.count(("list", str(status))) == 2
+        assert {*told.keys} == {Key("GPUExporter", "ml", "gpu")}
+        assert not running.done()
+        running.cancel()
+
+
 @pytest.mark.parametrize("name", ["gpuexporters", "services"])
-async def test_a_list_that_is_refused_ends_it(name: str) -> None:
+async def test_a_list_from_which_nobody_can_go_on_ends_it(name: str) -> None:
     async def respond(request: web.Request) -> web.StreamResponse:
         if request.path.endswith(name):
-            return web.json_response({"kind": "Status", "message": "what is that?", "code": 400}, status=400)
+            return web.json_response({"kind": "Status", "message": "what is that?", "code": 410}, status=410)
         return lists(request) or await streaming(request)
 
     assert "what is that?" in await failing_with(respond)
