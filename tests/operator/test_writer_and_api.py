@@ -14,6 +14,7 @@ from exporter.operator.refused import Refused
 from exporter.operator.writer import Writer
 from tests.operator.leading import Worker, leader
 from tests.support.operator import LEASE_NAMESPACE, Api, Object, exporter
+from tests.support.waiting import until
 
 Answers = Counter[tuple[str, str]]
 
@@ -143,15 +144,12 @@ async def test_a_lease_goes_from_hand_to_hand(api: Api, writer: Writer) -> None:
     first, second = Worker(), Worker()
     one, two = leader(writer, LEASE_NAMESPACE, "one"), leader(writer, LEASE_NAMESPACE, "two")
     tasks = [asyncio.create_task(one.lead(first))]
-    async with asyncio.timeout(5):
-        while not first.begun:
-            await asyncio.sleep(0.01)
-        tasks.append(asyncio.create_task(two.lead(second)))
-        await asyncio.sleep(1.5)  # longer than the lease
-        assert (first.begun, second.begun, two.holder) == (1, 0, "one")
-        tasks[0].cancel()
-        while not second.begun:
-            await asyncio.sleep(0.01)
+    await until(lambda: first.begun)
+    tasks.append(asyncio.create_task(two.lead(second)))
+    await asyncio.sleep(1.5)  # longer than the lease
+    assert (first.begun, second.begun, two.holder) == (1, 0, "one")
+    tasks[0].cancel()
+    await until(lambda: second.begun)
     lease = api.get(Key(LEASE.name, LEASE_NAMESPACE, "pod-gpu-metrics-operator"))
     assert lease is not None
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("two", 1)

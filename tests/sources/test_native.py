@@ -44,7 +44,7 @@ async def test_a_call_that_hangs_keeps_nobody_waiting_and_nothing_piles_up() -> 
     assert not any(worker.begin(another, ended.append) for _ in range(100))
     closed = threading.Event()
     worker.close(closed.set)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert not closed.is_set()
     free.set()
     assert await asyncio.to_thread(closed.wait, 10)

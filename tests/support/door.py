@@ -76,4 +76,4 @@ async def the_page() -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(asyncio.wait_for(main(sys.argv[1]), 20))
+    asyncio.run(asyncio.wait_for(main(sys.argv[1]), 30))

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-SECONDS = 20.0
+SECONDS = 30.0
 GOES_ON = "# goes on until Ctrl-C"
 
 
@@ -77,7 +77,10 @@ def walk(steps: list[Step]) -> list[str]:
 
 
 def run(command: str) -> str:
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=SECONDS, check=False)
+    try:
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return ""
     return ended.stdout if ended.returncode == 0 else ""
 
 

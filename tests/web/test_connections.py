@@ -142,8 +142,7 @@ async def test_who_comes_in_one_round_takes_the_places_of_as_many_others(
     with ExitStack() as stack:
         crowd = crowd_of(exporter, 40, stack)
         await until(lambda: refused["connections"] == 32)
-        await asyncio.sleep(0.05)
-        assert [is_closed(one) for one in crowd] == [True] * 32 + [False] * 8
+        await until(lambda: [is_closed(one) for one in crowd] == [True] * 32 + [False] * 8)
         await exporter.page()
         assert refused["connections"] == 33
         assert len(the_server(exporter)._open) == 8
@@ -184,8 +183,7 @@ async def test_without_a_descriptor_the_oldest_connection_is_closed_and_one_line
         listening: Any = Exhausted()
         for _ in range(2):
             the_server(exporter)._accept(listening)
-        await asyncio.sleep(0.05)
-        assert [is_closed(one) for one in crowd] == [True, True, False]
+        await until(lambda: [is_closed(one) for one in crowd] == [True, True, False])
     assert caplog.text.count("could not be accepted") == 1
     # where nothing of ours can be closed, accepting is tried again after a while instead of all the time
     await until(lambda: not the_server(exporter)._open)

@@ -24,6 +24,7 @@ from exporter.simulator.node import SimulatedNode
 from exporter.web import guard
 from exporter.web.endpoints import PIECE_BYTES, accepts_gzip, patience_of
 from tests.support.exporter import PATHS, STATUS, Start, config_of
+from tests.support.waiting import is_quick, until
 
 
 async def test_the_page(start: Start) -> None:
@@ -271,11 +272,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
     refused = exporter.service.telemetry._refused
     await asyncio.sleep(0.2)
     assert refused["slow_reader"] == 0
-    for _ in range(100):
-        await asyncio.sleep(0.05)
-        if refused["slow_reader"]:
-            break
-    assert refused["slow_reader"] == 1
+    assert await until(lambda: refused["slow_reader"]) == 1
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await reader.readexactly(len(rows))
     writer.close()
@@ -297,11 +294,15 @@ async def test_a_hanging_upstream_costs_a_scrape_its_share_of_the_timeout(
     start: Start, simulated: SimulatedNode, hanging: str
 ) -> None:
     exporter = await start(dcgm_url=[hanging, simulated.url])
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    status, text = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "1"})
+    answer = 0, ""
+
+    async def scrape() -> None:
+        nonlocal answer
+        answer = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "1"})
+
+    assert await is_quick(scrape, 1.0)
+    status, text = answer
     assert status == 200
-    assert loop.time() - began < 1.0
     assert f'source_up{{source="dcgm:{hanging[7:-8]}"}} 0\n' in text
     assert "DCGM_FI_DEV_POWER_USAGE{" in text
 
@@ -315,7 +316,7 @@ async def test_a_hanging_kubelet_costs_half_a_second_once_owners_are_known(
     loop = asyncio.get_running_loop()
     began = loop.time()
     text = await exporter.page()
-    assert 0.4 < loop.time() - began < 2.0
+    assert 0.4 < loop.time() - began < 4.0
     assert 'source_up{source="kubelet"} 0\n' in text
     assert text.count('pod="",') == owned
     simulated.kubelet.resume()
@@ -424,8 +425,11 @@ async def test_a_held_up_event_loop_is_seen(start: Start, monkeypatch: pytest.Mo
 
     before = await above_a_tenth()
     time.sleep(0.3)
-    await asyncio.sleep(0.1)
-    assert await above_a_tenth() == before + 1
+
+    async def is_noted() -> bool:
+        return await above_a_tenth() > before
+
+    await until(is_noted)
 
 
 async def test_pods_that_come_and_go_are_followed(start: Start, simulated: SimulatedNode) -> None:

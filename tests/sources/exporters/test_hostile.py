@@ -176,7 +176,7 @@ async def test_those_that_stall_delay_nobody(serve: Serve, make: Make) -> None:
     started = time.monotonic()
     await source.begin()
     await until(lambda: not source.view.nodes["z"].is_missing)
-    assert time.monotonic() - started < 15  # one after the other they would take minutes
+    assert time.monotonic() - started < 25  # one after the other they would take minutes
     assert len(source.view.missing) == 200
     assert len(source._asks) == 200
 

@@ -94,9 +94,12 @@ async def test_nodes_that_come_and_go_in_kubernetes(
     await until(lambda: "a" in source.view.missing)
     await source.begin()
     assert not source.view.nodes["b"].is_missing
-    await asyncio.sleep(0.3)
-    await source.begin()
-    assert list(source.view.nodes) == ["b"]
+
+    async def is_forgotten() -> bool:
+        await source.begin()
+        return list(source.view.nodes) == ["b"]
+
+    await until(is_forgotten)
     assert healths["endpointslices"].up
     assert source.bounds["endpointslices"].used() == 1
 
