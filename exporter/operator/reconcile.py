@@ -207,5 +207,7 @@ def _noting_refusal(item: AnyObject, refused: list[tuple[Key, SourceError]]) -> 
     except SourceError as error:
         if not isinstance(error, Refused) and error.reason != "permission":
             raise
-        log(logging.WARNING, "not written", what=str(key_of(item)), error=str(error.trouble))
+        # what is refused may have been deleted meanwhile, or be somebody else's change: the status says what stays
+        level = logging.INFO if isinstance(error, Refused) else logging.WARNING
+        log(level, "not written", what=str(key_of(item)), error=str(error.trouble))
         refused.append((key_of(item), error))
