@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 from exporter.config.operator import OperatorConfig, OperatorSettings
 from exporter.errors import ConfigError
+from exporter.operator.api.events import Events
+from exporter.operator.api.leader import Leader
+from exporter.operator.api.reader import Reader
+from exporter.operator.api.writer import Writer
 from exporter.operator.care import Care
 from exporter.operator.care_of_autoscalers import CareOfAutoscalers
 from exporter.operator.care_of_exporters import CareOfExporters
-from exporter.operator.events import Events
-from exporter.operator.kinds import Key
 from exporter.operator.lasting import Lasting
-from exporter.operator.leader import Leader
 from exporter.operator.looks import Looks
+from exporter.operator.objects.kinds import Key
 from exporter.operator.operator import Operator, Parts
-from exporter.operator.reader import Reader
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work import EVERYTHING, Work
-from exporter.operator.writer import Writer
 
 # What kopf lists within this long is looked at together.
 TOGETHER_SECONDS = 1.0
@@ -29,7 +29,7 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
         ConfigError: kopf is not there.
     """
     try:
-        from exporter.operator.watching import Watching  # noqa: PLC0415 - an optional extra
+        from exporter.operator.api.watching import Watching  # noqa: PLC0415 - an optional extra
     except ModuleNotFoundError as error:
         raise ConfigError(f"the operator needs {error.name}: install pod-gpu-metrics-exporter[operator]") from error
     lasting = lasting or Lasting()

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from exporter.errors import SourceError
 from exporter.operator.decisions import Event
-from exporter.operator.edits import Change
-from exporter.operator.kinds import Key, Kind
-from exporter.operator.parts import AnyObject
-from exporter.operator.plan import Plan
-from exporter.operator.reading import Invalid
+from exporter.operator.objects.edits import Change
+from exporter.operator.objects.kinds import Key, Kind
+from exporter.operator.objects.parts import AnyObject
+from exporter.operator.objects.plan import Plan
+from exporter.operator.objects.reading import Invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

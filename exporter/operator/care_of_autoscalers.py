@@ -1,4 +1,4 @@
-"""GPUAutoscalers: the one object that scales for each (autoscalers.py), and what that says of itself (scaling.py)."""
+"""GPUAutoscalers: the one object that scales for each, and what that says of itself (autoscalers/)."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from itertools import chain
 
 from exporter.errors import SourceError
-from exporter.operator.autoscaler_status import Scaled, autoscaler_status
-from exporter.operator.autoscalers import LOOK_AGAIN_SECONDS, There, Via, Wanted, desired, with_what_stays
+from exporter.operator.api.reader import Reader
+from exporter.operator.autoscalers.choice import LOOK_AGAIN_SECONDS, There, Via, Wanted, desired, with_what_stays
+from exporter.operator.autoscalers.hindrance import of_invalid
+from exporter.operator.autoscalers.scaling import decision
+from exporter.operator.autoscalers.status import Scaled, autoscaler_status
+from exporter.operator.autoscalers.targets import Target, group_path, object_path, resource_of, target_of
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of_autoscaler
-from exporter.operator.edits import Change
-from exporter.operator.hindrance import of_invalid
-from exporter.operator.kinds import (
+from exporter.operator.objects.conditions import utc_now
+from exporter.operator.objects.edits import Change
+from exporter.operator.objects.kinds import (
     AUTOSCALER,
     EVENT,
     GPU_AUTOSCALER,
@@ -23,14 +27,11 @@ from exporter.operator.kinds import (
     key_of,
     metadata,
 )
-from exporter.operator.parts import AnyObject, is_going, mapping, text
-from exporter.operator.plan import plan
-from exporter.operator.reader import Reader
-from exporter.operator.reading import Invalid
-from exporter.operator.resources import ScaleTarget, read_autoscaler
-from exporter.operator.scaling import decision
-from exporter.operator.status import Obstacle, refused, utc_now
-from exporter.operator.targets import Target, group_path, object_path, resource_of, target_of
+from exporter.operator.objects.obstacles import Obstacle, refused
+from exporter.operator.objects.parts import AnyObject, is_going, mapping, text
+from exporter.operator.objects.plan import plan
+from exporter.operator.objects.reading import Invalid
+from exporter.operator.objects.resources import ScaleTarget, read_autoscaler
 
 _WAYS: Mapping[str, Via] = {SCALED_OBJECT.name: "keda", AUTOSCALER.name: "hpa"}
 

@@ -1,15 +1,20 @@
-"""GPUExporters: the objects of exporters.py, the status of status.py, and what the exporters say by looks.py."""
+"""GPUExporters: their objects and their status (exporters/), and what the exporters say by looks.py."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from exporter.errors import SourceError
+from exporter.operator.api.reader import Reader
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of
-from exporter.operator.edits import Change
-from exporter.operator.exporters import all_references, desired
-from exporter.operator.kinds import (
+from exporter.operator.exporters.objects import all_references, desired
+from exporter.operator.exporters.obstacles import in_the_way, invalid, no_counters, no_pod_monitors
+from exporter.operator.exporters.status import Seen, status_of
+from exporter.operator.looks import Looks
+from exporter.operator.objects.conditions import utc_now
+from exporter.operator.objects.edits import Change
+from exporter.operator.objects.kinds import (
     BY_NAME,
     COME_AND_GO,
     CONFIG_MAP,
@@ -23,24 +28,12 @@ from exporter.operator.kinds import (
     key_of,
     metadata,
 )
-from exporter.operator.looks import Looks
-from exporter.operator.names import selector
-from exporter.operator.parts import AnyObject, mapping, text
-from exporter.operator.plan import plan
-from exporter.operator.reader import Reader
-from exporter.operator.reading import Invalid
-from exporter.operator.resources import GPUExporterSpec, read_exporter
-from exporter.operator.status import (
-    Obstacle,
-    Seen,
-    in_the_way,
-    invalid,
-    no_counters,
-    no_pod_monitors,
-    refused,
-    status_of,
-    utc_now,
-)
+from exporter.operator.objects.names import selector
+from exporter.operator.objects.obstacles import Obstacle, refused
+from exporter.operator.objects.parts import AnyObject, mapping, text
+from exporter.operator.objects.plan import plan
+from exporter.operator.objects.reading import Invalid
+from exporter.operator.objects.resources import GPUExporterSpec, read_exporter
 
 
 class CareOfExporters:

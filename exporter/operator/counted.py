@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from exporter.operator.kinds import Key
+from exporter.operator.objects.kinds import Key
 from exporter.telemetry import Histogram
 
 DURATION_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)

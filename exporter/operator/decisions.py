@@ -7,9 +7,11 @@ what was written. What is true of many nodes is one event.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from exporter.operator.edits import Change
-from exporter.operator.nodes import NodeTrouble
-from exporter.operator.parts import (
+from exporter.operator.exporters.nodes import NodeTrouble
+from exporter.operator.exporters.status import MOST_TROUBLES, NOT_OBSTACLES
+from exporter.operator.exporters.summary import by_kind
+from exporter.operator.objects.edits import Change
+from exporter.operator.objects.parts import (
     AnyObject,
     and_more,
     condition,
@@ -21,8 +23,6 @@ from exporter.operator.parts import (
     text,
     word,
 )
-from exporter.operator.status import MOST_TROUBLES, NOT_OBSTACLES
-from exporter.operator.summary import by_kind
 
 MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
 _MOST_NAMED = 5

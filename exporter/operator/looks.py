@@ -18,9 +18,9 @@ from itertools import count
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.log import log
-from exporter.operator.nodes import EXPORTER, NodeTrouble, node_of, trouble
-from exporter.operator.parts import AnyObject, is_going, mapping, steady, text
-from exporter.operator.pods import METRICS_PORT
+from exporter.operator.exporters.nodes import EXPORTER, NodeTrouble, node_of, trouble
+from exporter.operator.exporters.pods import METRICS_PORT
+from exporter.operator.objects.parts import AnyObject, is_going, mapping, steady, text
 from exporter.sources.exporters.asking import Asking
 from exporter.sources.exporters.healths import HEALTHS, MOST_BYTES, read_health
 from exporter.sources.source import Bound

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 from exporter.errors import SourceError
 from exporter.log import log
-from exporter.operator.kinds import Kind
+from exporter.operator.api.leader import Leader
+from exporter.operator.api.served import served
+from exporter.operator.api.writer import Writer
 from exporter.operator.lasting import Lasting
-from exporter.operator.leader import Leader
+from exporter.operator.objects.kinds import Kind
 from exporter.operator.outputs import OUTPUTS, OperatorLook, Seen
 from exporter.operator.reconcile import Reconciler
-from exporter.operator.served import served
 from exporter.operator.work import EVERYTHING, MOST_KEYS, Work
-from exporter.operator.writer import Writer
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 
 # The pulse only sees to it that the task runs: one that ended by a fault is begun anew.

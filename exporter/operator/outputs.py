@@ -7,7 +7,7 @@ from typing import Any
 
 from exporter.exposition.families import Samples, render
 from exporter.operator.counted import RESULTS, Counted
-from exporter.operator.kinds import COME_AND_GO, CUSTOM_NAMES, Kind
+from exporter.operator.objects.kinds import COME_AND_GO, CUSTOM_NAMES, Kind
 from exporter.outputs import healthy
 from exporter.outputs.families import counters, health
 from exporter.outputs.families.family import OwnFamily, filled

@@ -12,20 +12,30 @@ from contextlib import contextmanager
 
 from exporter.errors import SourceError
 from exporter.log import debug, log
+from exporter.operator.api.events import Events
+from exporter.operator.api.reader import Reader
+from exporter.operator.api.refused import Refused
+from exporter.operator.api.writer import Writer
 from exporter.operator.care import Aim, Care, Outcome
-from exporter.operator.changes import Needless
 from exporter.operator.counted import Counted
-from exporter.operator.edits import Change, change_of, deletion_of
-from exporter.operator.events import Events
-from exporter.operator.kinds import CLUSTER_ROLE_BINDING, OPERATOR, Key, Kind, Object, is_for, key_of, metadata, whose
-from exporter.operator.names import MANAGER_LABEL
-from exporter.operator.parts import AnyObject, is_going, mapping
-from exporter.operator.reader import Reader
-from exporter.operator.reading import Invalid
-from exporter.operator.refused import Refused
-from exporter.operator.status import is_same
+from exporter.operator.objects.changes import Needless
+from exporter.operator.objects.conditions import is_same
+from exporter.operator.objects.edits import Change, change_of, deletion_of
+from exporter.operator.objects.kinds import (
+    CLUSTER_ROLE_BINDING,
+    OPERATOR,
+    Key,
+    Kind,
+    Object,
+    is_for,
+    key_of,
+    metadata,
+    whose,
+)
+from exporter.operator.objects.names import MANAGER_LABEL
+from exporter.operator.objects.parts import AnyObject, is_going, mapping
+from exporter.operator.objects.reading import Invalid
 from exporter.operator.work import EVERYTHING, Work
-from exporter.operator.writer import Writer
 
 RESYNC_SECONDS = 600.0
 # What is not ours, or is going, may be gone soon: nothing may tell us.

@@ -8,7 +8,7 @@ import heapq
 import random
 from itertools import count
 
-from exporter.operator.kinds import Key
+from exporter.operator.objects.kinds import Key
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0

@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers import There, Wanted, desired
-from exporter.operator.resources import GPUAutoscalerSpec, Object, read_autoscaler
-from exporter.operator.targets import Target
+from exporter.operator.autoscalers.choice import There, Wanted, desired
+from exporter.operator.autoscalers.targets import Target
+from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, read_autoscaler
 from exporter.outputs.objects import METRICS_TO_ASK
 from tests.operator.specs import SCALING, custom_resource
 

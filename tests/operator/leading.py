@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from exporter.operator.leader import Leader
-from exporter.operator.writer import Writer
+from exporter.operator.api.leader import Leader
+from exporter.operator.api.writer import Writer
 
 
 class Worker:

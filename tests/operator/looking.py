@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from exporter.operator.exporters.nodes import NodeTrouble
 from exporter.operator.looks import Looks
-from exporter.operator.nodes import NodeTrouble
 from tests.operator.made import Object, pod
 from tests.sources.exporters.conftest import Respond, whole
 

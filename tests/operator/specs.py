@@ -7,8 +7,8 @@ import yaml
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator
 
-from exporter.operator.counters import ROWS
-from exporter.operator.resources import GPUExporterSpec, Object, read_autoscaler, read_exporter
+from exporter.operator.exporters.counters import ROWS
+from exporter.operator.objects.resources import GPUExporterSpec, Object, read_autoscaler, read_exporter
 from tests.support.places import ROOT
 
 CRDS: dict[str, Object] = {

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from exporter.cluster.keda.trigger import KEDAS_KEYS, read_trigger
-from exporter.operator.autoscaler_objects import ADAPTED, labels
-from exporter.operator.quantities import in_thousandths, read
-from exporter.operator.resources import Object
+from exporter.operator.autoscalers.objects import ADAPTED, labels
+from exporter.operator.objects.quantities import in_thousandths, read
+from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import NAME, NAMESPACE, UID, VALID, applied, spec_of, wanted
 from tests.operator.specs import NAMES, SCALING, SCALING_EVERYTHING
 from tests.support.manifests import KUBERNETES, objects_of, valid

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.autoscaler_status import Scaled, autoscaler_status
-from exporter.operator.hindrance import Hindrance
-from exporter.operator.resources import Object
-from exporter.operator.scale_events import LastScale
-from exporter.operator.scaling import Decision
-from exporter.operator.status import Obstacle
+from exporter.operator.autoscalers.hindrance import Hindrance
+from exporter.operator.autoscalers.scale_events import LastScale
+from exporter.operator.autoscalers.scaling import Decision
+from exporter.operator.autoscalers.status import Scaled, autoscaler_status
+from exporter.operator.objects.obstacles import Obstacle
+from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import UID, gpu_autoscaler
 from tests.operator.specs import complaints
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.pods import OwnerReference
-from exporter.operator.autoscaler_objects import ADAPTED
-from exporter.operator.autoscalers import There, desired
-from exporter.operator.hindrance import of_invalid
-from exporter.operator.reading import Invalid
-from exporter.operator.resources import Object, read_autoscaler
-from exporter.operator.targets import Target
+from exporter.operator.autoscalers.choice import There, desired
+from exporter.operator.autoscalers.hindrance import of_invalid
+from exporter.operator.autoscalers.objects import ADAPTED
+from exporter.operator.autoscalers.targets import Target
+from exporter.operator.objects.reading import Invalid
+from exporter.operator.objects.resources import Object, read_autoscaler
 from tests.operator.autoscaling import (
     FOUND,
     JSON,

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter.errors import SourceError, Unavailable
+from exporter.operator.api.reader import Reader
+from exporter.operator.api.refused import Refused
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_autoscalers import CareOfAutoscalers
-from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of
-from exporter.operator.parts import AnyObject
-from exporter.operator.reader import Reader
-from exporter.operator.refused import Refused
+from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of
+from exporter.operator.objects.parts import AnyObject
 from tests.operator.autoscaling import REF, UID, applied, as_stored, gpu_autoscaler
 from tests.operator.made import Object
 from tests.operator.specs import complaints

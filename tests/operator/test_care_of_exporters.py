@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from exporter.operator.api.reader import Reader
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_exporters import CareOfExporters
-from exporter.operator.kinds import GPU_EXPORTER, POD, Key, Kind
+from exporter.operator.exporters.nodes import trouble
 from exporter.operator.looks import Looks
-from exporter.operator.nodes import trouble
-from exporter.operator.parts import AnyObject
-from exporter.operator.reader import Reader
-from exporter.operator.reading import Invalid
+from exporter.operator.objects.kinds import GPU_EXPORTER, POD, Key, Kind
+from exporter.operator.objects.parts import AnyObject
+from exporter.operator.objects.reading import Invalid
 from tests.operator.made import Object, daemon_set, gpu_exporter, pod
 
 KEY = Key(GPU_EXPORTER.name, "ml", "gpu")

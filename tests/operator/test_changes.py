@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.changes import MOST_NEEDLESS, Needless, is_as_wanted
-from exporter.operator.kinds import Key
-from exporter.operator.names import MANAGER
+from exporter.operator.objects.changes import MOST_NEEDLESS, Needless, is_as_wanted
+from exporter.operator.objects.kinds import Key
+from exporter.operator.objects.names import MANAGER
 from tests.support.places import DATA
 
 RECORDED = DATA / "kubernetes-1.36" / "operator"

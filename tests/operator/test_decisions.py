@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 
 from exporter.operator.decisions import MOST_NOTE_BYTES, Event, events_of, events_of_autoscaler
-from exporter.operator.edits import Change
-from exporter.operator.nodes import NodeTrouble, trouble
-from exporter.operator.reading import Invalid
-from exporter.operator.status import Seen, in_the_way, invalid, status_of
+from exporter.operator.exporters.nodes import NodeTrouble, trouble
+from exporter.operator.exporters.obstacles import in_the_way, invalid
+from exporter.operator.exporters.status import Seen, status_of
+from exporter.operator.objects.edits import Change
+from exporter.operator.objects.reading import Invalid
 from tests.operator.made import NOW, Object, daemon_set, gpu_exporter, hostile, pod
 
 

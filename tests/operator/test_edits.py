@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.edits import Change, change_of, deletion_of
-from exporter.operator.names import MANAGER
+from exporter.operator.objects.edits import Change, change_of, deletion_of
+from exporter.operator.objects.names import MANAGER
 from tests.operator.made import JUNK, Object, hostile
 from tests.support.places import DATA
 

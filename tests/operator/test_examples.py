@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from exporter.operator.autoscaler_specs import misgivings, why_invalid
-from exporter.operator.resources import read_autoscaler, read_exporter
+from exporter.operator.autoscalers.doubts import misgivings, why_invalid
+from exporter.operator.objects.resources import read_autoscaler, read_exporter
 from exporter.simulator.api_server.schemas import pruned, with_defaults
 from exporter.simulator.api_server.validation import problems
 from tests.operator.specs import SCHEMAS

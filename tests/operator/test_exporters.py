@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from exporter import __version__
 from exporter.config.node import Config
-from exporter.operator.counters import COUNTERS, counters_csv
-from exporter.operator.exporters import all_references, desired
-from exporter.operator.names import base_name
-from exporter.operator.pods import CONFIG_FOLDER, CONFIG_KEY, IMAGE
-from exporter.operator.pods import settings as settings_of
-from exporter.operator.reading import Invalid
-from exporter.operator.resources import Object
+from exporter.operator.exporters.counters import COUNTERS, counters_csv
+from exporter.operator.exporters.objects import all_references, desired
+from exporter.operator.exporters.pods import CONFIG_FOLDER, CONFIG_KEY, IMAGE
+from exporter.operator.exporters.pods import settings as settings_of
+from exporter.operator.objects.names import base_name
+from exporter.operator.objects.reading import Invalid
+from exporter.operator.objects.resources import Object
 from tests.operator.specs import EVERYTHING, NAMES, SCHEMAS, VALID, spec_of
 from tests.support.exporter import config_from
 from tests.support.manifests import (

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.status import Seen, status_of
+from exporter.operator.exporters.status import Seen, status_of
 from tests.operator.made import NOW, Object, daemon_set, ended, gpu_exporter, hostile, pending, pod, waiting
 from tests.operator.test_status import dcgm_down, of
 from tests.support.places import ROOT

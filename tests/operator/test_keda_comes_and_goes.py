@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers import There, Wanted, desired
-from exporter.operator.resources import Object
+from exporter.operator.autoscalers.choice import There, Wanted, desired
+from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import FOUND, NAMESPACE, OTHER_UID, REF, UID, by_hand, by_keda, gpu_autoscaler, spec_of
 from tests.support.scaled_objects import refusals
 

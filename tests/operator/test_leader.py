@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from exporter.errors import Unavailable, Unsupported
-from exporter.operator.kinds import LEASE
-from exporter.operator.leader import Leader
-from exporter.operator.refused import Refused
-from exporter.operator.writer import Writer
+from exporter.operator.api.leader import Leader
+from exporter.operator.api.refused import Refused
+from exporter.operator.api.writer import Writer
+from exporter.operator.objects.kinds import LEASE
 from tests.operator.made import Object
 from tests.support.virtual_time import run
 

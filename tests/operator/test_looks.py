@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from exporter.operator import looks as module
+from exporter.operator.exporters.status import Seen, status_of
 from exporter.operator.looks import Looks, url_of_pod
-from exporter.operator.status import Seen, status_of
 from exporter.simulator.node import SimulatedNode
 from exporter.sources.exporters.asking import Asking
 from tests.operator.looking import FAST, OWNER, answers, body, by_node, down, looking

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
-from exporter.operator.refused import Refused
-from exporter.operator.status import Obstacle, in_the_way, no_counters, refused
+from exporter.operator.api.refused import Refused
+from exporter.operator.exporters.obstacles import in_the_way, no_counters
+from exporter.operator.objects.obstacles import Obstacle, refused
 from tests.operator.made import daemon_set, pod
 from tests.operator.test_status import dcgm_down, message, of, says
 

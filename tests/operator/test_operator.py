@@ -8,14 +8,14 @@ import pytest
 
 from exporter.errors import Unavailable
 from exporter.operator import operator as module
+from exporter.operator.api.writer import Writer
 from exporter.operator.counted import Counted
-from exporter.operator.kinds import GPU_EXPORTER, SCALED_OBJECT, Kind
 from exporter.operator.lasting import Lasting
+from exporter.operator.objects.kinds import GPU_EXPORTER, SCALED_OBJECT, Kind
 from exporter.operator.operator import LONGEST_PAUSE_SECONDS, Operator, Parts
 from exporter.operator.outputs import READY, OperatorLook, Seen
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work import EVERYTHING, Work
-from exporter.operator.writer import Writer
 from tests.operator.made import Object
 from tests.support.virtual_time import run
 

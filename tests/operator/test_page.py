@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from exporter.operator.exporters import desired
-from exporter.operator.kinds import GPU_EXPORTER, POD_MONITOR, Key
-from exporter.operator.resources import GPUExporterSpec
+from exporter.operator.exporters.objects import desired
+from exporter.operator.objects.kinds import GPU_EXPORTER, POD_MONITOR, Key
+from exporter.operator.objects.resources import GPUExporterSpec
 from tests.support.components import real
 from tests.support.operator import Api, OperatorProcess, until
 from tests.support.places import ROOT
@@ -84,7 +84,8 @@ def test_every_object_is_in_the_table() -> None:
 def test_every_reason_and_event_is_explained() -> None:
     text = section("When it does not work")
     told = set(re.findall(r"`([A-Z][A-Za-z]+)`", text))
-    status = (CODE / "status.py").read_text() + (CODE / "rollout.py").read_text()
+    said_in = [*(CODE / "exporters").glob("*.py"), CODE / "objects" / "obstacles.py"]
+    status = "".join(path.read_text() for path in said_in)
     verdicts = re.findall(r'Verdict\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
     obstacles = re.findall(r'reason="([A-Z]\w+)"', status)
     others = re.findall(r'"(Forbidden|Refused|ApiUnavailable)"', status)

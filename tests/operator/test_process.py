@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.exporters import desired
-from exporter.operator.kinds import POD_MONITOR, Key, key_of
-from exporter.operator.resources import read_exporter
+from exporter.operator.exporters.objects import desired
+from exporter.operator.objects.kinds import POD_MONITOR, Key, key_of
+from exporter.operator.objects.resources import read_exporter
 from tests.operator.specs import EVERYTHING
 from tests.support.operator import Api, OperatorProcess, changed, exporter, is_seen, names, until, versions
 

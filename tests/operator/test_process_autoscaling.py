@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.kinds import GPU_AUTOSCALER, SCALED_OBJECT, Key, key_of
+from exporter.operator.objects.kinds import GPU_AUTOSCALER, SCALED_OBJECT, Key, key_of
 from tests.support.operator import Api, Object, OperatorProcess, changed, names, until, versions
 
 REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "trainer"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.operator.kinds import AUTOSCALER, SCALED_OBJECT, Key, key_of
+from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, key_of
 from tests.operator.autoscaling import by_keda
 from tests.operator.test_process_autoscaling import autoscaler, deploy, ready
 from tests.support.operator import MERGE, Api, Object, OperatorProcess, names, until

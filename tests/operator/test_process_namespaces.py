@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from exporter.operator.kinds import POD_MONITOR, key_of
+from exporter.operator.objects.kinds import POD_MONITOR, key_of
 from tests.operator.test_process_autoscaling import autoscaler, deploy
 from tests.support.operator import Api, OperatorProcess, exporter, is_seen, names, until
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.kinds import DAEMON_SET, EVENT, POD, Key, key_of
+from exporter.operator.objects.kinds import DAEMON_SET, EVENT, POD, Key, key_of
 from tests.support.operator import Api, Object, OperatorProcess, exporter, until
 
 

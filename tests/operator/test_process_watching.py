@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.operator.kinds import SCALED_OBJECT, key_of
+from exporter.operator.objects.kinds import SCALED_OBJECT, key_of
 from tests.operator.test_process_autoscaling import autoscaler, deploy, ready
 from tests.support.operator import Api, OperatorProcess, until
 from tests.support.real_api import IS_REAL

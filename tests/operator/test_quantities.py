@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.quantities import in_thousandths, plain, read, written
+from exporter.operator.objects.quantities import in_thousandths, plain, read, written
 
 # CanonicalizeBytes of k8s.io/apimachinery/pkg/api/resource: no point, and the largest suffix that leaves a whole number
 FORMS = [

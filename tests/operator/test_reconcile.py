@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from exporter.errors import SourceError, Unavailable
+from exporter.operator.api.events import Events
+from exporter.operator.api.reader import Reader
+from exporter.operator.api.refused import Refused
+from exporter.operator.api.writer import Writer
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.counted import Counted
 from exporter.operator.decisions import Event
-from exporter.operator.events import Events
-from exporter.operator.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
 from exporter.operator.looks import Looks
-from exporter.operator.parts import AnyObject
-from exporter.operator.plan import Plan
-from exporter.operator.reader import Reader
+from exporter.operator.objects.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
+from exporter.operator.objects.parts import AnyObject
+from exporter.operator.objects.plan import Plan
 from exporter.operator.reconcile import Reconciler
-from exporter.operator.refused import Refused
 from exporter.operator.work import EVERYTHING, Work
-from exporter.operator.writer import Writer
 from tests.operator.made import Object, daemon_set, gpu_exporter, pod
 
 FORBIDDEN = Unavailable("permission", "the Kubernetes API refuses it with 403", remedy="the service account needs it")

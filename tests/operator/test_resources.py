@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.reading import Invalid, key_of
-from exporter.operator.resources import (
+from exporter.operator.objects.reading import Invalid, key_of
+from exporter.operator.objects.resources import (
     GPUAutoscalerSpec,
     GPUExporterSpec,
     Object,

@@ -9,10 +9,10 @@ import yaml
 
 from exporter.config.load_operator import load_operator
 from exporter.config.operator import SETTINGS
-from exporter.operator.exporters import CLUSTER_ROLE
-from exporter.operator.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
+from exporter.operator.exporters.objects import CLUSTER_ROLE
+from exporter.operator.exporters.pods import DCGM_IMAGE, IMAGE
+from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS
-from exporter.operator.pods import DCGM_IMAGE, IMAGE
 from exporter.simulator.api_server import access
 from exporter.simulator.api_server.answers import Refused
 from exporter.simulator.api_server.handling import ADMIN

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers import Via
-from exporter.operator.resources import Object
-from exporter.operator.scaling import Decision, decision
+from exporter.operator.autoscalers.choice import Via
+from exporter.operator.autoscalers.scaling import Decision, decision
+from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import JSON, UID, applied, as_stored, by_keda
 
 ADDRESS = "cluster.monitoring.svc:9401"

@@ -5,17 +5,12 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.nodes import NodeTrouble, trouble
-from exporter.operator.reading import Invalid
-from exporter.operator.status import (
-    GRACE_SECONDS,
-    MOST_TROUBLES,
-    Obstacle,
-    Seen,
-    invalid,
-    is_same,
-    status_of,
-)
+from exporter.operator.exporters.nodes import NodeTrouble, trouble
+from exporter.operator.exporters.obstacles import invalid
+from exporter.operator.exporters.status import GRACE_SECONDS, MOST_TROUBLES, Seen, status_of
+from exporter.operator.objects.conditions import is_same
+from exporter.operator.objects.obstacles import Obstacle
+from exporter.operator.objects.reading import Invalid
 from tests.operator.made import (
     NOW,
     NOW_TEXT,

@@ -3,8 +3,10 @@
 import inspect
 import re
 
-from exporter.operator import decisions, looks, nodes, rollout, status
-from exporter.operator.pods import METRICS_PORT
+from exporter.operator import decisions, looks
+from exporter.operator.exporters import nodes, obstacles, rollout, status
+from exporter.operator.exporters.pods import METRICS_PORT
+from exporter.operator.objects import obstacles as any_obstacles
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "operator-status.md").read_text()
@@ -16,7 +18,7 @@ GIVEN = re.compile(
 
 
 def given() -> set[str]:
-    texts = [inspect.getsource(module) for module in (decisions, rollout, status)]
+    texts = [inspect.getsource(module) for module in (decisions, rollout, status, obstacles, any_obstacles)]
     found = {reason for text in texts for reason in GIVEN.findall(text)}
     return found | set(re.findall(r'"((?:Switched|Api|Refused)\w*)"', "".join(texts)))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.operator.kinds import LEASE, Key, key_of
+from exporter.operator.objects.kinds import LEASE, Key, key_of
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, names, until, versions
 from tests.support.real_api import IS_REAL
 

@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from exporter.operator.resources import ScaleTarget
-from exporter.operator.targets import Resource, Target, group_path, object_path, resource_of, target_of, why_not
+from exporter.operator.autoscalers.targets import (
+    Resource,
+    Target,
+    group_path,
+    object_path,
+    resource_of,
+    target_of,
+    why_not,
+)
+from exporter.operator.objects.resources import ScaleTarget
 from tests.operator.autoscaling import JSON
 
 APPS: dict[str, Any] = {

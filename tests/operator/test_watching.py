@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from exporter.config.common import KubernetesSettings
 from exporter.errors import ConfigError
-from exporter.operator.kinds import CLUSTER_WIDE, EVENT, GPU_EXPORTER, Key, Kind
-from exporter.operator.watching import MADE, Watching
+from exporter.operator.api.watching import MADE, Watching
+from exporter.operator.objects.kinds import CLUSTER_WIDE, EVENT, GPU_EXPORTER, Key, Kind
 from tests.operator.made import Object, gpu_exporter
 from tests.support.certificates import Authority
 from tests.support.waiting import until

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.kinds import Key
+from exporter.operator.objects.kinds import Key
 from exporter.operator.work import EVERYTHING, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, MOST_KEYS, Work
 
 A, B = Key("GPUExporter", "ml", "a"), Key("GPUExporter", "ml", "b")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from exporter.errors import SourceError
-from exporter.operator import writer as writing
-from exporter.operator.events import MOST_REMEMBERED, Events
-from exporter.operator.kinds import Key
-from exporter.operator.writer import Writer
+from exporter.operator.api import writer as writing
+from exporter.operator.api.events import MOST_REMEMBERED, Events
+from exporter.operator.api.writer import Writer
+from exporter.operator.objects.kinds import Key
 from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.support.real_api import IS_REAL
 

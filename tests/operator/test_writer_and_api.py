@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.events import QUIET_SECONDS, SERIES_SECONDS, Events
-from exporter.operator.kinds import CONFIG_MAP, EVENT, GPU_EXPORTER, LEASE, Key
-from exporter.operator.refused import Refused
-from exporter.operator.writer import Writer
+from exporter.operator.api.events import QUIET_SECONDS, SERIES_SECONDS, Events
+from exporter.operator.api.refused import Refused
+from exporter.operator.api.writer import Writer
+from exporter.operator.objects.kinds import CONFIG_MAP, EVENT, GPU_EXPORTER, LEASE, Key
 from tests.operator.leading import Worker, leader
 from tests.support.operator import LEASE_NAMESPACE, Api, Object, exporter
 from tests.support.waiting import until

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 import aiohttp
 
 from exporter.log import debug
-from exporter.operator.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, POD, SCALED_OBJECT, Kind
-from exporter.operator.watching import MADE
+from exporter.operator.api.watching import MADE
+from exporter.operator.objects.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, POD, SCALED_OBJECT, Kind
 from tests.support.real_api import Object, RealServer
 
 LOOK_SECONDS = 0.1

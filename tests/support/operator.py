@@ -16,7 +16,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from exporter.operator.kinds import (
+from exporter.operator.api.watching import MADE
+from exporter.operator.objects.kinds import (
     BY_NAME,
     CLUSTER_ROLE_BINDING,
     DAEMON_SET,
@@ -26,8 +27,7 @@ from exporter.operator.kinds import (
     Key,
     Kind,
 )
-from exporter.operator.names import FOR_ANNOTATION
-from exporter.operator.watching import MADE
+from exporter.operator.objects.names import FOR_ANNOTATION
 from exporter.simulator.api_server.handling import Write
 from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.support.background import Background

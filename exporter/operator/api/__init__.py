@@ -1,0 +1,1 @@
+"""How the operator asks the Kubernetes API, is told by it, and writes to it."""

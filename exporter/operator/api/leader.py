@@ -1,0 +1,190 @@
+"""One of several replicas works: the one that holds a Lease (coordination.k8s.io/v1).
+
+As client-go does it, and with its times: of a lease of 15 s, the holder renews it every 2 s; who has not renewed it for
+10 s stops; who has seen no renewal for 15 s takes it. What is compared is when this process saw a change, and never
+another machine's clock.
+
+An API server may answer late, and what it did for a request may have been done at any moment in between. So a write of
+one's own counts from when it was sent, and what another one wrote from when it was read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+from exporter.config.operator import MOST_LEASE_SECONDS
+from exporter.errors import SourceError, Unsupported
+from exporter.log import log
+from exporter.operator.api.refused import Refused
+from exporter.operator.api.writer import Writer
+from exporter.operator.objects.kinds import LEASE, Object
+from exporter.operator.objects.parts import text
+
+# Parts of the lease: how long the holder works without a renewal, and how often anybody tries.
+RENEW = 10 / 15
+RETRY = 2 / 15
+RELEASE_SECONDS = 3.0
+
+
+class Leader:
+    """Takes the lease, works while it is held, and lets go of it at the end."""
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        namespace: str,
+        name: str,
+        identity: str,
+        lease_seconds: int,
+    ) -> None:
+        """`identity` is this process': no other may have it."""
+        self.is_leader = False
+        self.holder = ""
+        self._writer = writer
+        self._namespace, self._name, self._identity = namespace, name, identity
+        self._lease_seconds = lease_seconds
+        self._renew_seconds, self._retry_seconds = lease_seconds * RENEW, lease_seconds * RETRY
+        # the lease as it was last seen, and when it was seen to be that
+        self._seen: Mapping[str, Any] | None = None
+        self._seen_at = 0.0
+        self._failed = ""
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work whenever the lease is held, and while it is; until this is cancelled."""
+        while True:
+            held_since = await self._until_held()
+            self.is_leader = True
+            log(logging.INFO, "leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+            working = asyncio.ensure_future(work())
+            try:
+                await self._while_held(working, held_since)
+            finally:
+                self.is_leader = False
+                working.cancel()
+                ended, _ = await asyncio.wait({working}, timeout=self._retry_seconds)
+                # nobody may begin while this one still works: then the lease runs out by itself
+                if ended:
+                    await self._release()
+            await asyncio.wait({working})
+            log(logging.WARNING, "leading no more", holder=self.holder)
+
+    async def _until_held(self) -> float:
+        """Try until the lease is held; since when it surely is, by the clock of the loop."""
+        while True:
+            began = asyncio.get_running_loop().time()
+            if await self._take(self._renew_seconds):
+                return began
+            await asyncio.sleep(self._retry_seconds)
+
+    async def _while_held(self, working: "asyncio.Future[None]", renewed_at: float) -> None:
+        """Renew until that has not gone well for too long, or the work has ended by a fault."""
+        clock = asyncio.get_running_loop().time
+        while (left := renewed_at + self._renew_seconds - clock()) > 0:
+            done, _ = await asyncio.wait({working}, timeout=min(self._retry_seconds, left))
+            if done:
+                working.result()
+                return
+            began = clock()
+            if await self._take(renewed_at + self._renew_seconds - began):
+                renewed_at = began
+            elif self.holder != self._identity:
+                return  # somebody else has it
+
+    async def _take(self, seconds: float) -> bool:
+        """Take the lease, or renew it; whether it is held now, and is known to be within so many seconds."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                held = await self._try()
+        except TimeoutError:
+            return self._missed("deadline", "the Kubernetes API does not answer in time")
+        except SourceError as error:
+            return self._missed(error.reason, str(error.trouble))
+        self._failed = ""
+        return held
+
+    def _missed(self, reason: str, why: str) -> bool:
+        if reason != self._failed:
+            log(logging.WARNING, "the lease cannot be had", error=why)
+        self._failed = reason
+        return False
+
+    async def _try(self) -> bool:
+        try:
+            lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
+        except Unsupported:
+            return await self._created()
+        now = asyncio.get_running_loop().time()
+        spec = lease.get("spec")
+        spec = dict(spec) if isinstance(spec, Mapping) else {}
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, now
+        self.holder = text(spec, "holderIdentity")
+        is_own = self.holder == self._identity
+        seconds = spec.get("leaseDurationSeconds")
+        lasts = self._lease_seconds
+        if isinstance(seconds, int) and 0 < seconds <= MOST_LEASE_SECONDS:
+            lasts = seconds
+        if not is_own and self.holder and now < self._seen_at + lasts:
+            return False
+        spec.update(self._spec(spec if is_own else None, spec.get("leaseTransitions")))
+        try:
+            answer = await self._writer.replace({**lease, "spec": spec})
+        except Refused as error:
+            if error.status == HTTPStatus.CONFLICT:
+                return False  # another one was faster
+            raise
+        self._note(answer)
+        return True
+
+    async def _created(self) -> bool:
+        item = {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.name,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec(None, -1),
+        }
+        try:
+            answer = await self._writer.create(item, tries=1)
+        except Refused as error:
+            if error.status == HTTPStatus.CONFLICT:
+                return False
+            raise
+        self._note(answer)
+        return True
+
+    def _spec(self, own: Mapping[str, Any] | None, transitions: object) -> Object:
+        """What this process writes: `own` is what it wrote before, None where it takes the lease."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        changes = {} if own else {"acquireTime": now, "leaseTransitions": _number(transitions) + 1}
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._lease_seconds,
+            "renewTime": now,
+            **changes,
+        }
+
+    def _note(self, answer: Mapping[str, Any]) -> None:
+        self.holder = self._identity
+        self._seen, self._seen_at = answer.get("spec"), asyncio.get_running_loop().time()
+
+    async def _release(self) -> None:
+        """Let another one work at once. Where that fails it takes over when the lease has run out."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
+                spec = lease.get("spec")
+                if not isinstance(spec, Mapping) or spec.get("holderIdentity") != self._identity:
+                    return
+                changed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._writer.replace({**lease, "spec": changed})
+                self.holder = ""
+        except (SourceError, TimeoutError) as error:
+            log(logging.WARNING, "the lease could not be released; it runs out by itself", error=str(error))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 2**31 - 1 else -1

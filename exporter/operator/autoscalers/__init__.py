@@ -1,0 +1,1 @@
+"""What a GPUAutoscaler stands for, and what is true of it. Pure."""

@@ -1,0 +1,159 @@
+"""A GPUAutoscaler → the one object that scales for it, as it is applied. Pure: equal specs give equal objects.
+
+Both objects mean the same: the mean of a metric over a pod's devices, and so many pods that the mean over them is
+`target`. KEDA asks the cluster role, which gives the sum over the pods (docs/cluster.md); a HorizontalPodAutoscaler
+without KEDA asks prometheus-adapter for each pod (deploy/prometheus-adapter/values.yaml).
+
+What KEDA's fields do is from kedacore/keda 2.20: apis/keda/v1alpha1/scaledobject_types.go, and
+pkg/scaling/executor/scale_scaledobjects.go for what scales to zero and back.
+"""
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, SCALED_OBJECT, Kind
+from exporter.operator.objects.names import INSTANCE_LABEL, MANAGER, MANAGER_LABEL, NAME_LABEL, base_name, owner
+from exporter.operator.objects.quantities import in_thousandths, plain, read, written
+from exporter.operator.objects.resources import Behavior, GPUAutoscalerSpec, Object, ScaleTarget, ScalingRules
+
+_NAME = "pod-gpu-metrics-autoscaler"
+
+
+class Adapted(NamedTuple):
+    """A custom metric of prometheus-adapter: its name, and what the value of /container/metrics is multiplied by."""
+
+    name: str
+    times: int = 1
+
+
+# deploy/prometheus-adapter/values.yaml; tests hold the two together.
+ADAPTED = {
+    "gpu_utilization": Adapted("gpu_utilization"),
+    "graphics_engine_active": Adapted("gpu_graphics_engine_active", 100),
+    "framebuffer_used": Adapted("gpu_memory_used_mib"),
+    "power_usage": Adapted("gpu_power_watts"),
+    "pod_gpu_utilization_ratio": Adapted("gpu_own_utilization", 100),
+    "pod_gpu_memory_used_bytes": Adapted("gpu_own_memory_bytes"),
+}
+
+
+def object_name(name: str) -> str:
+    """What the object is called. KEDA puts `keda-hpa-` in front of it and makes a label of that: 63 characters."""
+    return base_name(name)
+
+
+def labels(name: str) -> dict[str, str]:
+    """The labels of the object; KEDA puts them on its own HorizontalPodAutoscaler, too."""
+    return {NAME_LABEL: _NAME, INSTANCE_LABEL: base_name(name), MANAGER_LABEL: MANAGER}
+
+
+def scaled_object(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> Object:
+    """A ScaledObject with one trigger for the cluster role, which is told what workload it is about."""
+    ref = spec.scale_target_ref
+    wanted: Object = {
+        "scaleTargetRef": _target(ref),
+        "minReplicaCount": spec.min_replicas,
+        "maxReplicaCount": spec.max_replicas,
+    }
+    if spec.idle_seconds is not None:
+        # the second is for a workload that was not in use since the ScaledObject was made: KEDA's default is 0
+        wanted |= {"cooldownPeriod": spec.idle_seconds, "initialCooldownPeriod": spec.idle_seconds}
+        if spec.min_replicas:
+            # it must be below minReplicaCount, and means the same as that where that is 0
+            wanted["idleReplicaCount"] = 0
+    if behavior := _behavior(spec.behavior):
+        wanted["advanced"] = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
+    wanted["triggers"] = [
+        {
+            "type": "external",
+            "metricType": "AverageValue",
+            "metadata": {
+                "scalerAddress": spec.cluster_address,
+                "metric": spec.metric,
+                "target": plain(in_thousandths(spec.target)),
+                "workload": f"{ref.kind.lower()}:{ref.name}",
+            },
+        }
+    ]
+    return _object(SCALED_OBJECT, name, namespace, uid, wanted)
+
+
+def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> Object:
+    """A HorizontalPodAutoscaler, which never goes below one pod.
+
+    To go to none, it needs the cluster's feature gate HPAScaleToZero, and a metric of something else than pods.
+
+    Raises:
+        KeyError: prometheus-adapter has no such metric.
+    """
+    adapted = ADAPTED[spec.metric]
+    wanted: Object = {
+        "scaleTargetRef": _target(spec.scale_target_ref),
+        "minReplicas": max(1, spec.min_replicas),
+        "maxReplicas": spec.max_replicas,
+        "metrics": [
+            {
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": adapted.name},
+                    "target": {
+                        "type": "AverageValue",
+                        "averageValue": written(in_thousandths(spec.target) * adapted.times),
+                    },
+                },
+            }
+        ],
+    }
+    if behavior := _behavior(spec.behavior):
+        wanted["behavior"] = behavior
+    return _object(AUTOSCALER, name, namespace, uid, wanted)
+
+
+def tolerance_of(rules: ScalingRules) -> Decimal | None:
+    """The tolerance as a share of the target.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
+    return None if rules.tolerance is None else read(rules.tolerance)
+
+
+def _object(kind: Kind, name: str, namespace: str, uid: str, spec: Object) -> Object:
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {
+            "name": object_name(name),
+            "namespace": namespace,
+            "labels": labels(name),
+            "ownerReferences": [owner(name, uid, GPU_AUTOSCALER.name)],
+        },
+        "spec": spec,
+    }
+
+
+def _target(ref: ScaleTarget) -> Object:
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name}
+
+
+def _behavior(behavior: Behavior | None) -> Object:
+    if behavior is None:
+        return {}
+    both = {"scaleUp": behavior.scale_up, "scaleDown": behavior.scale_down}
+    return {name: said for name, rules in both.items() if rules is not None and (said := _rules(rules))}
+
+
+def _rules(rules: ScalingRules) -> Object:
+    tolerance = tolerance_of(rules)
+    said: Object = {
+        "stabilizationWindowSeconds": rules.stabilization_window_seconds,
+        "selectPolicy": rules.select_policy,
+        "policies": None
+        if rules.policies is None
+        else [
+            {"type": policy.type, "value": policy.value, "periodSeconds": policy.period_seconds}
+            for policy in rules.policies
+        ],
+        "tolerance": None if tolerance is None else written(tolerance),
+    }
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,172 @@
+"""Is an object as it is wanted? Then nothing is written. Pure.
+
+The API server tells with each object which fields were last applied by whom (metadata.managedFields, in the form
+FieldsV1: https://kubernetes.io/docs/reference/using-api/server-side-apply/). An object is as wanted if the fields that
+this operator owns are those that it wants, with the values that it wants. What others add beside them is theirs.
+"""
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from hashlib import sha256
+from itertools import chain
+from typing import Any
+
+from exporter.operator.objects.kinds import OPERATOR, metadata
+from exporter.operator.objects.parts import AnyObject
+
+# What is not a field of an owner: it names the object.
+_NAMES = frozenset({"apiVersion", "kind", "metadata"})
+_NAMES_OF_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
+# What the API server adds to a part that is owned as a whole.
+_ADDED = {"apiVersion": ("v1",), "divisor": ("0",), "protocol": ("TCP",), "action": ("replace",)}
+_POWERS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_SUFFIXES = {
+    **{suffix: Decimal(power) for suffix, power in _POWERS.items()},
+    **{f"{suffix.upper()}i": Decimal(1024) ** (n + 1) for n, suffix in enumerate("kMGTPE")},
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+}
+_CHANGES_ALWAYS = frozenset({"managedFields", "resourceVersion", "generation"})
+MOST_NEEDLESS = 10_000
+_AMOUNTS = frozenset({"limits", "requests"})
+
+
+def is_as_wanted(wanted: AnyObject, live: AnyObject) -> bool:
+    """Whether an apply of `wanted` would change nothing of `live`, by what `live` says of itself.
+
+    A wrong "no" costs a request that changes nothing; a wrong "yes" is put right by nobody.
+    """
+    owned = applied_fields(live)
+    if owned is None:
+        return False
+    about = {name: value for name, value in wanted["metadata"].items() if name not in _NAMES_OF_METADATA}
+    trimmed = {name: value for name, value in wanted.items() if name not in _NAMES}
+    return _agree({**trimmed, "metadata": about} if about else trimmed, live, owned)
+
+
+class Needless:
+    """Applies that changed nothing: what the API server writes otherwise than it was given is not applied for ever."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, str] = {}
+
+    def note(self, key: Hashable, wanted: AnyObject, live: AnyObject) -> None:
+        """An apply of `wanted` left an object as it was."""
+        if len(self._known) >= MOST_NEEDLESS:
+            self._known.clear()
+        self._known[key] = _fingerprint(wanted, live)
+
+    def is_known(self, key: Hashable, wanted: AnyObject, live: AnyObject) -> bool:
+        """Whether neither has changed since such an apply."""
+        return key in self._known and self._known[key] == _fingerprint(wanted, live)
+
+
+def _fingerprint(wanted: AnyObject, live: AnyObject) -> str:
+    """What was wanted of an object, and what it is but for its status and what changes with each write."""
+    about = {name: value for name, value in metadata(live).items() if name not in _CHANGES_ALWAYS}
+    content = {name: value for name, value in live.items() if name not in ("metadata", "status")}
+    said = json.dumps([wanted, about, content], sort_keys=True, default=str)
+    return sha256(said.encode()).hexdigest()
+
+
+def applied_fields(live: AnyObject) -> Mapping[str, Any] | None:
+    """The fields that this operator applied last, and that nobody took from it since; None for none."""
+    entries = metadata(live).get("managedFields")
+    for entry in entries if isinstance(entries, list) else ():
+        if (
+            isinstance(entry, Mapping)
+            and entry.get("manager") == OPERATOR
+            and entry.get("operation") == "Apply"
+            and not entry.get("subresource")
+        ):
+            fields = entry.get("fieldsV1")
+            return fields if isinstance(fields, Mapping) else None
+    return None
+
+
+def _agree(wanted: Any, live: Any, owned: Any, *, amounts: bool = False) -> bool:  # noqa: ANN401 - JSON
+    if not isinstance(owned, Mapping):
+        return False
+    inner = {name: fields for name, fields in owned.items() if name != "."}
+    if not inner:
+        return _same(wanted, live, amounts=amounts)
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and _mappings_agree(wanted, live, inner, amounts=amounts)
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        return isinstance(live, list) and _lists_agree(wanted, live, inner)
+    return False
+
+
+def _mappings_agree(
+    wanted: Mapping[str, Any], live: Mapping[str, Any], owned: Mapping[str, Any], *, amounts: bool
+) -> bool:
+    if any(name.startswith("f:") and name[2:] not in wanted for name in owned):
+        return False
+    for name, value in wanted.items():
+        if name not in live:
+            if value not in ("", None, [], {}, ()):  # the API server leaves out what says nothing
+                return False
+        elif not _agree(value, live[name], owned.get(f"f:{name}"), amounts=amounts or name in _AMOUNTS):
+            return False
+    return True
+
+
+def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: Mapping[str, Any]) -> bool:
+    """Lists whose items have keys (`k:{"name":"a"}`), or are a set (`v:"a"`)."""
+    if len(owned) != len(wanted):
+        return False
+    for name, fields in owned.items():
+        try:
+            key = json.loads(name[2:])
+        except ValueError:
+            return False
+        if name.startswith("v:"):
+            if key not in wanted or key not in live:
+                return False
+        elif not isinstance(key, dict) or not _agree(_item(wanted, key), _item(live, key), fields):
+            return False
+    return True
+
+
+def _item(items: Sequence[Any], key: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """The item with these keys; a key that an item does not have is a default, as `protocol` is of a port."""
+    for item in items:
+        if isinstance(item, Mapping) and all(item.get(name, value) == value for name, value in key.items()):
+            return item
+    return None
+
+
+def _same(wanted: Any, live: Any, *, amounts: bool = False) -> bool:  # noqa: ANN401 - JSON
+    """What is owned as a whole: nothing may be missing, and nothing added but what the API server adds."""
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
+        return all(
+            _same(wanted[name], live[name], amounts=amounts or name in _AMOUNTS)
+            if name in wanted and name in live
+            else _says_nothing(name, wanted.get(name, live.get(name)))
+            for name in {*chain(wanted, live)}
+        )
+    if isinstance(wanted, (list, tuple)) and isinstance(live, list):
+        return len(wanted) == len(live) and all(
+            _same(*pair, amounts=amounts) for pair in zip(wanted, live, strict=True)
+        )
+    if amounts and isinstance(wanted, (str, int, float)) and isinstance(live, (str, int, float)):
+        return _amount(str(wanted)) == _amount(str(live))
+    return bool(wanted == live)
+
+
+def _says_nothing(name: str, value: object) -> bool:
+    return value in ("", None, [], {}, ()) or value in _ADDED.get(name, ())
+
+
+def _amount(text: str) -> Decimal | str:
+    """A quantity: 500m and 0.5 are the same one."""
+    number = text.rstrip("numkKMGTPEi")
+    suffix = text[len(number) :]
+    if suffix not in _SUFFIXES:
+        return text
+    try:
+        return Decimal(number) * _SUFFIXES[suffix]
+    except InvalidOperation:
+        return text
