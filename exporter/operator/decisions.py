@@ -86,7 +86,10 @@ def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     reason, message = text(now, "reason"), text(now, "message")
     was_ready, is_ready = before.get("status") == "True", now.get("status") == "True"
     if is_ready:
-        if not was_ready:
+        was_without = text(before, "reason") == "NoNodes"
+        if reason == "NoNodes" and not (was_ready and was_without):
+            yield Event("Normal", "NoNodes", "Roll", message)
+        elif reason != "NoNodes" and (not was_ready or was_without):
             yield Event("Normal", "NodesReady", "Roll", message)
     elif reason and reason not in NOT_OBSTACLES:
         if (reason, message) != (text(before, "reason"), text(before, "message")):

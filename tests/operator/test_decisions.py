@@ -88,6 +88,15 @@ def test_nodes_become_ready_and_cease_to_be() -> None:
     assert brief(events_of(status(), rolling)) == [("Normal", "RollingOut")]
 
 
+def test_that_no_node_is_to_have_an_exporter_is_told_by_its_name_and_once() -> None:
+    none = status(0, wanted=0)
+    assert brief(events_of({}, none)) == [("Normal", "NoNodes")]
+    assert brief(events_of(status(), none)) == [("Normal", "NoNodes")]
+    assert brief(events_of(none, none)) == []
+    assert brief(events_of(none, status())) == [("Normal", "NodesReady")]
+    assert brief(events_of(none, status(2))) == [("Warning", "NodesNotReady")]
+
+
 def test_an_invalid_spec_is_told_once() -> None:
     bad = status(obstacles=[invalid(Invalid("spec.sharing", "'x' is not allowed"))])
     (event,) = events_of(status(), bad)

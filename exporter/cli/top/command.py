@@ -24,6 +24,7 @@ from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError
 
 # \b keeps click from wrapping what follows
+_LONGEST_SECONDS = 86_400.0
 _KEYS = """\b
 Keys:  u m w t  sort by utilization, memory, watts, temperature
        n i g    sort by name of the pod, idle ones first, by GPU
@@ -73,6 +74,8 @@ def top(
         seconds = positive_duration(interval)
     except ValueError:
         raise ConfigError(f"--interval: {interval!r} is not allowed; it takes a duration such as 2s") from None
+    if seconds > _LONGEST_SECONDS:
+        raise ConfigError(f"--interval: {interval!r} is not allowed; at most 24h")
     state = State(sort=sort, filter=words, view="processes" if processes else "devices")
     asking = _asking(url, http_config)
     if as_json:

@@ -85,7 +85,7 @@ class Events:
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
             # as client-go names them: when it was, in hexadecimal nanoseconds
-            "metadata": {"name": f"{name[:230]}.{time.time_ns():x}", "namespace": namespace},
+            "metadata": {"name": f"{name[:230].rstrip('-.')}.{time.time_ns():x}", "namespace": namespace},
             "eventTime": _micro(now),
             "reportingController": OPERATOR,
             "reportingInstance": self._instance[:128],

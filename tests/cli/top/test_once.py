@@ -154,6 +154,7 @@ def test_a_token_and_a_path_may_be_in_any_script() -> None:
         (["--url", "http://user:secret@host"], "takes a password"),
         (["--url", "http://a..b:9400"], "--url: 'http://a..b:9400' is not allowed"),
         (["--interval", "0s"], "--interval: '0s' is not allowed"),
+        (["--interval", f"1{'0' * 20}h"], "is not allowed; at most 24h"),
         (["--sort", "size"], "'size' is not one of"),
         (["--http-config", "/no/such/file"], "--http-config: '/no/such/file' cannot be read"),
     ],
