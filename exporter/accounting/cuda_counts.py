@@ -9,9 +9,9 @@ from exporter.model.cuda import OTHER_ERRORS, CudaCounts
 # Codes of errors that are counted each by itself. CUDA has some 150 of them.
 MOST_CODES = 64
 NOTHING = CudaCounts()
-# the numbers that only grow are the first fields, and of these the times are the last
+# CudaCounts begins with the counters, times last; then come what is in use and the tables
 _COUNTERS = CudaCounts._fields.index("memory_bytes")
-_NO_MEMORY = (0, 0)  # the fields behind them
+_NO_MEMORY = (0, 0)  # memory_bytes and peak_bytes, which follow the counters
 _CALLS_AND_BYTES = CudaCounts._fields.index("sync_ns")
 _Interval = tuple[int, int]
 
@@ -37,7 +37,7 @@ def added(one: CudaCounts, other: CudaCounts) -> CudaCounts:
 
 
 def _each(of: Callable[[int, int], int], one: CudaCounts, other: CudaCounts, errors: Mapping[int, int]) -> CudaCounts:
-    """What comes of each two counters; nothing of the memory."""
+    """`of` each pair of counters, as counts again. Their memory is 0."""
     return CudaCounts._make(
         (
             *map(of, _first(one, _COUNTERS), _first(other, _COUNTERS)),
@@ -50,7 +50,7 @@ def _each(of: Callable[[int, int], int], one: CudaCounts, other: CudaCounts, err
 
 
 def _first(counts: CudaCounts, number: int) -> tuple[int, ...]:
-    return counts[:number]  # type: ignore[return-value] # the other fields stand behind these
+    return counts[:number]  # type: ignore[return-value] # the first fields are numbers, all of them
 
 
 def united_ns(increments: Sequence[int], spans: Iterable[Sequence[_Interval]], window_ns: int | None) -> int:

@@ -147,7 +147,7 @@ class ProcessOwners:
             return visible(devices, known.visible)
         gpus = {device.gpu for device in devices}
         if owner is not None and "" not in gpus and known.gpu_files > len(gpus):
-            return ()  # of those that it sees, the first need not be the first that it was given
+            return ()  # it sees more GPUs than it was given: its first one may be another container's
         if not known.is_sure:
             # of several it may see any, in any order; of one that one, or none
             return visible(devices, None) if len(devices) == 1 else ()

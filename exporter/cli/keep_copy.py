@@ -81,7 +81,7 @@ def _read(path: Path) -> bytes:
 
 
 def _holds(target: Path, content: bytes) -> bool:
-    """Whether it has this content; a copy that a crash of the machine has left empty has not."""
+    """Whether the target has this content. After a crash of the machine it may be empty."""
     with suppress(FileNotFoundError), target.open("rb") as file:
         return file.read(len(content) + 1) == content
     return False

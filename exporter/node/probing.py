@@ -149,7 +149,7 @@ class Probing:
         )
 
     def follow(self) -> None:
-        """Hear of each turn from now on: for a node that is whole, and takes the place of the one until now."""
+        """Be told of each turn from now on. Called once the node is whole and takes the place of its predecessor."""
         if not self._follows:
             self._follows = True
             self.probe.follow(self._follow)

@@ -75,7 +75,7 @@ class Care(Protocol):
         """What people are told: from the status before and now, and from what was written."""
 
     def keep_only(self, keys: AbstractSet[Key]) -> None:
-        """These are all custom resources that there are, of every kind: forget what is known of others."""
+        """Forget what is known of custom resources other than these. `keys` has those of every kind."""
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
         """What is to be deleted, now that there is no such custom resource: what nobody could own.

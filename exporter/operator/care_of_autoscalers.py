@@ -107,7 +107,7 @@ class CareOfAutoscalers:
             events = await self._events(scalers, uid)
             found = decision(via, uid, known.address, scalers, events, old.get("lastScale"))
         elif wanted.waits_for:
-            # one way gives place to the other, which is not there yet
+            # the old object is still going, and the new one is not there yet
             via = next((way for way in _WAYS.values() if way == old.get("via")), None)
         scaled = Scaled(
             via=via, decision=found, trouble=wanted.trouble, obstacles=obstacles, waits_for=wanted.waits_for
@@ -119,7 +119,7 @@ class CareOfAutoscalers:
         return events_of_autoscaler(old, new, changes)
 
     def keep_only(self, keys: AbstractSet[Key]) -> None:
-        """Nothing: it remembers none."""
+        """Nothing to do: it remembers nothing of any GPUAutoscaler."""
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - as every care has it
         """Nothing: all that it has is its own, and the garbage collector's."""
@@ -154,7 +154,7 @@ class CareOfAutoscalers:
 
 
 def _via(own: Mapping[Key, AnyObject]) -> Via | None:
-    """What scales, by the objects of a GPUAutoscaler that are there; None where none does."""
+    """The kind of object that scales now, of those that the GPUAutoscaler has; None where it has none."""
     return next((_WAYS[key.kind] for key, item in own.items() if not is_going(item)), None)
 
 

@@ -187,7 +187,7 @@ class Operator:
 
 
 async def _ended(task: "asyncio.Task[None]") -> BaseException | None:
-    """End a task; what it failed by, if it did. Who waits here can be ended itself meanwhile."""
+    """End a task. Returns the error that it failed with, if any. The caller can be cancelled while it waits here."""
     task.cancel()
     await asyncio.wait({task})
     return None if task.cancelled() else task.exception()

@@ -97,10 +97,10 @@ class Reconciler:
         return "settled"
 
     async def _everything(self) -> bool:
-        """Name every custom resource that there is, and delete what nobody can own and no one is there for.
+        """Queue every custom resource, and delete objects without an owner reference whose custom resource is gone.
 
         Raises:
-            SourceError: some cannot be listed. The others are named all the same.
+            SourceError: some cannot be listed. The others are queued all the same.
         """
         there: set[Key] = set()
         failed: SourceError | None = None
@@ -211,13 +211,13 @@ class Reconciler:
 
 @contextmanager
 def _noting_refusal(item: AnyObject, refused: list[tuple[Key, SourceError]]) -> Iterator[None]:
-    """One that the API server does not take, or does not let the operator write, holds up none of the others."""
+    """Note an object that the API server refuses, and go on with the others."""
     try:
         yield
     except SourceError as error:
         if not isinstance(error, Refused) and error.reason != "permission":
             raise
-        # what is refused may have been deleted meanwhile, or be somebody else's change: the status says what stays
+        # a refusal may come of a deletion or a change at the same moment; one that stays is in the status
         level = logging.INFO if isinstance(error, Refused) else logging.WARNING
         log(level, "not written", what=str(key_of(item)), error=str(error.trouble))
         refused.append((key_of(item), error))

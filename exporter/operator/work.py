@@ -12,9 +12,9 @@ from exporter.operator.objects.kinds import Key
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
-# Of a cluster whose custom resources are past counting, the others are looked at when something happens to them.
+# In a cluster with more custom resources than this, the rest are looked at only when something happens to them.
 MOST_KEYS = 10_000
-# Said of all custom resources: look which there are, and at what has none any more. It is never left out.
+# Stands for all custom resources: list them, and look for objects whose custom resource is gone. Always has a place.
 EVERYTHING = Key("", "", "")
 
 

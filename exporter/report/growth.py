@@ -77,7 +77,7 @@ class Growth:
         self._note(one for found in families for one in found)
 
     def unclear(self, pieces: Sequence[Piece]) -> Nodes:
-        """The nodes of which first and last values do not tell enough.
+        """The nodes whose growth cannot be told from first and last values alone.
 
         A row fell, or went on as another series that is lower, or an exporter is new there.
         """
@@ -93,9 +93,10 @@ class Growth:
         return fell | new
 
     def _anew(self, family: int, piece: Piece) -> Iterable[str]:
-        """The nodes where several series of a row, by one exporter, are not one counter under labels that came late.
+        """The nodes where one exporter has several series of a row that are several counters.
 
-        Those of one counter follow each other, and none begins below what the row was before.
+        Several series can be one counter whose labels changed: then they follow each other, and none begins below the
+        row's value before.
         """
         before = self._values[family]
         several = {source: ends for source, ends in _by_source(piece.last).items() if len(ends) > 1}

@@ -82,7 +82,7 @@ class Asking:
             # what else answers at this path has no settings
             if status == HTTPStatus.OK and isinstance(found, dict) and "settings" in found:
                 self._role = role
-                # what speaks HTTP once is asked so for good: a connection that breaks later says nothing of it
+                # this scheme works: from now on no other one is tried, also after a connection that broke
                 self._urls = (self._url,)
                 return found
         self._role = None

@@ -126,7 +126,7 @@ class Terminal:
             termios.tcsetattr(self._in, termios.TCSANOW, self._before)
 
     def close(self) -> None:
-        """End the pipe. Its numbers may be those of other files from now on."""
+        """Close the pipe. From now on its descriptors may belong to other files."""
         with self._closing:
             self._is_closed = True
             os.close(self._awake)

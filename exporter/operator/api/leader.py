@@ -66,14 +66,14 @@ class Leader:
                 self.is_leader = False
                 working.cancel()
                 ended, _ = await asyncio.wait({working}, timeout=self._retry_seconds)
-                # nobody may begin while this one still works: then the lease runs out by itself
+                # while this replica still works no other may begin: the lease is kept, and runs out by itself
                 if ended:
                     await self._release()
             await asyncio.wait({working})
             log(logging.WARNING, "leading no more", holder=self.holder)
 
     async def _until_held(self) -> float:
-        """Try until the lease is held; since when it surely is, by the clock of the loop."""
+        """Try until the lease is held. Returns when the successful try began, by the clock of the loop."""
         while True:
             began = asyncio.get_running_loop().time()
             if await self._take(self._renew_seconds):
@@ -81,7 +81,7 @@ class Leader:
             await asyncio.sleep(self._retry_seconds)
 
     async def _while_held(self, working: "asyncio.Future[None]", renewed_at: float) -> None:
-        """Renew until that has not gone well for too long, or the work has ended by a fault."""
+        """Renew the lease. Ends when renewing has failed for too long, or when the work ends by a fault."""
         clock = asyncio.get_running_loop().time
         while (left := renewed_at + self._renew_seconds - clock()) > 0:
             done, _ = await asyncio.wait({working}, timeout=min(self._retry_seconds, left))
@@ -95,7 +95,7 @@ class Leader:
                 return  # somebody else has it
 
     async def _take(self, seconds: float) -> bool:
-        """Take the lease, or renew it; whether it is held now, and is known to be within so many seconds."""
+        """Take the lease, or renew it. Returns whether that went well within `seconds`."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
                 held = await self._try()

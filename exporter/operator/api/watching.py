@@ -69,9 +69,9 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _MOST_DOUBLINGS = 5
 # How long kopf may take to end, and how often it is told to.
 _ENDING_SECONDS, _MOST_TRIES = 10.0, 100
-# A kind that has just come is told of for 0.1 s before it is served, one that goes is watched until somebody looks, a
-# right may be given later, and what converts the objects of one kind may be away. For such an answer kopf would give up
-# the watches of all kinds: it is asked again here. What is about who asks, where it was and how often, kopf knows.
+# Kopf gives up the watches of all kinds when a list of one kind fails: the kind has just come or gone, a right is
+# missing, or a conversion webhook is away. So such lists are asked for again here. Three answers Kopf handles well:
+# 401 (who asks), 410 (from which version) and 429 (how often).
 _OF_KOPF = frozenset({"401", "410", "429"})
 _NOT_YET_SECONDS = 0.3
 # kopf takes its own finalizer off objects that it has no use for: none has this one.
@@ -80,7 +80,7 @@ _FINALIZER = "pod-gpu-metrics.dev/never"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What is told by kopf, for as long as `until_it_fails` runs. No `namespaces` are all.
+    """Runs kopf and passes on what it says, as long as `until_it_fails` runs. No `namespaces` means all of them.
 
     `token` gives the header of a request. The others are called in the loop of `until_it_fails`: `on_key` hears of what
     something happened to, `on_list` that kopf reads a whole list, and then does not tell what is gone since the list
@@ -209,7 +209,7 @@ class _Run:
         return kopf.AiohttpSession(server=self._of.kubernetes.url or "", aiohttp_session=self._session)
 
     def _new_session(self) -> aiohttp.ClientSession:
-        """Kopf closes it once it has been refused.
+        """A session for kopf, which closes it when the API server refuses its token.
 
         Raises:
             ConfigError: the file of the certificate authority cannot be used.
@@ -274,7 +274,7 @@ def _error_of(task: "asyncio.Task[Any]") -> BaseException | None:
 
 
 async def _end_all_but(others: "AbstractSet[asyncio.Task[Any]]") -> None:
-    """End kopf's tasks. One that is told to end while it waits for another one goes on: so it is told again."""
+    """End kopf's tasks. One that is cancelled while it waits for another may go on, so each is cancelled again."""
     for _try in range(_MOST_TRIES):
         left = asyncio.all_tasks() - others
         if not left:
@@ -283,7 +283,7 @@ async def _end_all_but(others: "AbstractSet[asyncio.Task[Any]]") -> None:
             task.cancel()
         ended, _ = await asyncio.wait(left, timeout=_ENDING_SECONDS / _MOST_TRIES)
         for task in ended:
-            _error_of(task)  # so that nobody complains that it was not looked at
+            _error_of(task)  # asyncio warns of errors that nobody has read
 
 
 def _kinds(served: AbstractSet[Kind], *, all_namespaces: bool) -> Iterable[Kind]:

@@ -15,7 +15,7 @@ from exporter.operator.objects.kinds import Object
 from exporter.operator.objects.obstacles import Obstacle
 from exporter.operator.objects.parts import AnyObject, mapping, number
 
-# What is found out about what scales.
+# The fields that tell of the object that scales.
 _FOUND = ("via", "currentReplicas", "desiredReplicas")
 _WHAT = {"keda": "KEDA scales the workload", "hpa": "a HorizontalPodAutoscaler scales the workload"}
 
@@ -52,7 +52,7 @@ def autoscaler_status(owner: AnyObject, scaled: Scaled, now: datetime) -> Object
         known = {"currentReplicas": decision.replicas, "desiredReplicas": decision.wanted, "lastScale": last}
         status |= {name: value for name, value in known.items() if value is not None}
     elif "lastScale" in old:
-        # an hour later nobody else knows it
+        # the API server forgets events after an hour
         status["lastScale"] = old["lastScale"]
     status["conditions"] = conditions_of({"Ready": _ready(scaled)}, old, generation, now)
     return status

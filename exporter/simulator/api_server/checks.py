@@ -101,7 +101,7 @@ def check_uid_of_new(kind: Kind, key: Key, body: Object) -> None:
 
 
 def check_uid(kind: Kind, key: Key, live: Object, item: Object) -> None:
-    """Refuse to change an object that the body takes for another.
+    """Refuse a change whose body names another uid.
 
     Raises:
         Refused: 422.

@@ -59,10 +59,10 @@ def list_of(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) 
 
 
 def numbers_of(query: Mapping[str, str]) -> tuple[int, int]:
-    """What a list or a watch says of timeoutSeconds and limit; 0 where it says nothing.
+    """The timeoutSeconds and the limit of a list or a watch; 0 where the query has none.
 
     Raises:
-        Refused: 400 where one of them is no whole number: 240.0 is none.
+        Refused: 400 where one of them is not a whole number, such as 240.0.
     """
     texts = (query.get("timeoutSeconds", "0"), query.get("limit", "0"))
     for text in texts:

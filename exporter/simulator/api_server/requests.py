@@ -97,7 +97,7 @@ def verb_of(request: web.Request, path: Path) -> str:
 
 
 def check_verb(verb: str, target: Target) -> None:
-    """Refuse what a collection or an object cannot be asked for.
+    """Refuse a verb that the collection or object does not have.
 
     Raises:
         Refused: 405.

@@ -211,7 +211,7 @@ class _Reading:
         if image.compression is None:
             self.read_cubin(Part(reader, image.offset, image.size), image.architecture)
         else:
-            if image.size > MOST_IMAGE_BYTES:  # more than comes out, and a file with holes has any size for nothing
+            if image.size > MOST_IMAGE_BYTES:  # packed, it is no larger than unpacked; a sparse file can claim any size
                 raise Malformed(
                     "oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked", remedy=REMEDY
                 )

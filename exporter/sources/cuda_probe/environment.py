@@ -32,8 +32,8 @@ from exporter.sources.cuda_probe.maps import read_maps
 MOST_VARIABLES = 4_096
 MOST_START_BYTES = 128 * 1024
 MOST_CHARACTERS = 4_096
-# Symbols and strings of a file in which `environ` is looked for. To search so many takes a fifth of a second, for each
-# process anew, and a container may start many that have as many as they like.
+# Bytes of symbols and strings of a file that are searched for `environ`. So many take 0.2 s, for each process anew, and
+# a container may start many processes of large files.
 MOST_TABLE_BYTES = 16 * 1024 * 1024
 
 MOST_DEVICE_FILES = 4_096
@@ -125,7 +125,7 @@ def _address_of_environ(process: int) -> int:
         if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
             continue
         path = None if mapped.role == "program" else mapped.path
-        # An executable that cannot be searched may have the copy that counts: the libc's own is then never written to.
+        # An executable may have a copy of `environ`, which then counts, not the libc's. Unsearched, it may have one.
         with looked_at(process, path) as (found, _), readable(found) as file:
             distance = variable_address(file, _SYMBOLS, mapped.offset, most_table_bytes=MOST_TABLE_BYTES)
             if distance is not None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from exporter.errors import SourceError, Unavailable, Unsupported
 from exporter.sources.cuda_probe.bpf_maps import BpfError
 
-# The oldest kernel for each architecture. The numbers of places in files (cookies) are of Linux 5.15; arm64's compiler
-# of BPF has known atomic operations that return a value since 5.18.
+# The oldest kernel for each architecture. Cookies, which tell the probe's places apart, came with Linux 5.15. arm64's
+# BPF compiler knows atomic operations that return a value since 5.18.
 OLDEST_KERNELS = MappingProxyType({"x86_64": (5, 15), "aarch64": (5, 18)})
-# places that are attached all at once
+# since when many places are attached by one call
 AT_ONCE_KERNEL = (6, 6)
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 # Linux before 6.6 has no other way to attach than the one that takes SYS_ADMIN since July 2025 (CVE-2025-38466).

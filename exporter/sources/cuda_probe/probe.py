@@ -242,7 +242,7 @@ class Probe:
             self._maps["devices"].delete(records.key_of_device(device))
             for code in counts.errors:
                 self._maps["errors"].delete(records.key_of_error(device, code))
-        # not by the bytes: a program that lies about them may have come to 0
+        # asked of the number of allocations: the bytes of a program that lies may add up to 0
         if any(counts.allocations for device, counts in reading.counts.items() if device.process in ended):
             self._forget_addresses(ended)
         for process in ended:

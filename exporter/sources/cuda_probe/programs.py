@@ -37,8 +37,7 @@ MOST_FAILED = 4_096
 ATTACH_SECONDS = 2.0
 # Processes by which a file is tried in one scan: one of them may end meanwhile.
 MOST_TRIES = 4
-# Scans after which a file that failed is tried again, or, where its content was the reason, looked at: it may have been
-# written anew.
+# After so many scans a file that failed is tried again. Where its content was the reason, only if it has changed since.
 SCANS_BETWEEN_TRIES = 12
 
 _FUNCTIONS_OF: Mapping[maps.Role, Role] = MappingProxyType(
@@ -211,7 +210,7 @@ class Programs:
             self._failed.pop(key, None)
         except BadElf as error:
             self._fail(key, error.reason, stamp)
-        # not for its content: what was short when it was tried, memory or file descriptors, may be there later
+        # no stamp: the reason may be a lack of memory or descriptors, which passes, and not the content
         except AttachFailed:
             self._fail(key, "attach", None)
         except PermissionError:

@@ -44,7 +44,7 @@ class Raw(NamedTuple):
 
 
 def with_ended_threads(keys: bytes, values: bytes) -> list[ProcessId]:
-    """Those of the map `processes` of which a thread has ended: the whole process may have."""
+    """The processes of which a thread has ended, from the map `processes`: perhaps the whole process has."""
     return [
         ProcessId(pid, started)
         for (pid, _, started), (_, thread_ended) in _rows(PROCESS_ID, _PROCESS, keys, values)
@@ -152,7 +152,7 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
         copied_bytes=tuple(rest[kinds : 2 * kinds]),
         syncs=syncs,
         sync_ns=sync_ns,
-        # a time that one thread begins while another one ends it may be noted when no stream is left
+        # two threads can race, one beginning and one ending: then a beginning is noted though no stream is busy
         active_ns=active_ns + (max(0, until_ns - open_since) if open_since and streams else 0),
         errors=MappingProxyType(errors),
     )

@@ -19,7 +19,7 @@ from exporter.sources.cuda_probe.libbpf import NAME, Object
 
 RISKY_SINCE = (6, 11)
 _SECONDS = 20.0
-# what the kernel sends a program that goes astray; others say nothing of the probe, such as that of a lack of memory
+# the signals of a program that went wrong; any other one, as of a lack of memory, says nothing of the probe
 _DEADLY = (signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGSEGV, signal.SIGSYS)
 # A function that hardly any other program calls, for while it is tested it is probed in all of them.
 _FUNCTION = "libbpf_major_version"

@@ -95,7 +95,7 @@ class CudaProbe:
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     async def _take_turn(self, began: float) -> bool:
-        """Whether it went well, also with those who follow. Whatever fails has everything detached."""
+        """Whether the turn went well, followers included. After any failure everything is detached."""
         result = await self._on_worker(self._work, began)
         if not isinstance(result, Exception):
             self.turn = result
@@ -112,7 +112,7 @@ class CudaProbe:
         return True
 
     async def _on_worker(self, work: "Callable[[], Turn]", began: float) -> "Turn | Exception":
-        """What comes of it. Work that does not come back is waited for: nothing else may be done meanwhile."""
+        """The result of the work, however long it takes: the probe can do one thing at a time."""
         done: asyncio.Future[Turn | Exception] = asyncio.get_running_loop().create_future()
 
         def end(result: "Turn | Exception") -> None:
@@ -130,7 +130,7 @@ class CudaProbe:
         try:
             for hears in tuple(self._hear):
                 hears(turn)
-        except Exception as error:  # noqa: BLE001 - a turn that is not counted fails, and nobody else sees this task
+        except Exception as error:  # noqa: BLE001 - a turn that a follower could not count has failed
             return error
         return None
 

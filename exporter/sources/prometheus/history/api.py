@@ -178,7 +178,7 @@ async def _refuse(response: aiohttp.ClientResponse, path: str) -> NoReturn:
     kind, text = told_by(body)
     # what is left of it is not waited for
     response.close()
-    # 429 is "too many requests" by whatever words: less in each would be more of them
+    # 429 is "too many requests", whatever its words: smaller questions would only be more requests
     is_busy = status == HTTPStatus.TOO_MANY_REQUESTS
     if not is_busy and (kind == "timeout" or (text and any(words in text for words in _WORDS_OF_TOO_MUCH))):
         raise TooMuch(text or "the query took too long")
