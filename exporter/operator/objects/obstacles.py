@@ -15,7 +15,7 @@ class Obstacle:
 
 
 def refused(error: SourceError) -> Obstacle:
-    """The API server does not let the operator write, or does not answer. A refusal (`writer.Refused`) has a status."""
+    """The API server does not let the operator write, or does not answer. Of these, a `Refused` has an HTTP status."""
     reason = "Refused" if isinstance(getattr(error, "status", None), int) else "ApiUnavailable"
     if error.reason in ("permission", "unauthorized"):
         reason = "Forbidden"
