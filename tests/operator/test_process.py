@@ -214,13 +214,15 @@ def edited(api: Api, operator: OperatorProcess) -> str:
 
 
 @pytest.mark.parametrize("field", EDITS)
-def test_an_edited_field_changes_as_little_as_can_be(api: Api, edited: str, field: str) -> None:
+def test_an_edited_field_changes_as_little_as_can_be(
+    api: Api, edited: str, operator: OperatorProcess, field: str
+) -> None:
     spec, expected = EDITS[field]
     name = field.lower().replace(".", "-")
     key = Key("GPUExporter", edited, name)
     before = api.made_in(edited)
     api.patch(key, {"spec": spec})
-    until(lambda: is_seen(api, key))
+    until(lambda: is_seen(api, key), why=lambda: operator.told[-3000:])
     after = api.made_in(edited)
     assert changed(before, after) == expected
     # and no other exporter's

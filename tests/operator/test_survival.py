@@ -46,7 +46,7 @@ def start(api: Api, folder: Path) -> Iterator[Start]:
     made: list[OperatorProcess] = []
 
     def run(user: str = "a", *flags: str) -> OperatorProcess:
-        made.append(OperatorProcess(api, folder, user, *flags))
+        made.append(OperatorProcess(api, folder, user, *flags, lease_seconds=3))
         return made[-1]
 
     yield run
