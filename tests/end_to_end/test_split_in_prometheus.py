@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from exporter.config.node import Config
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
 from tests.support.components import free_port
@@ -119,42 +120,41 @@ async def seen_by(base: str, grown: int, sum_of: Callable[[Sequence[str]], Decim
     return Seen(grown=grown, series=series, increase=float(increase))
 
 
+def dividing(made: Machine, **more: str) -> Config:
+    return config_of(
+        kubelet_socket=str(made.node.socket),
+        dcgm_url=made.node.url,
+        sharing="split",
+        kubelet_max_age="0s",
+        # a row that a look of its own begins may have grown before Prometheus sees it first
+        accounting_mode="off",
+        **more,
+    )
+
+
 async def of_owners_that_come_and_go(folder: Path) -> Seen:
-    async with machine() as made:
-        config = config_of(
-            kubelet_socket=str(made.node.socket),
-            dcgm_url=made.node.url,
-            sharing="split",
-            kubelet_max_age="0s",
-            # a row that a look of its own begins may have grown before Prometheus sees it first
-            accounting_mode="off",
-        )
-        async with running(config) as exporter, prometheus_before(exporter.base[7:], folder) as base:
-            await reads(made, 6)
-            before = made.energy
-            made.watts = 101  # a read; not divisible by two or three
-            for holders in ((), ("a",), ("a", "b"), ("b", "c", "a"), ("c",), (), ("d", "a"), ("d",)):
-                made.hold(*holders)
-                await reads(made, 8)
-            made.watts = 0
-            return await seen_by(base, made.energy - before, lambda values: Decimal(values[-1]))
+    async with (
+        machine() as made,
+        running(dividing(made)) as exporter,
+        prometheus_before(exporter.base[7:], folder) as base,
+    ):
+        await reads(made, 6)
+        before = made.energy
+        made.watts = 101  # a read; not divisible by two or three
+        for holders in ((), ("a",), ("a", "b"), ("b", "c", "a"), ("c",), (), ("d", "a"), ("d",)):
+            made.hold(*holders)
+            await reads(made, 8)
+        made.watts = 0
+        return await seen_by(base, made.energy - before, lambda values: Decimal(values[-1]))
 
 
 async def across_restarts(folder: Path) -> Seen:
     target = f"127.0.0.1:{free_port()}"
     observed = 0
     async with machine() as made, prometheus_before(target, folder) as base:
-        config = config_of(
-            kubelet_socket=str(made.node.socket),
-            dcgm_url=made.node.url,
-            sharing="split",
-            kubelet_max_age="0s",
-            accounting_mode="off",
-            web_listen_address=target,
-        )
         for holders in (("a", "b"), ("b",), ("b", "a")):
             made.hold(*holders)
-            async with running(config):
+            async with running(dividing(made, web_listen_address=target)):
                 await reads(made, 5)
                 before = made.energy
                 made.watts = 101

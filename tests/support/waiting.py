@@ -3,6 +3,9 @@
 A test asks until it is so, and gives up late: that costs nothing on a quick machine, and one that is busy with the rest
 of the tests may take seconds for what usually takes milliseconds. A pause before a single look is for what must *not*
 happen, or for time that has to pass.
+
+A condition in a loop binds the loop's names as defaults (`lambda name=name: …`). For such a lambda mypy infers no
+types: that is the reason of each `type: ignore[misc]` beside one.
 """
 
 import asyncio
