@@ -1,6 +1,6 @@
 """Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -96,21 +96,16 @@ class Explainer:
 
     def unowned(self, device: Subject) -> str:
         """Why a device that has samples has no owner; "not known: …" where another problem may hide the owner."""
+        why = self.why_unknown(device)
+        return f"not known: {why}" if why else NOBODY
+
+    def why_unknown(self, device: Subject) -> str:
+        """Why nobody can say whether a container holds a device that seems to be nobody's; "" where that is known."""
         if not self._kubelet_answered:
             return "the kubelet has not answered yet"
-        if device.instance and Unmatched.MIG_UNRESOLVED in self._reasons:
-            return "not known: the kubelet names MIG instances of this node by ids that nothing here resolves"
-        if Unmatched.OTHER_NODE in self._reasons:
-            return "not known: the page comes from another node than the kubelet's word"
         if self._claims_are_off:
-            return "not known: a DRA claim holds devices of this node, and --dra is off"
-        if Unmatched.CLAIM_UNRESOLVED in self._reasons:
-            return "not known: a DRA claim holds a device of this node, and nothing here says which"
-        if self._reasons & {Unmatched.UNKNOWN_ID, Unmatched.AMBIGUOUS}:
-            return "not known: the kubelet handed out devices by ids that are not understood"
-        if self._owners.units:
-            return "not known: containers hold units of this node's GPUs, whose ids name no GPU"
-        return NOBODY
+            return _CLAIM_NOT_FOLLOWED
+        return what_hides_owners(self._reasons, device) or (_UNITS_NAME_NO_GPU if self._owners.units else "")
 
     @cached_property
     def _reasons(self) -> set[str]:
@@ -119,6 +114,14 @@ class Explainer:
     @cached_property
     def _claims_are_off(self) -> bool:
         return any(is_unfollowed_claim(assignment, self._facts) for assignment in self._facts.outside)
+
+
+def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
+    """Which of the reasons for which assignments have no samples (`Unmatched`) may hide a device's owner; "": none."""
+    for reason, why in _HIDES_OWNERS.items():
+        if reason in unmatched and (device.instance or reason != Unmatched.MIG_UNRESOLVED):
+            return why
+    return ""
 
 
 def is_unfollowed_claim(assignment: Assignment, facts: Facts) -> bool:
@@ -149,6 +152,16 @@ def _claim_unresolved(assignment: Assignment, facts: Facts) -> Advice:
     )
 
 
+_CLAIM_NOT_FOLLOWED = "a DRA claim holds devices of this node, and --dra is off"
+_UNITS_NAME_NO_GPU = "containers hold units of this node's GPUs, whose ids name no GPU"
+_ODD_IDS = "the kubelet handed out devices by ids that are not understood"
+_HIDES_OWNERS: Mapping[str, str] = {
+    Unmatched.MIG_UNRESOLVED: "the kubelet names MIG instances of this node by ids that nothing here resolves",
+    Unmatched.OTHER_NODE: "the page comes from another node than the kubelet's word",
+    Unmatched.CLAIM_UNRESOLVED: "a DRA claim holds a device of this node, and nothing here says which",
+    Unmatched.UNKNOWN_ID: _ODD_IDS,
+    Unmatched.AMBIGUOUS: _ODD_IDS,
+}
 _CLAIMS_ARE_OFF = Advice(
     "a DRA claim holds this device, and --dra is off",
     "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",

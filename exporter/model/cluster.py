@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Trouble
+from exporter.model.states import DeviceState
 
 # Of a node whose kubelet does not say who holds its GPUs: they look as if nobody did.
 OWNERS_UNKNOWN_HEADER = "X-Owners-Unknown"  # of its /container/metrics
@@ -20,7 +21,8 @@ class HeldDevice:
     """A device of a node and one container that holds it: one object of the node's /container/metrics.
 
     `pod` is "" for a device that nobody holds. `workload` and `kind` are the pod's top-level owner, "" where the node's
-    exporter does not know it; `model` and `index` are the GPU's, "" where they are not known. `is_shared`: several
+    exporter does not know it; `entity` is what kind of a thing the device is, and `state` what it is to whoever looks
+    for one (states.py); `model` and `index` are the GPU's, "" where they are not known. `is_shared`: several
     containers hold the device. `values` are the numbers, by the names of their fields and of families `pod_gpu_*`;
     `measured` are those of them that are the container's own although the device is shared. `text` is the whole object
     as JSON, as docs/openapi.yaml describes it; it has been checked.
@@ -37,6 +39,8 @@ class HeldDevice:
     values: Mapping[str, float]
     measured: frozenset[str] = frozenset()
     text: bytes
+    entity: str = "gpu"
+    state: DeviceState = DeviceState.FREE
     model: str = ""
     index: str = ""
 

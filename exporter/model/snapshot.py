@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.errors import Reason, Trouble
 from exporter.model.accounts import Accounts
-from exporter.model.devices import AddedLabels, Assignment, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Attribute, JoinedPage, nobodys
+from exporter.model.pods import Owner
+from exporter.model.states import IDLE_BELOW
 
 if TYPE_CHECKING:
     from exporter.model.cuda import CudaUses
@@ -57,7 +59,8 @@ class Facts:
     `collision` (renamed) or `limit` (left out). `node_is_named`: the node's name was given, and is not just the host
     name. `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices.
     `slices_up` says whether the source of ResourceSlices answers; None where there is no such source.
-    `exposes_processes`: the user wants command lines of processes to be shown.
+    `exposes_processes`: the user wants command lines of processes to be shown. Below `idle_below` (0 to 1) a device is
+    idle.
     """
 
     resources: tuple[str, ...] = ()
@@ -71,6 +74,7 @@ class Facts:
     slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
     slices_up: bool | None = None
     exposes_processes: bool = False
+    idle_below: float = IDLE_BELOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,9 @@ class Snapshot:
     `joined` is None where every GPU source failed. `health` holds one entry a source, by its name; `page_sources` are
     the names of those of GPU samples.
     `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
-    the pages was read, in seconds since 1970. `workloads` are names and kinds by namespace and pod, where they were
+    the pages was read, and `values_read_at_seconds` when dcgm-exporter had read its oldest values at the latest, in
+    seconds since 1970. `held_since` is since when a device has been in the same hands (None: nobody's), of those that a
+    look saw change them. `workloads` are names and kinds by namespace and pod, where they were
     asked for and are known. `pod_labels` are the uid (pod_uid) and labels (label_…) of pods that hold devices, by the
     same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
     very one that `joined` was made with. `accounts` is None where nobody keeps any, `measured` where it is
@@ -98,6 +104,8 @@ class Snapshot:
     page_sources: tuple[str, ...] = ()
     facts: Facts = field(default_factory=Facts)
     read_at_seconds: float | None = None
+    values_read_at_seconds: float | None = None
+    held_since: Mapping[tuple[DeviceKey, Owner | None], float] = field(default_factory=lambda: MappingProxyType({}))
     workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     pod_labels: Mapping[tuple[str, str], AddedLabels] = field(default_factory=lambda: MappingProxyType({}))
     inventory: Inventory = field(default_factory=Inventory)

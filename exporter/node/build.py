@@ -134,6 +134,7 @@ def _settings(config: Config) -> Facts:
         node_is_named=config.node.is_named,
         follows_claims=config.devices.follows_claims,
         exposes_processes=config.processes.is_exposed,
+        idle_below=config.accounting.idle_below,
     )
 
 

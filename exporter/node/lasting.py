@@ -9,6 +9,7 @@ from exporter.accounting.ledger import Ledger
 from exporter.accounting.sharing import CounterBook
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Knowledge, read_assignment
+from exporter.attribution.tenures import Tenures
 from exporter.model.devices import Assignment, DeviceRef
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.sources.kubelet.assignments import Kept
@@ -59,6 +60,7 @@ class Lasting:
         self.wants_workloads = False
         self.reads_slices = False
         self.cuda: CudaTotals | None = None
+        self.tenures = Tenures()
         self.made: Made | None = None
         self.owners: CurrentOwners | None = None
         self._sharing = ""

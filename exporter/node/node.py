@@ -189,6 +189,9 @@ class Node:
         async with self._pages.turn:
             of = tuple(page.source for page in pages)
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
+        tenures = self.lasting.tenures
+        if kubelet.age_seconds is not None:
+            tenures.note(self._owners.owners, time.time())
         self._add_others(health)
         if not names:
             discovery.note_nothing(self.sources.pods.now.pods, self.sources.pods.health)
@@ -203,6 +206,8 @@ class Node:
             page_sources=names,
             facts=self._facts.now(),
             read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+            values_read_at_seconds=tenures.read_at(pages),
+            held_since=tenures.since,
             pod_labels=self._owners.pod_labels,
             inventory=in_force,
             attribute=self._owners.attribution,

@@ -18,8 +18,9 @@ from exporter.model.entities import cut_gpus, entity_of
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import KUBELET, Snapshot
+from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
-from exporter.outputs.devices import known_devices
+from exporter.outputs.devices import explainer, known_devices
 
 METRICS = (
     "sm_active",
@@ -60,6 +61,8 @@ _FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.jso
 _FAMILIES = frozenset(_FIELD_OF)
 _OWNER = itemgetter(0)
 _NOBODY = Owner(namespace="", pod="", container="")
+# why nobody is known to hold a device where the kubelet's last word no longer counts
+SILENT = "The kubelet does not say who holds devices: its line under Sources has the reason."
 
 Object = dict[str, Any]
 
@@ -82,10 +85,15 @@ def rows(snapshot: Snapshot) -> list[Object]:
         return []
     devices = {device.key: device for device in known_devices(snapshot)}
     cut = cut_gpus(devices.values())
+    words = explainer(snapshot)
     held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
     filled = _fill(held, snapshot.joined.cells(_FAMILIES))
     _hold_the_rest(held, filled, devices, snapshot)
-    read_at = _rfc3339(snapshot.read_at_seconds)
+    moments = {
+        "timestamp": _rfc3339(snapshot.read_at_seconds),
+        "read_at": _rfc3339(snapshot.values_read_at_seconds),
+    }
+    silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
     found = []
     for key, device in devices.items():
         identity = _identity(snapshot, device, cut)
@@ -96,20 +104,35 @@ def rows(snapshot: Snapshot) -> list[Object]:
         # with --sharing device the one row of several holders names none of them
         is_shared = len(snapshot.owners.of(key)) > 1 and of_device.keys() == {_NOBODY}
         for owner, entry in sorted(of_device.items(), key=_OWNER):
-            found.append(
-                {
-                    **identity,
-                    **_of(owner, snapshot),
-                    **entry.of_pod,
-                    "gpu_shared": entry.shared or is_shared,
-                    **_UNKNOWN,
-                    **entry.metrics,
-                    **_own_use(snapshot, key, owner),
-                    **_cuda_use(snapshot, key, owner),
-                    "timestamp": read_at,
-                }
-            )
+            row = {
+                **identity,
+                **_of(owner, snapshot),
+                **entry.of_pod,
+                "gpu_shared": entry.shared or is_shared,
+                **_UNKNOWN,
+                **entry.metrics,
+                **_own_use(snapshot, key, owner),
+                **_cuda_use(snapshot, key, owner),
+                **moments,
+                "holder_since": _holder_since(snapshot, key, owner),
+            }
+            why = "" if owner.pod else words.why_unknown(device) or silence
+            row["state"] = state = state_of(row, idle_below=snapshot.facts.idle_below, why_unknown=why)
+            if state is DeviceState.UNKNOWN:
+                row["state_reason"] = why
+            found.append(row)
     return found
+
+
+def _names_a_pod(holders: _Holders) -> bool:
+    return any(owner.pod for owner in holders)
+
+
+def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
+    """Since when the device is in these hands; None where the exporter saw no other ones."""
+    since, of = snapshot.held_since, owner if owner.pod else None
+    # who holds a whole GPU holds its instances
+    return _rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
 
 
 def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> set[int]:
@@ -163,11 +186,15 @@ def _of_pod(row: Row) -> Object:
 
 def are_owners_unknown(snapshot: Snapshot) -> bool:
     """Whether the devices look as if nobody held them, only because the kubelet does not say who does."""
-    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
-    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods") or owners.holders or owners.units:
-        return False
     # a page may name owners without the kubelet
-    return not any(row["pod"] for row in rows(snapshot))
+    return _is_kubelet_silent(snapshot) and not any(row["pod"] for row in rows(snapshot))
+
+
+def _is_kubelet_silent(snapshot: Snapshot) -> bool:
+    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
+    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods"):
+        return False
+    return not owners.holders and not owners.units
 
 
 def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:

@@ -3,8 +3,11 @@
 import math
 from typing import Any
 
+from exporter.model.states import is_before
 from tests.support.chromium import Tab
 
+# what stands in the pod's place where nobody holds the device
+WITHOUT_POD = {"free": "free", "cut": "cut into instances", "outside": "used around Kubernetes", "unknown": "not known"}
 UPDATED = "document.getElementById('updated').textContent"
 # All rows as {title of the column: text}. Rows that share a name (rowspan) all have it; what is hidden is not text.
 _READ = """
@@ -50,25 +53,19 @@ def _of(row: dict[str, Any]) -> dict[str, Any]:
         percent = row["graphics_engine_active"] * 100
     used = row["framebuffer_used"]
     name = f"GPU {row['device_id']}" + (f" / MIG {row['mig_instance_id']}" if "mig_instance_id" in row else "")
-    pod = [row["pod"], row["container"]] if row["pod"] else [nobody(row, percent)]
-    if row["pod"] and percent is not None and percent < 5:
+    pod = [row["pod"], row["container"]] if row["pod"] else [WITHOUT_POD[row["state"]]]
+    if row["pod"] and row["state"] == "idle":
         pod.append("held but idle")
     return {
         "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", "")],
         "Pod": pod,
         "Namespace": [row["namespace"]],
         "Workload": [row.get("workload_name", ""), row.get("workload_kind", "")],
-        "Utilisation": [said(percent, "%", empty=empty)],
+        "Utilisation": [said(percent, "%", empty=empty), "before" if percent is not None and is_before(row) else ""],
         "Memory": ["" if empty else "unknown"] if used is None else [f"{rounded(used / 1024 * 10) / 10:.1f}", "GiB"],
         "Power": [said(row["power_usage"], "W", empty=empty)],
         "Temperature": [said(row["temperature"], "°C", empty=empty)],
     }
-
-
-def nobody(row: dict[str, Any], percent: float | None) -> str:
-    if row["entity"] == "mig-parent":
-        return "cut into instances"
-    return "busy, held by no pod" if percent is not None and percent >= 5 else "idle"
 
 
 def said(value: float | None, unit: str, *, empty: bool) -> str:

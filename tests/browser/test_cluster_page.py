@@ -33,7 +33,9 @@ async def test_the_page_of_five_nodes(tab: Tab) -> None:
             of_node = [row for row in rows if row["node_name"] == name]
             assert state.endswith("up")
             assert int(gpus) == len({row["device_uuid"] for row in of_node})
-            assert int(held_) == len({row["device_uuid"] for row in of_node if row["pod"]})
+            assert int(held_) == len(
+                {(row["device_uuid"], row.get("mig_instance_id")) for row in of_node if row["pod"]}
+            )
         assert len(counts) == NODES
         for width, dark in ((1280, False), (390, True)):
             await tab.look(width=width, dark=dark)

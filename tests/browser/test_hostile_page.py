@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from exporter.outputs.objects import SILENT
 from exporter.outputs.page.document import visible
-from exporter.outputs.page.node import SILENT
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.browser import axe
@@ -152,13 +152,13 @@ async def test_where_it_is_not_known_who_holds_a_gpu_the_page_says_why(
     simulated.world.pods = pods
     await exporter.until("/", lambda html: "not known</summary>" not in html)
     await opened(tab, f"{exporter.base}/")
-    assert [row["Pod"] for row in await read(tab)].count("idle") == 1
+    assert [row["Pod"] for row in await read(tab)].count("free") == 1
 
 
-async def test_without_the_kubelet_no_gpu_is_called_idle(tab: Tab, simulated: SimulatedNode) -> None:
+async def test_without_the_kubelet_no_gpu_is_called_free(tab: Tab, simulated: SimulatedNode) -> None:
     async with running(config_of(kubelet_socket="/nonexistent/kubelet.sock", dcgm_url=simulated.url)) as alone:
         _, html = await alone.get("/")
-        assert 'class="none">idle' not in html
+        assert 'class="none">free' not in html
         assert f'<p id="trouble" class="alert"><bdi>{SILENT}</bdi></p>' in html
         await opened(tab, f"{alone.base}/")
         assert {row["Pod"] for row in await read(tab)} == {"not known"}
@@ -168,7 +168,7 @@ async def test_without_the_kubelet_no_gpu_is_called_idle(tab: Tab, simulated: Si
         assert await axe.violations(tab) == []
 
 
-async def test_a_gpu_that_nobody_holds_is_idle_in_one_word(exporter: Exporter) -> None:
+async def test_a_gpu_that_nobody_holds_is_free_in_one_word(exporter: Exporter) -> None:
     _, html = await exporter.get("/")
-    assert '<td role="cell" data-label="Pod"><span class="none">idle</span></td>' in html
+    assert '<td role="cell" data-label="Pod"><span class="none">free</span></td>' in html
     assert "names no container" not in html.partition("<table")[2]

@@ -10,6 +10,7 @@ from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.states import stated
 from exporter.outputs.objects import METRICS
 from exporter.outputs.output import NO_QUESTION
 from tests.support.clusters import GONE, held, node_of, view_of
@@ -18,7 +19,7 @@ from tests.support.clusters import GONE, held, node_of, view_of
 def whole(device: HeldDevice, **fields: object) -> HeldDevice:
     """The same with a text as an exporter writes it."""
     text = {**dict.fromkeys(METRICS), **json.loads(device.text), "entity": "gpu", "gpu_shared": False, **fields}
-    return replace(device, text=json.dumps(text).encode())
+    return replace(device, text=json.dumps(text).encode(), state=stated(text))
 
 
 def html(view: ClusterView, node: str = "") -> str:
@@ -31,7 +32,7 @@ def figures(made: str) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r'id="figure-(\w+)">(\d+)<', made)}
 
 
-BUSY, WASTED, FREE = (
+BUSY, IDLE, FREE = (
     whole(held("a", "GPU-1"), gpu_utilization=50),
     whole(held("b", "GPU-2", values={"gpu_utilization": 0.0}), gpu_utilization=0),
     whole(held("", "GPU-3", values={}), gpu_utilization=None),
@@ -39,12 +40,20 @@ BUSY, WASTED, FREE = (
 
 
 def test_every_node_has_its_figures() -> None:
-    view = view_of(node_of("n1", BUSY, WASTED, FREE), node_of("n2", whole(held("z", "GPU-9", node="n2"))))
+    view = view_of(node_of("n1", BUSY, IDLE, FREE), node_of("n2", whole(held("z", "GPU-9", node="n2"))))
     made = html(view)
-    assert figures(made) == {"gpus": 4, "held": 3, "free": 1, "instances": 0, "wasted": 1}
+    assert figures(made) == {
+        "gpus": 4,
+        "instances": 0,
+        "held": 3,
+        "idle": 1,
+        "free": 1,
+        "outside": 0,
+        "unknown": 0,
+    }
     row = re.search(r'<tr role="row"><th[^>]*><a href="\?node=n1">.*?</tr>', made)
     assert row is not None
-    assert re.findall(r">([^<>]+)</", row[0]) == ["n1", "up", "00:16:40 UTC", "3", "2", "1"]
+    assert re.findall(r">([^<>]+)</", row[0]) == ["n1", "up", "00:16:40 UTC", "3", "2", "1", "0"]
     assert '<p id="trouble" class="alert" hidden></p>' in made
 
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
 from exporter.model.snapshot import Health
+from exporter.model.states import IN_HAND, DeviceState, stated
 from exporter.outputs.objects import METRICS
 from exporter.outputs.output import NO_QUESTION, Look, Output
 from exporter.outputs.page import files
-from exporter.outputs.page.devices import Object, Scales, devices_table, nobody
+from exporter.outputs.page.devices import DeviceId, Object, Scales, device_of, devices_table
 from exporter.outputs.page.document import sources, text, visible
 from exporter.outputs.page.node import render
 from exporter.outputs.page.summary import Figures
@@ -48,7 +49,7 @@ def object_of(**fields: Any) -> Object:
 
 def cells(*rows: Mapping[str, Any]) -> list[list[str]]:
     """The texts of the table's rows."""
-    html = devices_table(rows, nobody, with_node=False)
+    html = devices_table(rows, with_node=False)
     return [
         [
             " ".join(unescape(re.sub("<[^>]*>", " ", cell)).split())
@@ -59,17 +60,15 @@ def cells(*rows: Mapping[str, Any]) -> list[list[str]]:
 
 
 def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return re.findall(
-        r'<meter aria-hidden="true" max="([^"]*)" value="([^"]*)">', devices_table(rows, nobody, with_node=False)
-    )
+    return re.findall(r'<meter aria-hidden="true" max="([^"]*)" value="([^"]*)">', devices_table(rows, with_node=False))
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        pytest.param({}, ["idle", "", "", *["unknown"] * 4], id="nothing is known of it"),
-        pytest.param({"gpu_utilization": 0}, ["idle", "", "", "0 %"], id="free"),
-        pytest.param({"gpu_utilization": 5}, ["busy, held by no pod", "", "", "5 %"], id="busy without a pod"),
+        pytest.param({}, ["free", "", "", *["unknown"] * 4], id="nothing is known of it"),
+        pytest.param({"gpu_utilization": 0}, ["free", "", "", "0 %"], id="free"),
+        pytest.param({"gpu_utilization": 5}, ["used around Kubernetes", "", "", "5 %"], id="busy without a pod"),
         pytest.param({**HELD, "gpu_utilization": 5}, ["p c", "ns", "", "5 %"], id="held"),
         pytest.param({**HELD, "gpu_utilization": 4.9}, ["p c held but idle", "ns", "", "5 %"], id="held but idle"),
         pytest.param({**HELD, "graphics_engine_active": 0.498}, ["p c", "ns", "", "50 %"], id="by the engine"),
@@ -94,8 +93,8 @@ def test_who_holds_a_device(fields: dict[str, Any], said: list[str]) -> None:
 
 
 def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:
-    assert 'class="free"' in devices_table([object_of()], nobody, with_node=False)
-    assert 'class="wasted"' in devices_table([object_of(gpu_shared=True, gpu_utilization=0)], nobody, with_node=False)
+    assert 'class="free"' in devices_table([object_of()], with_node=False)
+    assert 'class="idle"' in devices_table([object_of(gpu_shared=True, gpu_utilization=0)], with_node=False)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +122,9 @@ def test_a_shared_gpu_has_a_row_for_each_owner_under_one_name() -> None:
     first, second = (
         object_of(**{**HELD, "pod": pod}, **shared, gpu_utilization=use) for pod, use in (("a", 90), ("b", 1))
     )
-    html = devices_table((first, second), nobody, with_node=True)
+    html = devices_table((first, second), with_node=True)
     assert html.count('rowspan="2"') == 2, "the node and the name"
-    assert '<tr role="row" class="wasted more">' in html
+    assert '<tr role="row" class="idle more">' in html
     one, two = cells(first, second)
     assert one[:2] == ["GPU 0 shared by 2 H100 GPU-0", "a c"]
     assert two[0] == "b c held but idle"
@@ -150,8 +149,52 @@ def test_figures_count_gpus_and_not_rows() -> None:
         object_of(device_uuid="GPU-4", gpu_shared=True, gpu_utilization=0),
     )
     # of the shared GPU somebody makes use; of what has no number nobody knows
-    assert Figures.of(rows) == Figures(gpus=5, held=3, instances=3, wasted=2)
-    assert Figures.sum([Figures.of(rows), Figures.of(rows)]) == Figures(gpus=10, held=6, instances=6, wasted=4)
+    figures = Figures.of(rows)
+    assert figures == Figures(gpus=5, instances=3, held=4, idle=2, free=3)
+    assert Figures.sum([figures, figures]) == Figures(gpus=10, instances=6, held=8, idle=4, free=6)
+
+
+OBJECTS = st.builds(
+    object_of,
+    device_uuid=st.sampled_from(["GPU-0", "GPU-1", "MIG-2"]),
+    entity=st.sampled_from(["gpu", "mig", "mig-parent"]),
+    mig_instance_id=st.sampled_from(["", "1"]),
+    state=st.sampled_from([*DeviceState, "of a newer exporter"]),
+    pod=st.sampled_from(["", "p"]),
+    gpu_utilization=st.sampled_from([None, 0, 90]),
+)
+
+
+# issue 15, line 25
+@given(st.lists(OBJECTS))
+def test_the_cards_add_up_to_the_devices_of_the_rows(rows: list[Object]) -> None:
+    by_device: dict[DeviceId, list[DeviceState]] = {}
+    for each in rows:
+        by_device.setdefault(device_of(each), []).append(stated(each))
+    figures = Figures.of(rows)
+    devices = [states for states in by_device.values() if {*states} != {DeviceState.CUT}]
+    assert figures.held + figures.free + figures.outside + figures.unknown == len(devices)
+    assert figures.idle <= figures.held
+    assert figures.idle == sum(
+        DeviceState.IDLE in states and not {*states} & {DeviceState.USED, DeviceState.HELD} for states in devices
+    )
+
+
+# issue 15, line 25
+@pytest.mark.parametrize(
+    ("fields", "holder"),
+    [
+        pytest.param({"gpu_utilization": 92}, "free before", id="nobody's, and read of the holder before"),
+        pytest.param({**HELD, "gpu_utilization": 0}, "held before", id="held, and read when nobody had it"),
+    ],
+)
+def test_what_was_read_before_the_hands_changed_is_marked(fields: dict[str, Any], holder: str) -> None:
+    then, later = "2026-11-22T20:00:00.000Z", "2026-11-22T20:00:00.001Z"
+    html = devices_table([object_of(**fields, holder_since=then, read_at=then)], with_node=False)
+    assert f'class="{holder}"' in html
+    assert '<span class="badge before">before</span>' in html
+    html = devices_table([object_of(**fields, holder_since=then, read_at=later)], with_node=False)
+    assert "before" not in html, "the values are those of the present hands"
 
 
 # issue 12, "Must show" 1
@@ -183,7 +226,7 @@ def test_a_gpu_that_nobody_holds_is_idle_and_a_doubt_has_its_reason() -> None:
     looks = Looks()
     snapshot = looks.snapshot(page, {"a": whole(0)})
     html = b"".join(render(snapshot).pieces).decode()
-    assert html.count('<span class="none">idle</span>') >= 1
+    assert html.count('<span class="none">free</span>') >= 1
     assert "names no container" not in html.partition("<table")[2]
     silent = replace(snapshot, assignments_age_seconds=None)
     html = b"".join(render(silent).pieces).decode()
@@ -204,11 +247,12 @@ def test_a_file_is_kept_for_good_by_its_version_alone(output: Output[Any]) -> No
         assert made.headers == (("Cache-Control", "no-cache"),)
 
 
-def test_the_script_and_the_page_agree_on_what_is_idle_and_on_scales() -> None:
+def test_the_script_and_the_page_agree_on_states_and_on_scales() -> None:
     from exporter.outputs.page import devices  # noqa: PLC0415
 
     script = (ROOT / "exporter" / "outputs" / "page" / "page.js").read_text()
-    assert f"const IDLE_BELOW = {devices.IDLE_BELOW};" in script
+    assert f"const STATES = {json.dumps([*DeviceState])};" in script
+    assert f"const IN_HAND = {json.dumps([state for state in DeviceState if state in IN_HAND])};" in script
     assert f"const POWER_SCALES = {json.dumps(devices._POWER_SCALES)};" in script
     assert f"const HOTTEST = {devices._HOTTEST};" in script
     assert f"const METRICS = {json.dumps(devices.METRIC_TITLES)};" in script

@@ -9,35 +9,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from exporter.cli.top.devices import Device, Held, Holder, Process, Shown, Source
+from exporter.cli.top.devices import Device, Holder, Process, Shown, Source
 from exporter.cli.top.fields import Object, number, objects, section, text
+from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated
 
 MOST_DEVICES = 50_000  # rows; a cluster of 5,000 nodes with 8 GPUs has 40,000
 MOST_PROCESSES = 10_000
 _MIB = 1024 * 1024
-_IDLE_BELOW = 0.05  # the default of --accounting.idle-below, where the exporter does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """`sharing` is "" where nobody knows it; `owners` and `why` are the mapping's word, by device."""
+    """`sharing` is "" where nobody knows it; `owners` are the mapping's word, by device."""
 
-    idle_below_percent: float
     sharing: str
     owners: Mapping[tuple[str, str], Sequence[Object]]
-    why: Mapping[tuple[str, str], str]
-    kubelet_is_silent: bool = False
 
 
 def shown_of_node(url: str, mapping: Object, rows: object, trouble: str) -> Shown:
     """Of a node's exporter: /debug/mapping, and /container/metrics as JSON or the reason why there is none."""
     seen = [*objects(mapping.get("seen"), MOST_DEVICES)]
     rules = _Rules(
-        idle_below_percent=100 * (_setting(mapping, "accounting.idle-below", _IDLE_BELOW)),
         sharing=text(section(section(mapping, "settings"), "sharing"), "value"),
         owners={_key(each): [*objects(each.get("owners"), MOST_DEVICES)] for each in seen},
-        why={_key(each): text(each, "reason") for each in seen},
-        kubelet_is_silent=number(mapping, "assignments_age_seconds") is None,
     )
     return Shown(
         role="node",
@@ -61,7 +55,7 @@ def shown_of_cluster(url: str, nodes: Object, rows: object, trouble: str) -> Sho
         url=url,
         version=text(nodes, "version"),
         at=_latest(rows),
-        devices=_devices(rows, _Rules(idle_below_percent=100 * _IDLE_BELOW, sharing="", owners={}, why={})),
+        devices=_devices(rows, _Rules(sharing="", owners={})),
         sources=(*_sources(section(nodes, "sources")), *unknown),
         missing=[_source(text(each, "name"), each, up=False) for each in known if each.get("missing")],
         nodes=len(known),
@@ -91,13 +85,6 @@ def _process(of: Object) -> Process:
         owner="/".join(names) if all(names) else f"({text(of, 'reason') or 'unknown'})",
         command=text(of, "command"),
     )
-
-
-def _setting(mapping: Object, name: str, default: float) -> float:
-    try:
-        return float(text(section(section(mapping, "settings"), name), "value"))
-    except ValueError:
-        return default
 
 
 def _sources(found: Object) -> Sequence[Source]:
@@ -130,15 +117,15 @@ _IDENTITY = ("node_name", "device_uuid", "device_id", "mig_instance_id")
 def _device(rows: Sequence[Object], rules: _Rules) -> Device:
     first = rows[0]
     key = (text(first, "device_uuid") or text(first, "device_id"), text(first, "mig_instance_id"))
-    is_parent = text(first, "entity") == "mig-parent"
     owned = [row for row in rows if text(row, "pod")]
     # --sharing device has one row, without an owner, of a device that several share
     holders = [_holder(row, rules, alone=len(rows) == 1) for row in owned] or [
         Holder(namespace=text(owner, "namespace"), pod=text(owner, "pod"), container=text(owner, "container"))
         for owner in rules.owners.get(key, ())
     ]
-    shared = any(row.get("gpu_shared") is True for row in rows)
-    held, why = _held(holders, rules, rules.why.get(key, ""), shared=shared)
+    state = state_of_device(map(stated, rows))
+    if holders and state not in IN_HAND:
+        state = DeviceState.HELD
     utilization, activity = _utilization(rows), number(first, "graphics_engine_active")
     busy = utilization if activity is None else 100 * activity
     divided = _is_divided(rows, rules)
@@ -152,10 +139,10 @@ def _device(rows: Sequence[Object], rules: _Rules) -> Device:
         instance=text(first, "mig_instance_id"),
         profile=text(first, "mig_profile"),
         model=text(first, "model_name"),
-        held="free" if is_parent else held,
-        why=why,
-        shared=shared,
-        idle=bool(holders) and busy is not None and busy < rules.idle_below_percent,
+        state=state,
+        is_before=all(map(is_before, rows)),
+        why="shared by several" if state in IN_HAND and not holders else text(first, "state_reason"),
+        shared=any(row.get("gpu_shared") is True for row in rows),
         utilization_percent=utilization if utilization is not None else busy,
         memory_used_mib=used,
         memory_total_mib=total if total is not None else _sum([used, free]),
@@ -167,17 +154,6 @@ def _device(rows: Sequence[Object], rules: _Rules) -> Device:
         xid=int(number(first, "xid_errors") or 0) or None,
         holders=tuple(holders),
     )
-
-
-def _held(holders: Sequence[Holder], rules: _Rules, reason: str, *, shared: bool) -> tuple[Held, str]:
-    """Who has a device, and why that is not known."""
-    if holders:
-        return "held", ""
-    if rules.kubelet_is_silent:
-        return "unknown", "the kubelet has not answered yet"
-    if reason.startswith("not known"):
-        return "unknown", reason.removeprefix("not known: ")
-    return ("held", "shared by several") if shared else ("free", "")
 
 
 def _holder(row: Object, rules: _Rules, *, alone: bool) -> Holder:
@@ -198,7 +174,7 @@ def _holder(row: Object, rules: _Rules, *, alone: bool) -> Holder:
         utilization_percent=utilization,
         memory_used_mib=used,
         measured=bool(measured),
-        idle=not alone and utilization is not None and utilization < rules.idle_below_percent,
+        idle=not alone and stated(row) is DeviceState.IDLE,
     )
 
 
@@ -266,6 +242,7 @@ def _with_parents(devices: Iterable[Device], rules: _Rules) -> Iterator[Device]:
         repeated = (sum(powers) if is_divided else powers[0]) if powers else None
         yield replace(
             parent,
+            state=DeviceState.CUT,
             model=parent.model or first.model,
             instances=len(instances),
             power_watts=repeated if parent.power_watts is None else parent.power_watts,

@@ -3,12 +3,12 @@
 Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. `answers` makes these of an exporter's answers.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-# What is known of who has a device: "unknown" where something hides the owner (the kubelet is silent, an odd id).
-Held = Literal["held", "free", "unknown"]
+from exporter.model.states import IN_HAND, DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A GPU, a MIG instance, or a GPU that is cut into some (`mig-parent`)."""
+    """A GPU, a MIG instance, or a GPU that is cut into some (`mig-parent`).
+
+    `is_before`: the values were read before the device came into these hands.
+    """
 
     node: str
     index: str
@@ -42,10 +45,10 @@ class Device:
     instance: str = ""
     profile: str = ""
     model: str = ""
-    held: Held = "free"
+    state: DeviceState = DeviceState.FREE
+    is_before: bool = False
     why: str = ""
     shared: bool = False
-    idle: bool = False
     instances: int = 0
     utilization_percent: float | None = None
     memory_used_mib: float | None = None
@@ -63,6 +66,18 @@ class Device:
         """What people call it: 2, or 2/7 for MIG instance 7 of GPU 2."""
         gpu = self.index or self.uuid[:8] or "?"
         return f"{gpu}/{self.instance}" if self.instance else gpu
+
+    @property
+    def idle(self) -> bool:
+        """Whether somebody holds it, and no holder does anything."""
+        return self.state is DeviceState.IDLE
+
+    @property
+    def held(self) -> Literal["held", "free", "unknown"]:
+        """What is known of who has it: "unknown" where something hides the owner (the kubelet is silent, an odd id)."""
+        if self.state in IN_HAND:
+            return "held"
+        return "unknown" if self.state is DeviceState.UNKNOWN else "free"
 
     @property
     def gpu(self) -> tuple[str, str]:
@@ -115,17 +130,16 @@ class Shown:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Physical GPUs: all, those that somebody holds (or a part of), and free ones; and idle devices."""
-        gpus: dict[tuple[str, str], set[Held]] = {}
-        for device in self.devices:
-            states = gpus.setdefault(device.gpu, set())
-            if device.entity != "mig-parent":
-                states.add(device.held)
+        """Physical GPUs; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state."""
+        states = Counter(device.state for device in self.devices)
         return {
-            "gpus": len(gpus),
-            "held": sum("held" in states for states in gpus.values()),
-            "idle": sum(device.idle for device in self.devices),
-            "free": sum(bool(states) and states == {"free"} for states in gpus.values()),
+            "gpus": len({device.gpu for device in self.devices}),
+            "instances": sum(device.entity == "mig" for device in self.devices),
+            "held": sum(states[state] for state in IN_HAND),
+            "idle": states[DeviceState.IDLE],
+            "free": states[DeviceState.FREE],
+            "outside": states[DeviceState.OUTSIDE],
+            "unknown": states[DeviceState.UNKNOWN],
         }
 
     @property

@@ -41,6 +41,8 @@ def _device(device: Device) -> Mapping[str, Any]:
         "mig_profile": device.profile or None,
         "mig_instances": device.instances,
         "model": device.model,
+        "state": device.state,
+        "before": device.is_before,
         "held": device.held,
         "why": device.why or None,
         "shared": device.shared,

@@ -27,6 +27,8 @@ _HELP = (
     ("", ""),
     ("idle", "a container holds it and does not use it (--accounting.idle-below)"),
     ("free", "no container holds it"),
+    ("unknown", "who holds it is not known; the reason stands in the pod's place"),
+    ("before", "the values were read before the device changed hands"),
 )
 
 
@@ -127,9 +129,12 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     parts = [
         Span(where, "title"),
         Span(f"{counts['gpus']} GPU{'' if counts['gpus'] == 1 else 's'}"),
+        *([Span(f"{counts['instances']} MIG instances")] if counts["instances"] else ()),
         Span(f"{counts['held']} held"),
         *([Span(f"{counts['idle']} idle", "idle")] if counts["idle"] else ()),
         Span(f"{counts['free']} free"),
+        *([Span(f"{counts['outside']} used around Kubernetes", "warn")] if counts["outside"] else ()),
+        *([Span(f"{counts['unknown']} unknown", "warn")] if counts["unknown"] else ()),
         *([Span(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W")] if watts is not None else ()),  # noqa: PLR2004
         *([Span(_time(shown.at), "dim")] if _time(shown.at) else ()),
         *([Span(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),

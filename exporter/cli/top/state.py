@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from exporter.cli.top.devices import Device, Process
+from exporter.model.states import IN_HAND, DeviceState
 
 MOST_FILTER_CHARS = 100
 _PAGE = 10
@@ -133,8 +134,16 @@ def _matches(text: str, words: Sequence[str]) -> bool:
 def _words_of(device: Device) -> str:
     names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in device.holders)
     state = "idle" if device.idle or any(each.idle for each in device.holders) else ""
-    about = (device.node, device.label, device.uuid, device.model, device.profile, device.held, state)
+    about = (device.node, device.label, device.uuid, device.model, device.profile, _WORDS[device.state], state)
     return " ".join((*about, *names))
+
+
+# what the filter takes a state for
+_WORDS: Mapping[DeviceState, str] = {
+    **{state: state for state in DeviceState},
+    **dict.fromkeys(IN_HAND, "held"),
+    DeviceState.OUTSIDE: "used around kubernetes",
+}
 
 
 def _most(value: float | None) -> Key:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exporter.cli.top.columns import EMPTY, Cell, Column
 from exporter.cli.top.devices import Device, Holder, Process, Shown
 from exporter.cli.top.words import Glyphs, harmless
+from exporter.model.states import DeviceState
 
 _KIB = 1024
 _HOT_CELSIUS = 80
@@ -54,7 +55,7 @@ def device_columns(
         *(node if several_nodes else ()),
         Column(name="gpu", title="GPU", worth=0, cell=cells.label, most=9),
         Column(name="model", title="MODEL", worth=10, cell=cells.model, least=12, most=24),
-        Column(name="bar", title="", worth=5, cell=cells.utilization_bar, least=5, most=10, is_bar=True),
+        Column(name="bar", title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
         Column(name="util", title="UTIL", worth=2, cell=cells.utilization, right=True),
         Column(name="membar", title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
         Column(name="memory", title="MEM", worth=4, cell=cells.memory, right=True),
@@ -96,16 +97,18 @@ class _Cells:
         return Cell(self._harmless(device.profile or device.model.removeprefix("NVIDIA ")), "dim")
 
     def utilization_bar(self, entry: Entry) -> Cell:
-        if entry.is_idle:
-            return Cell("idle", "idle")
+        if entry.device.is_before or entry.is_idle:
+            return Cell("before", "dim") if entry.device.is_before else Cell("idle", "idle")
         percent = _utilization(entry)
         return EMPTY if percent is None else Cell("", _of_load(percent), percent / 100)
 
     def utilization(self, entry: Entry) -> Cell:
-        if entry.is_idle and self._number_says_idle:
-            return Cell("idle", "idle")
         percent = _utilization(entry)
-        return EMPTY if percent is None else Cell(f"{percent:.0f}%", "idle.number" if entry.is_idle else "")
+        if self._number_says_idle and (entry.is_idle or entry.device.is_before):
+            return Cell("before", "dim") if entry.device.is_before else Cell("idle", "idle")
+        if percent is None:
+            return EMPTY
+        return Cell(f"{percent:.0f}%", "dim" if entry.device.is_before else "idle.number" if entry.is_idle else "")
 
     def memory_bar(self, entry: Entry) -> Cell:
         used, total = _memory(entry)
@@ -143,6 +146,8 @@ class _Cells:
             return Cell(f"{device.instances} MIG instances", "dim")
         if device.holders:
             return Cell(f"{len(device.holders)} containers share it", "dim")
+        if device.state is DeviceState.OUTSIDE:
+            return Cell("used around Kubernetes", "warn")
         why = f" ({self._harmless(device.why)})" if device.why else ""
         return Cell(f"{device.held}{why}", "dim" if device.held == "free" else "warn")
 

@@ -8,10 +8,10 @@ from itertools import islice
 from urllib.parse import quote
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing
-from exporter.model.cluster import HeldDevice, NodeView
+from exporter.model.cluster import NodeView
 from exporter.outputs.objects import METRICS
 from exporter.outputs.output import Answer, Need, Output
-from exporter.outputs.page.devices import Object, devices_table, nobody
+from exporter.outputs.page.devices import Object, devices_table
 from exporter.outputs.page.document import Column, alert, document, sources, state, table, text
 from exporter.outputs.page.summary import Figures, summary
 from exporter.outputs.page.tools import MORE, TOOLS
@@ -22,7 +22,10 @@ MOST_ROWS = 200
 MOST_OPEN_NODES = 12
 _COLUMNS = (
     Column(title="Node", is_header=True),
-    *(Column(title=title) for title in ("State", "Last answer", "GPUs", "Held", "Held but idle", "What is wrong")),
+    *(
+        Column(title=title)
+        for title in ("State", "Last answer", "GPUs", "Held", "Held but idle", "Unknown", "What is wrong")
+    ),
 )
 # An exporter of another version may leave a field out: then it is not known.
 _UNKNOWN: Object = {
@@ -38,7 +41,12 @@ def render(look: ClusterLook) -> Answer:
     view, one = look.view, dict(look.question.query).get("node", "")
     good = answered(view)
     held = [(node, each) for node in good if one in ("", node.name) for each in node.devices]
-    figures = {node.name: Figures.of(_brief(node, each) for each in node.devices) for node in good}
+    figures = {
+        node.name: Figures.of_states(
+            ((node.name, each.uuid, each.instance), each.entity, each.state) for each in node.devices
+        )
+        for node in good
+    }
     shown = [{**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for node, each in islice(held, MOST_ROWS)]
     note = f" (the first {MOST_ROWS} of {len(held)}; each node above has its own)" if len(shown) < len(held) else ""
     sections = (
@@ -47,7 +55,7 @@ def render(look: ClusterLook) -> Answer:
         _nodes(view.nodes, figures),
         sources(look.health),
         TOOLS,
-        devices_table(shown, nobody, with_node=True, note=note),
+        devices_table(shown, with_node=True, note=note),
         MORE,
     )
     about = f"{len(view.nodes)} nodes: {len(good)} have answered, {len(view.missing)} are missing."
@@ -62,21 +70,6 @@ def _trouble(look: ClusterLook, one: str) -> str:
     if one and one not in view.nodes:
         return f"No node {one} is known."
     return f"Nodes are missing, and their GPUs with them: {which_are_missing(view)}" if view.missing else ""
-
-
-def _brief(node: NodeView, held: HeldDevice) -> Object:
-    """As much of an object as figures are made of, without reading its text."""
-    return {
-        "node_name": node.name,
-        "device_uuid": held.uuid,
-        "device": held.index,
-        "mig_instance_id": held.instance,
-        "entity": "mig" if held.instance or held.uuid.startswith("MIG-") else "gpu",
-        "pod": held.pod,
-        "gpu_shared": held.is_shared,
-        "gpu_utilization": held.values.get("gpu_utilization"),
-        "graphics_engine_active": held.values.get("graphics_engine_active"),
-    }
 
 
 def _nodes(nodes: Mapping[str, NodeView], figures: Mapping[str, Figures]) -> str:
@@ -94,7 +87,7 @@ def _nodes(nodes: Mapping[str, NodeView], figures: Mapping[str, Figures]) -> str
 
 def _node(node: NodeView, figures: Figures | None) -> Sequence[str]:
     at = node.answered_at_seconds
-    counts = (figures.gpus, figures.held, figures.wasted) if figures else ("", "", "")
+    counts = (figures.gpus, figures.held, figures.idle, figures.unknown) if figures else ("",) * 4
     return (
         f'<a href="?node={escape(quote(node.name, safe="", errors="replace"))}">{text(node.name)}</a>',
         state(up=not node.is_missing),

@@ -3,20 +3,19 @@
 page.js makes the same rows of the same objects: what is changed here is changed there, and a test compares the two.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
 from math import floor
 from typing import Any, Final
 
+from exporter.model.states import IN_HAND, DeviceState, is_before, stated
 from exporter.outputs.page.document import text
 
 Object = Mapping[str, Any]
 DeviceId = tuple[str, str, str]
 
-# Below this much (percent) a GPU that somebody holds does nothing: as --accounting.idle-below has it by default.
-IDLE_BELOW = 5
 _MIB_PER_GIB = 1024
 # Watts, of a bar: the next one above all that is drawn by GPUs of a model.
 _POWER_SCALES = (50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000)
@@ -28,9 +27,15 @@ SHARED = (
 METRIC_TITLES = ("Utilisation", "Memory", "Power", "Temperature")
 _TITLES = ("Pod", "Namespace", "Workload", *METRIC_TITLES)
 UNKNOWN: Final = '<span class="none">unknown</span>'
-
-# the HTML that says why nobody holds a device
-WhyNobody = Callable[[Object], str]
+# Of rows whose values were read before the device changed hands.
+BEFORE: Final = ' <span class="badge before">before</span>'
+# What stands in the place of the pod where none is named.
+_WITHOUT_POD: Final[Mapping[DeviceState, str]] = {
+    DeviceState.FREE: '<span class="none">free</span>',
+    DeviceState.CUT: '<span class="none">cut into instances</span>',
+    DeviceState.OUTSIDE: '<span class="badge idle">used around Kubernetes</span>',
+    **dict.fromkeys(IN_HAND, '<span class="none">several owners, which --sharing device does not name</span>'),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +80,14 @@ def utilisation(row: Object) -> float | None:
     return None if active is None else float(active * 100)
 
 
-def is_held(row: Object) -> bool:
-    """Whether somebody holds the device. With `--sharing device` the object of a shared one names nobody."""
-    return bool(row["pod"]) or row["gpu_shared"]
-
-
-def is_wasted(row: Object) -> bool:
-    """Whether somebody holds the device, and does nothing with it."""
-    percent = utilisation(row)
-    return is_held(row) and percent is not None and percent < IDLE_BELOW
-
-
-def devices_table(rows: Sequence[Object], why_nobody: WhyNobody, *, with_node: bool, note: str = "") -> str:
+def devices_table(rows: Sequence[Object], *, with_node: bool, note: str = "") -> str:
     """The table, with a body for each device. `rows` are the objects in their order."""
     shared = SHARED if any(row["gpu_shared"] for row in rows) else ""
     scales = Scales.of(rows)
     titles = ("Node", "GPU", *_TITLES) if with_node else ("GPU", *_TITLES)
     head = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in titles)
     bodies = "\n".join(
-        f'<tbody role="rowgroup">{"".join(_device(list(of), scales, why_nobody, with_node=with_node))}</tbody>'
+        f'<tbody role="rowgroup">{"".join(_device(list(of), scales, with_node=with_node))}</tbody>'
         for _, of in groupby(rows, device_of)
     )
     caption = f'GPUs and MIG instances, and who holds them{escape(note)}.<span id="shared">{escape(shared)}</span>'
@@ -104,21 +98,17 @@ def devices_table(rows: Sequence[Object], why_nobody: WhyNobody, *, with_node: b
     )
 
 
-def _device(rows: Sequence[Object], scales: Scales, why_nobody: WhyNobody, *, with_node: bool) -> Iterator[str]:
+def _device(rows: Sequence[Object], scales: Scales, *, with_node: bool) -> Iterator[str]:
     """The rows of one device: the first has its name, which all of them share."""
     first, several = rows[0], len(rows) > 1
     span = f' rowspan="{len(rows)}"' if several else ""
     node = f'<td role="cell" data-label="Node"{span}>{text(first["node_name"])}</td>' if with_node else ""
     name = f'{node}<th scope="row" role="rowheader"{span}>{_name(first, len(rows))}</th>'
     for number, row in enumerate(rows):
-        kind = " ".join(
-            word
-            for word, is_so in (("wasted", is_wasted(row)), ("free", not is_held(row)), ("more", number > 0))
-            if is_so
-        )
-        cells = (*_owner(row, why_nobody), *_metrics(row, scales))
+        kind = f"{stated(row)}{' more' if number else ''}{' before' if is_before(row) else ''}"
+        cells = (*_owner(row), *_metrics(row, scales))
         yield (
-            f'<tr role="row"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{"" if number else name}'
+            f'<tr role="row" class="{kind}">{"" if number else name}'
             + "".join(
                 f'<td role="cell" data-label="{title}">{cell}</td>' for title, cell in zip(_TITLES, cells, strict=True)
             )
@@ -145,28 +135,19 @@ def _name(row: Object, owners: int) -> str:
     )
 
 
-def _owner(row: Object, why_nobody: WhyNobody) -> tuple[str, str, str]:
+def _owner(row: Object) -> tuple[str, str, str]:
     """Pod and container, namespace, workload."""
+    state = stated(row)
+    if state is DeviceState.UNKNOWN:
+        return f'<details class="why"><summary>not known</summary>{text(row.get("state_reason"))}</details>', "", ""
     if not row["pod"]:
-        return why_nobody(row), "", ""
-    wasted = ' <span class="badge idle">held but idle</span>' if is_wasted(row) else ""
-    pod = f'<span class="pod">{text(row["pod"])}</span> <small>{text(row["container"])}</small>{wasted}'
+        return _WITHOUT_POD[state], "", ""
+    idle = ' <span class="badge idle">held but idle</span>' if state is DeviceState.IDLE else ""
+    pod = f'<span class="pod">{text(row["pod"])}</span> <small>{text(row["container"])}</small>{idle}'
     workload = (
         f"{text(row['workload_name'])} <small>{text(row['workload_kind'])}</small>" if "workload_name" in row else ""
     )
     return pod, text(row["namespace"]), workload
-
-
-def nobody(row: Object) -> str:
-    """What is said of a device that nobody is known to hold, where nothing is wrong."""
-    if row["gpu_shared"]:
-        return '<span class="none">several owners, which --sharing device does not name</span>'
-    if row["entity"] == "mig-parent":
-        return '<span class="none">cut into instances</span>'
-    percent = utilisation(row)
-    if percent is not None and percent >= IDLE_BELOW:
-        return '<span class="badge idle">busy, held by no pod</span>'
-    return '<span class="none">idle</span>'
 
 
 def _metrics(row: Object, scales: Scales) -> Iterator[str]:
@@ -175,7 +156,8 @@ def _metrics(row: Object, scales: Scales) -> Iterator[str]:
         return
     percent, watts, celsius = utilisation(row), row["power_usage"], row["temperature"]
     used, total = row["framebuffer_used"], scales.full_mib(row)
-    yield _metric("" if percent is None else f"{_whole(percent)} %", percent, 100)
+    before = BEFORE if is_before(row) and percent is not None else ""
+    yield _metric("" if percent is None else f"{_whole(percent)} %", percent, 100) + before
     yield _metric("" if used is None else _memory(used, total), used, total)
     yield _metric("" if watts is None else f"{_whole(watts)} W", watts, scales.watts.get(row["model_name"]))
     yield _metric("" if celsius is None else f"{_whole(celsius)} °C", celsius, _HOTTEST)

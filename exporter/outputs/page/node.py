@@ -3,62 +3,32 @@
 from collections.abc import Iterable
 from typing import Any
 
-from exporter.attribution.explain import NOBODY
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import why_not
-from exporter.outputs.devices import explainer, known_devices, seen_devices
-from exporter.outputs.objects import are_owners_unknown, rows
+from exporter.outputs.objects import SILENT, are_owners_unknown, rows
 from exporter.outputs.output import Answer, Look, Need, Output
-from exporter.outputs.page.devices import Object, devices_table, nobody
-from exporter.outputs.page.document import alert, document, sources, text
+from exporter.outputs.page.devices import devices_table
+from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.summary import Figures, summary
 from exporter.outputs.page.tools import MORE, TOOLS
-
-# why nobody is known to hold a device where the kubelet's last word no longer counts
-SILENT = "The kubelet does not say who holds devices: its line under Sources has the reason."
 
 
 def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Answer:
     """The page of this moment, with links to the outputs."""
-    gpus = {subject.uuid for subject in seen_devices(snapshot)}
-    held = gpus & {key.uuid for key in snapshot.owners.holders}
-    seen = f"{len(gpus)} GPUs seen, {len(held)} held by pods." if snapshot.joined else "No GPU page."
-    found = rows(snapshot)
+    objects = rows(snapshot)
+    figures = Figures.of(objects)
+    trouble = SILENT if are_owners_unknown(snapshot) else ""
     sections = (
-        alert(_trouble(snapshot)),
-        summary(Figures.of(found)),
+        alert(trouble if snapshot.joined else why_not(snapshot)),
+        summary(figures),
         sources(snapshot.health),
         TOOLS,
-        devices_table(found, _Nobody(snapshot), with_node=False),
+        devices_table(objects, with_node=False),
         MORE,
     )
-    # the script asks there for what the objects do not say: the sources, and why nobody holds a device
-    data = {"health": "debug/mapping", "nobody": NOBODY, "silent": SILENT}
-    return document(f"GPUs of {snapshot.node}", seen, sections, data, outputs)
-
-
-def _trouble(snapshot: Snapshot) -> str:
-    if snapshot.joined is None:
-        return why_not(snapshot)
-    return SILENT if are_owners_unknown(snapshot) else ""
-
-
-class _Nobody:
-    """Says why nobody holds a device: in a word where that is all right, otherwise with the reason."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._subjects = {(each.uuid or each.device, each.instance): each for each in known_devices(snapshot)}
-        self._words = explainer(snapshot)
-        self._is_unknown = are_owners_unknown(snapshot)
-
-    def __call__(self, row: Object) -> str:
-        subject = self._subjects.get((row["device_uuid"] or row["device"], row.get("mig_instance_id", "")))
-        reason = self._words.unowned(subject) if subject else NOBODY
-        if self._is_unknown and reason == NOBODY:
-            reason = SILENT
-        if reason == NOBODY or row["gpu_shared"] or row["entity"] == "mig-parent":
-            return nobody(row)
-        return f'<details class="why"><summary>not known</summary>{text(reason.removeprefix("not known: "))}</details>'
+    about = f"{figures.gpus} GPUs seen." if snapshot.joined else "No GPU page."
+    # the script asks there for what the objects do not say: the sources
+    return document(f"GPUs of {snapshot.node}", about, sections, {"health": "debug/mapping", "silent": SILENT}, outputs)
 
 
 def _make(look: Look) -> Answer:

@@ -15,7 +15,6 @@ const MOST_POINTS = 100;
 const PAUSE_FACTOR = 20;
 const CHARS_A_SECOND = 400000;
 const SHOWN_AT_ONCE = 200;
-const IDLE_BELOW = 5;
 const SETTLED_MS = 700;
 const POWER_SCALES = [50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000];
 const HOTTEST = 100;
@@ -23,6 +22,11 @@ const SHARED =
   " Of a shared GPU every owner has a row. What is not measured by owner is as --sharing has it: the whole GPU's," +
   " unless it divides.";
 const OWNERS_UNKNOWN = "X-Owners-Unknown";
+// The states of a device; of its objects' the first of these is the device's (states.py).
+const STATES = ["used", "held", "idle", "outside", "unknown", "free", "cut"];
+const IN_HAND = ["used", "held", "idle"];
+const SEVERAL = "several owners, which --sharing device does not name";
+const WITHOUT_POD = { free: "free", cut: "cut into instances", outside: "used around Kubernetes", used: SEVERAL, held: SEVERAL, idle: SEVERAL };
 const SVG = "http://www.w3.org/2000/svg";
 const METRICS = ["Utilisation", "Memory", "Power", "Temperature"];
 
@@ -34,9 +38,6 @@ const metricsUrl = "container/metrics" + (oneNode ? "?node=" + encodeURIComponen
 
 const page = {
   rows: null, // the objects that came last
-  reasons: new Map(), // device → why nobody is known to hold it
-  noKubelet: false, // it has never answered
-  isSilent: false, // its last word about who holds what no longer counts
   nodes: null,
   history: new Map(), // key of a row → its points
   idleSince: new Map(),
@@ -79,13 +80,16 @@ function utilisation(row) {
   return row.graphics_engine_active === null ? null : row.graphics_engine_active * 100;
 }
 
-// With --sharing device the object of a shared device names nobody.
-const isHeld = (row) => row.pod !== "" || row.gpu_shared;
-
-function isWasted(row) {
-  const percent = utilisation(row);
-  return isHeld(row) && percent !== null && percent < IDLE_BELOW;
+// What the object says of itself; an older exporter behind the cluster role says nothing.
+function stateOf(row) {
+  if (STATES.includes(row.state)) return row.state;
+  return row.entity === "mig-parent" ? "cut" : row.pod || row.gpu_shared ? "held" : "free";
 }
+
+const stateOfDevice = (rows) => STATES.find((state) => rows.some((row) => stateOf(row) === state));
+
+// Whether the values were read before the device changed hands.
+const isBefore = (row) => Boolean(row.holder_since && row.read_at && row.holder_since >= row.read_at);
 
 function totalMib(row) {
   if (row.framebuffer_total !== null) return row.framebuffer_total;
@@ -141,7 +145,7 @@ function remember(rows, now) {
     if (!points) page.history.set(key, (points = []));
     points.push([now, utilisation(row), row.framebuffer_used, row.power_usage, row.temperature]);
     while (points.length > MOST_POINTS || points[0][0] < now - KEPT_MS) points.shift();
-    if (!isWasted(row)) page.idleSince.delete(key);
+    if (stateOf(row) !== "idle") page.idleSince.delete(key);
     else if (!page.idleSince.has(key)) page.idleSince.set(key, now);
   }
   for (const key of page.history.keys()) {
@@ -236,25 +240,10 @@ function nameOf(row, owners) {
   ];
 }
 
-function whyNobody(row) {
-  const idle = main.dataset.nobody;
-  if (idle === undefined || row.gpu_shared || row.entity === "mig-parent") return idle;
-  if (page.noKubelet) return "the kubelet has not answered yet";
-  const reason = page.reasons.get(deviceOf(row)) || idle;
-  return page.isSilent && reason === idle ? main.dataset.silent : reason;
-}
-
 function nobody(row) {
-  const why = whyNobody(row);
-  if (why !== main.dataset.nobody) {
-    const details = make("details", "why", make("summary", "", "not known"), said(why.replace(/^not known: /, "")));
-    return details;
-  }
-  if (row.gpu_shared) return make("span", "none", "several owners, which --sharing device does not name");
-  if (row.entity === "mig-parent") return make("span", "none", "cut into instances");
-  const percent = utilisation(row);
-  if (percent !== null && percent >= IDLE_BELOW) return make("span", "badge idle", "busy, held by no pod");
-  return make("span", "none", "idle");
+  const state = stateOf(row);
+  if (state === "unknown") return make("details", "why", make("summary", "", "not known"), said(row.state_reason));
+  return make("span", state === "outside" ? "badge idle" : "none", WITHOUT_POD[state]);
 }
 
 function metricCell(title, metric) {
@@ -297,6 +286,7 @@ function buildDevice(rows, scales) {
     );
     const metrics = metricsOf(row, scales);
     const cells = METRICS.map((title, index) => (metrics ? metricCell(title, metrics[index]) : { td: cell(title) }));
+    if (isBefore(row) && cells[0].value) cells[0].td.append(" ", make("span", "badge before", "before"));
     tr.append(...cells.map((each) => each.td));
     body.append(tr);
     shown.push({ tr, badge, cells });
@@ -310,7 +300,7 @@ function signatureOf(rows, scales) {
     rows.map((row) => [
       row.device_id, row.device, row.model_name, row.entity, row.mig_profile, row.gpu_shared,
       row.namespace, row.pod, row.container, row.workload_name, row.workload_kind,
-      row.pod ? "" : [whyNobody(row), utilisation(row) >= IDLE_BELOW],
+      row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row),
       (metricsOf(row, scales) || []).map((metric) => [metric.value === null, Boolean(metric.full)]),
     ]),
   );
@@ -319,12 +309,12 @@ function signatureOf(rows, scales) {
 function refreshDevice(record, rows, scales, now) {
   rows.forEach((row, number) => {
     const { tr, badge, cells } = record.shown[number];
-    const wasted = isWasted(row);
-    tr.className = [wasted && "wasted", !isHeld(row) && "free", number > 0 && "more"].filter(Boolean).join(" ");
+    const state = stateOf(row);
+    tr.className = [state, number > 0 && "more", isBefore(row) && "before"].filter(Boolean).join(" ");
     const key = rowKey(row);
     if (badge) {
       const minutes = Math.floor((now - (page.idleSince.get(key) ?? now)) / 60000);
-      badge.hidden = !wasted;
+      badge.hidden = state !== "idle";
       setText(badge, minutes ? `held but idle, ${minutes} min` : "held but idle");
     }
     const points = page.history.get(key);
@@ -351,9 +341,9 @@ const haystacks = new WeakMap();
 
 function matches(rows) {
   const show = byId("show").value;
-  if (show === "held" && !rows.some(isHeld)) return false;
-  if (show === "free" && (rows.some(isHeld) || rows[0].entity === "mig-parent")) return false;
-  if (show === "wasted" && !rows.some(isWasted)) return false;
+  if (show === "held" && !IN_HAND.includes(stateOfDevice(rows))) return false;
+  if (show === "idle" && !rows.some((row) => stateOf(row) === "idle")) return false;
+  if (["free", "outside", "unknown"].includes(show) && stateOfDevice(rows) !== show) return false;
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   let text = haystacks.get(rows);
@@ -414,33 +404,28 @@ function showDevices() {
 // --- figures, sources, nodes ------------------------------------------------------------------------------------------
 
 function figuresOf(rows) {
-  const gpus = new Map();
-  const wasted = new Map();
-  const instances = new Set();
-  for (const row of rows) {
-    const device = deviceOf(row);
-    if (row.entity === "mig") instances.add(device);
-    if (!identity(row).startsWith("MIG-")) {
-      const gpu = JSON.stringify([row.node_name, identity(row)]);
-      gpus.set(gpu, gpus.get(gpu) || isHeld(row));
-    }
-    wasted.set(device, (wasted.get(device) ?? true) && isWasted(row));
+  const gpus = new Set();
+  const figures = { gpus: 0, instances: 0, held: 0, idle: 0, free: 0, outside: 0, unknown: 0 };
+  for (const ofDevice of groupsOf(rows)) {
+    const row = ofDevice[0];
+    const state = stateOfDevice(ofDevice);
+    if (row.entity === "mig") figures.instances += 1;
+    if (!identity(row).startsWith("MIG-")) gpus.add(JSON.stringify([row.node_name, identity(row)]));
+    if (IN_HAND.includes(state)) figures.held += 1;
+    if (state !== "held" && state in figures) figures[state] += 1;
   }
-  const count = (values) => [...values].filter(Boolean).length;
-  const held = count(gpus.values());
-  return { gpus: gpus.size, held, free: gpus.size - held, instances: instances.size, wasted: count(wasted.values()) };
+  figures.gpus = gpus.size;
+  return figures;
 }
 
 function showFigures() {
-  const figures = figuresOf(page.rows);
-  for (const [name, number] of Object.entries(figures)) setText(byId(`figure-${name}`), String(number));
-  if (!withNode) setText(byId("about"), `${figures.gpus} GPUs seen, ${figures.held} held by pods.`);
+  for (const [name, number] of Object.entries(figuresOf(page.rows))) setText(byId(`figure-${name}`), String(number));
 }
 
 const sourceRows = new Map();
 let sourcesDown = null;
 
-function stateOf(up) {
+function upOrDown(up) {
   const word = up === null ? "not asked yet" : up ? "up" : "down";
   return make("span", `state ${word.split(" ")[0]}`, word);
 }
@@ -455,7 +440,7 @@ function showSources(sources) {
       element: tableRow(
         "",
         rowHeader(said(name)),
-        cell("State", stateOf(source.up)),
+        cell("State", upOrDown(source.up)),
         cell("What is wrong", said(source.message)),
         cell("What to do", said(source.remedy)),
       ),
@@ -477,16 +462,16 @@ const nodeRows = new Map();
 function showNodes() {
   if (!page.nodes || !page.rows) return;
   const body = byId("nodes-table").tBodies[0];
-  const before = new Map([...body.rows].map((row) => [row.cells[0].textContent, [...row.cells].slice(3, 6)]));
+  const before = new Map([...body.rows].map((row) => [row.cells[0].textContent, [...row.cells].slice(3, 7)]));
   if (!nodeRows.size) body.replaceChildren();
   const rowsOf = new Map();
   for (const row of page.rows) rowsOf.set(row.node_name, [...(rowsOf.get(row.node_name) || []), row]);
   const items = page.nodes.map((node) => {
     const rows = rowsOf.get(node.name);
-    let counts = ["", "", ""];
+    let counts = ["", "", "", ""];
     if (rows && !node.missing) {
       const figures = figuresOf(rows);
-      counts = [figures.gpus, figures.held, figures.wasted].map(String);
+      counts = [figures.gpus, figures.held, figures.idle, figures.unknown].map(String);
     } else if (oneNode && !node.missing) {
       // the objects of the others were not asked for
       counts = (before.get(visible(node.name)) || []).map((each) => each.textContent);
@@ -500,16 +485,17 @@ function showNodes() {
       build: () => {
         const link = make("a", "", said(node.name));
         link.href = `?node=${encodeURIComponent(node.name)}`;
-        const [gpus, held, wasted] = counts;
+        const [gpus, held, idle, unknown] = counts;
         return {
           element: tableRow(
             "",
             rowHeader(link),
-            cell("State", stateOf(!node.missing)),
+            cell("State", upOrDown(!node.missing)),
             cell("Last answer", answered),
             cell("GPUs", gpus),
             cell("Held", held),
-            cell("Held but idle", wasted),
+            cell("Held but idle", idle),
+            cell("Unknown", unknown),
             cell("What is wrong", said(trouble)),
           ),
         };
@@ -573,21 +559,21 @@ async function askForObjects() {
   try {
     const [rows, length, headers] = await ask(metricsUrl);
     chars = length;
-    page.isSilent = headers.has(OWNERS_UNKNOWN);
+    const isSilent = headers.has(OWNERS_UNKNOWN);
     remember(rows, Date.now());
     page.rows = rows;
     groups = groupsOf(rows);
     if (!page.paused) show();
     if (main.classList.contains("stale")) announce("The table is kept up to date again");
     main.classList.remove("stale");
-    tell("objects", page.isSilent ? main.dataset.silent || "" : "");
+    tell("objects", isSilent ? main.dataset.silent || "" : "");
     setText(byId("updated"), `Updated at ${new Date().toLocaleTimeString("en-GB")}`);
   } catch (error) {
-    const isSilent = error instanceof TypeError || error.name === "TimeoutError";
-    const why = isSilent ? "the exporter does not answer" : "the exporter has no GPU metrics";
+    const isMute = error instanceof TypeError || error.name === "TimeoutError";
+    const why = isMute ? "the exporter does not answer" : "the exporter has no GPU metrics";
     if (!main.classList.contains("stale")) announce(`The table is out of date: ${why}`);
     main.classList.add("stale");
-    tell("objects", isSilent ? "The exporter does not answer; the table shows what it said last." : error.message);
+    tell("objects", isMute ? "The exporter does not answer; the table shows what it said last." : error.message);
   }
   const took = performance.now() - began;
   return Math.max(EVERY_MS, took * PAUSE_FACTOR, (chars / CHARS_A_SECOND) * 1000);
@@ -597,14 +583,6 @@ async function askForHealth() {
   try {
     const [health, chars] = await ask(main.dataset.health);
     showSources(health.sources);
-    if (health.seen) {
-      page.reasons = new Map(
-        health.seen
-          .filter((device) => !device.matched)
-          .map((device) => [JSON.stringify([health.node, device.uuid || device.device, device.gpu_i_id]), device.reason]),
-      );
-      page.noKubelet = health.assignments_age_seconds === null;
-    }
     if (health.nodes) {
       page.nodes = health.nodes;
       showNodes();
@@ -659,8 +637,5 @@ byId("pause").addEventListener("click", () => {
 });
 document.addEventListener("visibilitychange", wake);
 byId("tools").hidden = false;
-// first why nobody holds a device, so that none is called idle that may be held
-askForHealth().then((pause) => {
-  keepAsking(askForObjects);
-  setTimeout(() => keepAsking(askForHealth), pause);
-});
+keepAsking(askForObjects);
+keepAsking(askForHealth);

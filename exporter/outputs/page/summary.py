@@ -1,64 +1,80 @@
-"""How many GPUs there are, are held, and are held for nothing: the line of figures on top of the page."""
+"""How many GPUs and MIG instances there are, and in which states: the line of figures on top of the page."""
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from exporter.outputs.page.devices import DeviceId, Object, device_of, is_held, is_wasted
+from exporter.model.states import IN_HAND, DeviceState, state_of_device, stated
+from exporter.outputs.page.devices import DeviceId, Object, device_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of GPUs: all, and those of which somebody holds all or a part. `instances` are of MIG.
+    """GPUs and MIG instances; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state.
 
-    `wasted` are devices (GPUs and instances) that are held, and of which no owner does anything.
+    `held`, `free`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does anything.
     """
 
     gpus: int = 0
-    held: int = 0
     instances: int = 0
-    wasted: int = 0
+    held: int = 0
+    idle: int = 0
+    free: int = 0
+    outside: int = 0
+    unknown: int = 0
 
     @classmethod
     def of(cls, rows: Iterable[Object]) -> "Figures":
         """Those for the objects of /container/metrics."""
-        gpus: dict[tuple[str, str], bool] = {}
-        is_wasted_by_device: dict[DeviceId, bool] = {}
-        instances = set()
-        for row in rows:
-            device = device_of(row)
-            if row["entity"] == "mig":
+        return cls.of_states((device_of(row), row["entity"], stated(row)) for row in rows)
+
+    @classmethod
+    def of_states(cls, objects: Iterable[tuple[DeviceId, str, DeviceState]]) -> "Figures":
+        """Those for objects of which the device, its `entity` and the state are given."""
+        gpus: set[tuple[str, str]] = set()
+        instances: set[DeviceId] = set()
+        states: dict[DeviceId, list[DeviceState]] = {}
+        for device, entity, state in objects:
+            states.setdefault(device, []).append(state)
+            if entity == "mig":
                 instances.add(device)
             # an instance that nothing resolves says of no GPU that it is there
             if not device[1].startswith("MIG-"):
-                gpus[device[:2]] = gpus.get(device[:2], False) or is_held(row)
-            is_wasted_by_device[device] = is_wasted_by_device.get(device, True) and is_wasted(row)
+                gpus.add(device[:2])
+        devices = Counter(map(state_of_device, states.values()))
         return cls(
             gpus=len(gpus),
-            held=sum(gpus.values()),
             instances=len(instances),
-            wasted=sum(is_wasted_by_device.values()),
+            held=sum(devices[state] for state in IN_HAND),
+            idle=devices[DeviceState.IDLE],
+            free=devices[DeviceState.FREE],
+            outside=devices[DeviceState.OUTSIDE],
+            unknown=devices[DeviceState.UNKNOWN],
         )
 
     @classmethod
     def sum(cls, several: Iterable["Figures"]) -> "Figures":
         """Those of several nodes together."""
-        found = [*several]
-        return cls(
-            gpus=sum(each.gpus for each in found),
-            held=sum(each.held for each in found),
-            instances=sum(each.instances for each in found),
-            wasted=sum(each.wasted for each in found),
-        )
+        added = [*several]
+        return cls(**{name: sum(getattr(each, name) for each in added) for name in TITLES})
+
+
+TITLES = {
+    "gpus": "GPUs",
+    "instances": "MIG instances",
+    "held": "held",
+    "idle": "held but idle",
+    "free": "free",
+    "outside": "used around Kubernetes",
+    "unknown": "unknown",
+}
+assert [*TITLES] == [field.name for field in fields(Figures)]  # noqa: S101 - each figure has its title
 
 
 def summary(figures: Figures) -> str:
     """The figures, by the names that the script knows them by."""
-    said = (
-        ("gpus", "GPUs", figures.gpus),
-        ("held", "held", figures.held),
-        ("free", "free", figures.gpus - figures.held),
-        ("instances", "MIG instances", figures.instances),
-        ("wasted", "held but idle", figures.wasted),
+    items = "".join(
+        f'<div><dt>{title}</dt><dd id="figure-{name}">{getattr(figures, name)}</dd></div>'
+        for name, title in TITLES.items()
     )
-    items = "".join(f'<div><dt>{title}</dt><dd id="figure-{name}">{number}</dd></div>' for name, title, number in said)
     return f'<dl id="figures">{items}</dl>'

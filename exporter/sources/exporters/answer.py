@@ -14,6 +14,7 @@ from exporter.accounting.fields import FIELDS
 from exporter.errors import Malformed
 from exporter.exposition.slices import Work
 from exporter.model.cluster import HeldDevice
+from exporter.model.states import stated
 
 # 16 GPUs in 7 instances each, or in 48 time slices each, are below.
 MOST_ROWS = 1_000
@@ -36,6 +37,7 @@ _TEXTS = (
     "mig_instance_id",
     "workload_name",
     "workload_kind",
+    "state",
 )
 _SHARED = "gpu_shared"
 # The fields of the object `measured`, and the families that they are.
@@ -163,6 +165,8 @@ def _device(row: Object, text: str, where: str) -> HeldDevice:
         values={**_values(row, where), **own},
         measured=_NONE if not own else frozenset(own),
         text=text.encode(),
+        entity=row.get("entity", "gpu"),
+        state=stated(row),
         model=row.get("model_name", ""),
         index=row.get("device_id", ""),
     )

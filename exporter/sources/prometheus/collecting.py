@@ -61,6 +61,9 @@ class Collected:
         name = labels.get(_NAME, "")
         if name == queries.SOURCE_UP:
             rows.is_without_kubelet |= labels.get(queries.SOURCE) == queries.KUBELET and not float(value)
+        elif name == queries.UNMATCHED:
+            if float(value) > 0:
+                rows.unmatched.add(labels.get(queries.REASON, ""))
         elif name == queries.OWNERS:
             subject = self._named(labels)
             rows.add_device(subject)

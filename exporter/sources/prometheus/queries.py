@@ -29,6 +29,7 @@ ABOUT = "about"
 UP, SCRAPED, LATELY = "up", "scraped", "lately"
 
 INFO, OWNERS, ALLOCATED = "pod_gpu_info", "pod_gpu_device_owners", "pod_gpu_allocated_ratio"
+UNMATCHED, REASON = "pod_gpu_exporter_unmatched_devices", "reason"
 SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
 # What the driver's processes tell of a container itself, by the name in the object `measured` of /container/metrics.
 MEASURED: Mapping[str, str] = {
@@ -56,8 +57,8 @@ def targets(matchers: str) -> str:
 
 def own(matchers: str) -> str:
     """What the exporters say on /metrics: who holds which device, what pods belong to, what containers use."""
-    names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, *MEASURED)
-    return _rows(names, OWN_PAGE, matchers, (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, SOURCE))
+    names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, UNMATCHED, *MEASURED)
+    return _rows(names, OWN_PAGE, matchers, (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, SOURCE, REASON))
 
 
 def samples(matchers: str, owner_labels: Sequence[str]) -> Sequence[str]:

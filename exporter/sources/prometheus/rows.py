@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from exporter.accounting.numbers import number
+from exporter.attribution.explain import what_hides_owners
 from exporter.model.cluster import HeldDevice
 from exporter.model.devices import DeviceKey
 from exporter.model.entities import cut_gpus, entity_of, in_order
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.model.states import DeviceState, state_of
 from exporter.sources.prometheus.queries import KNOWN, MEASURED
 
 MOST_ROWS = 1_000
@@ -41,7 +43,8 @@ class NodeRows:
     """What is known of one node, while the answers come in.
 
     `owners` is how many containers hold a device. `measured` is what the driver's processes tell of a container on a
-    device, by family. `workloads` are names and kinds, by namespace and pod. `is_without_kubelet`: the kubelet does not
+    device, by family. `workloads` are names and kinds, by namespace and pod. `unmatched` are the reasons for which
+    devices that the kubelet handed out have no samples. `is_without_kubelet`: the kubelet does not
     answer the exporter.
     """
 
@@ -50,6 +53,7 @@ class NodeRows:
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    unmatched: set[str] = field(default_factory=set)
     is_without_kubelet: bool = False
 
     @property
@@ -124,6 +128,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
                 is_shared=entry.shared or several,
                 measured=rows.measured.get((device.key, owner), {}),
+                why_unknown=what_hides_owners(rows.unmatched, device),
                 said={"node_name": node, "timestamp": read_at},
             )
 
@@ -137,6 +142,7 @@ def _held(
     workload: tuple[str, str],
     is_shared: bool,
     measured: Mapping[str, float],
+    why_unknown: str,
     said: Mapping[str, str],
 ) -> HeldDevice:
     text: dict[str, Any] = {
@@ -155,6 +161,8 @@ def _held(
     text |= {"pod_uid": entry.uid} if entry.uid else {}
     text |= {"gpu_shared": is_shared, **_UNKNOWN, **entry.metrics}
     text |= {"measured": {MEASURED[family]: value for family, value in measured.items()}} if measured else {}
+    text["state"] = state = state_of(text, why_unknown=why_unknown)
+    text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
     return HeldDevice(
         uuid=device.gpu,
         instance=device.instance if entity == "mig" else "",
@@ -167,6 +175,8 @@ def _held(
         values={**entry.metrics, **measured},
         measured=frozenset(measured),
         text=json.dumps(text, separators=(",", ":")).encode(),
+        entity=entity,
+        state=state,
         model=device.model,
         index=device.index,
     )

@@ -14,9 +14,10 @@ from exporter.cli.top.columns import Line
 from exporter.cli.top.devices import Device, Shown
 from exporter.cli.top.document import document
 from exporter.cli.top.keys import Keys
-from exporter.cli.top.layout import frame
+from exporter.cli.top.layout import draw, frame
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
 from exporter.cli.top.words import ASCII, UNICODE, Glyphs, bar, cut, harmless, width_of
+from exporter.model.states import DeviceState
 from tests.support.fixed_exporter import fixed
 
 MAPPING, ROWS = fixed("node-mapping"), fixed("node-metrics")
@@ -184,24 +185,49 @@ def test_a_shared_gpu_is_whole_in_each_mode(
 
 
 @pytest.mark.parametrize(
-    ("seen", "age", "held", "why"),
+    ("said", "owners", "held", "why"),
     [
-        ({"reason": "the kubelet names no container that holds this device"}, 1.0, "free", ""),
-        ({"reason": "not known: units"}, 1.0, "unknown", "units"),
-        ({"reason": "the kubelet has not answered yet"}, None, "unknown", "the kubelet has not answered yet"),
-        ({"owners": [{"namespace": "a", "pod": "b", "container": "c"}]}, 1.0, "held", ""),  # --sharing device
+        ({"state": "free"}, [], "free", ""),
+        ({"state": "unknown", "state_reason": "units"}, [], "unknown", "units"),
+        ({"state": "of a newer exporter"}, [], "free", ""),
+        ({"gpu_shared": True}, [], "held", "shared by several"),
+        ({"state": "held"}, [{"namespace": "a", "pod": "b", "container": "c"}], "held", ""),  # --sharing device
     ],
 )
-def test_who_has_a_device_is_not_guessed(seen: dict[str, Any], age: float | None, held: str, why: str) -> None:
-    about = {**mapping("device"), "assignments_age_seconds": age, "seen": [{"uuid": "GPU-1", "gpu_i_id": "", **seen}]}
-    rows = [row("", used=1, free=1, util=1, gpu_shared=False)]
+def test_who_has_a_device_is_not_guessed(
+    said: dict[str, Any], owners: list[dict[str, str]], held: str, why: str
+) -> None:
+    about = {**mapping("device"), "seen": [{"uuid": "GPU-1", "gpu_i_id": "", "owners": owners}]}
+    rows = [{**row("", used=1, free=1, util=1, gpu_shared=False), **said}]
     (device,) = shown_of_node("u", about, rows, "").devices
     assert (device.held, device.why) == (held, why)
 
 
+# issue 15, line 23
+def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> None:
+    of = {"entity": "mig", "mig_instance_id": "7", "state": "unknown", "state_reason": "odd ids"}
+    rows = [{**row("", used=1, free=1, util=1, gpu_shared=False), **of}]
+    nodes = {"nodes": [{"name": "n", "missing": False}]}
+    shown = shown_of_cluster("u", nodes, rows, "")
+    assert [(each.state, each.why) for each in shown.devices] == [("cut", ""), ("unknown", "odd ids")]
+    assert shown.counts == {"gpus": 1, "instances": 1, "held": 0, "idle": 0, "free": 0, "outside": 0, "unknown": 1}
+
+
+# issue 15, line 25
+def test_what_was_read_before_the_hands_changed_is_marked() -> None:
+    moment = "2026-11-22T20:00:00.000Z"
+    rows = [{**row("", used=1, free=1, util=92, gpu_shared=False), "holder_since": moment, "read_at": moment}]
+    shown = shown_of_node("u", mapping("copy"), rows, "")
+    lines = draw(shown, State(), 120, UNICODE).lines
+    words = "".join(span.text for span in lines[-1]).split()
+    assert "before" in words
+    assert "92%" in words
+    assert document(shown, State())["devices"][0]["before"] is True
+
+
 DEVICES = [
     Device(node="n", index="0", uuid="GPU-0", utilization_percent=None, power_watts=70),
-    Device(node="n", index="10", uuid="GPU-10", utilization_percent=5, power_watts=None, idle=True),
+    Device(node="n", index="10", uuid="GPU-10", utilization_percent=5, power_watts=None, state=DeviceState.IDLE),
     Device(node="n", index="2", uuid="GPU-2", utilization_percent=99, power_watts=700),
 ]
 
@@ -233,5 +259,5 @@ def test_the_filter_is_typed_and_given_up() -> None:
 
 def test_what_is_not_known_counts_for_nothing() -> None:
     shown = Shown(role="cluster", url="u", devices=DEVICES)
-    assert shown.counts == {"gpus": 3, "held": 0, "idle": 1, "free": 3}
+    assert shown.counts == {"gpus": 3, "instances": 0, "held": 1, "idle": 1, "free": 2, "outside": 0, "unknown": 0}
     assert shown.power_watts == 770

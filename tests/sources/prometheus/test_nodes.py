@@ -91,6 +91,28 @@ def test_a_node_without_its_kubelets_word_does_not_look_idle(up: str, pod: str, 
     assert bool(found.devices) is not is_missing
 
 
+# issue 15, line 23
+@pytest.mark.parametrize(
+    ("reason", "whole", "instance"),
+    [
+        ("mig_unresolved", "free", "unknown"),
+        ("unknown_id", "unknown", "unknown"),
+        ("no_sample", "free", "free"),
+    ],
+)
+def test_what_the_node_calls_unknown_is_not_called_free(reason: str, whole: str, instance: str) -> None:
+    of_instance = of_device(UTIL, "GPU-2", GPU_I_ID="3", GPU_I_PROFILE="1g.10gb")
+    found = nodes_of(
+        target(),
+        [(of_device("pod_gpu_exporter_unmatched_devices", "", reason=reason), "2")],
+        [(of_device(UTIL), "0"), (of_instance, "0")],
+    )["n1"]
+    rows = {row["entity"]: row for row in rows_of(found)}
+    assert {entity: row["state"] for entity, row in rows.items()} == {"gpu": whole, "mig": instance}
+    assert bool(rows["mig"].get("state_reason")) is (instance == "unknown")
+    assert [held.state for held in found.devices] == [row["state"] for row in rows.values()]
+
+
 def test_the_names_of_dcgm_4_9_are_converted() -> None:
     found = nodes_of(target(), (), [(of_device("DCGM_FI_DEV_GPU_UTIL_RATIO"), "0.57")])["n1"]
     assert short(found) == [("GPU-1", "", 57)]

@@ -1,0 +1,78 @@
+"""What a device is to whoever looks for one: used, held but idle, free. The same words in every output.
+
+All functions take an object of /container/metrics: a device and one container that holds it. It may come from anybody,
+with fields that are missing or odd. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+Object = Mapping[str, Any]
+
+IDLE_BELOW: Final = 0.05  # --accounting.idle-below of an exporter that does not say it
+
+
+class DeviceState(StrEnum):
+    """The field `state`. Of a device with several holders the first of these that one of its objects has counts."""
+
+    USED = "used"  # a container holds it, and its activity is not below --accounting.idle-below
+    HELD = "held"  # a container holds it; what the container does with it is not known
+    IDLE = "idle"  # a container holds it, and its activity is below --accounting.idle-below
+    OUTSIDE = "outside"  # no container holds it, and it is active: somebody uses it around Kubernetes
+    UNKNOWN = "unknown"  # who holds it is not known; `state_reason` says why
+    FREE = "free"  # no container holds it
+    CUT = "cut"  # it is cut into MIG instances, which are devices of their own
+
+
+IN_HAND: Final = frozenset({DeviceState.USED, DeviceState.HELD, DeviceState.IDLE})
+_RANK = {state: rank for rank, state in enumerate(DeviceState)}
+
+
+def activity(row: Object) -> float | None:
+    """How busy the holder keeps the device (0 to 1): as measured, else the device's GR_ENGINE_ACTIVE or GPU_UTIL."""
+    measured = row.get("measured")
+    ratio = _number(measured.get("utilization_ratio")) if isinstance(measured, Mapping) else None
+    if ratio is None:
+        ratio = _number(row.get("graphics_engine_active"))
+    percent = _number(row.get("gpu_utilization"))
+    return percent / 100 if ratio is None and percent is not None else ratio
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def is_before(row: Object) -> bool:
+    """Whether the values were read before the device came into these hands, or out of all."""
+    since, read_at = row.get("holder_since"), row.get("read_at")
+    # both are RFC 3339 in UTC with milliseconds, which sort as texts do
+    return isinstance(since, str) and isinstance(read_at, str) and since >= read_at
+
+
+def state_of(row: Object, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceState:
+    """The state of the device in these hands. `why_unknown` says why nobody may be concluded from nobody's row."""
+    if row.get("entity") == "mig-parent":
+        return DeviceState.CUT
+    busy = None if is_before(row) else activity(row)
+    # with --sharing device the one object of several holders names none of them
+    if row.get("pod") or row.get("gpu_shared") is True:
+        if busy is None:
+            return DeviceState.HELD
+        return DeviceState.IDLE if busy < idle_below else DeviceState.USED
+    if why_unknown:
+        return DeviceState.UNKNOWN
+    return DeviceState.FREE if busy is None or busy < idle_below else DeviceState.OUTSIDE
+
+
+def stated(row: Object) -> DeviceState:
+    """What the object says of itself, or what follows from it where an older exporter says nothing."""
+    try:
+        return DeviceState(row.get("state", ""))
+    except ValueError:
+        return state_of(row)
+
+
+def state_of_device(states: Iterable[DeviceState]) -> DeviceState:
+    """The state of a device, of those of its objects."""
+    return min(states, key=_RANK.__getitem__)
