@@ -156,8 +156,7 @@ def _metrics(row: Object, scales: Scales) -> Iterator[str]:
         return
     percent, watts, celsius = utilisation(row), row["power_usage"], row["temperature"]
     used, total = row["framebuffer_used"], scales.full_mib(row)
-    before = BEFORE if is_before(row) and percent is not None else ""
-    yield _metric("" if percent is None else f"{_whole(percent)} %", percent, 100) + before
+    yield _metric("" if percent is None else f"{_whole(percent)} %", percent, 100, BEFORE if is_before(row) else "")
     yield _metric("" if used is None else _memory(used, total), used, total)
     yield _metric("" if watts is None else f"{_whole(watts)} W", watts, scales.watts.get(row["model_name"]))
     yield _metric("" if celsius is None else f"{_whole(celsius)} °C", celsius, _HOTTEST)
@@ -167,12 +166,12 @@ def _has_metrics(row: Object) -> bool:
     return any(row[name] is not None for name in ("power_usage", "temperature", "framebuffer_used"))
 
 
-def _metric(said: str, value: float | None, full: float | None) -> str:
-    """A number and its bar. The bar repeats the number, so it is nothing to whoever hears the page."""
+def _metric(said: str, value: float | None, full: float | None, mark: str = "") -> str:
+    """A number, its mark and its bar. The bar repeats the number, so it is nothing to whoever hears the page."""
     if value is None:
         return UNKNOWN
     bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
-    return f'<span class="value">{said}</span>{bar}'
+    return f'<span class="value">{said}</span>{mark}{bar}'
 
 
 def _total_mib(row: Object) -> float | None:

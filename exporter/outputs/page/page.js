@@ -286,7 +286,7 @@ function buildDevice(rows, scales) {
     );
     const metrics = metricsOf(row, scales);
     const cells = METRICS.map((title, index) => (metrics ? metricCell(title, metrics[index]) : { td: cell(title) }));
-    if (isBefore(row) && cells[0].value) cells[0].td.append(" ", make("span", "badge before", "before"));
+    if (isBefore(row) && cells[0].value) cells[0].value.after(" ", make("span", "badge before", "before"));
     tr.append(...cells.map((each) => each.td));
     body.append(tr);
     shown.push({ tr, badge, cells });
