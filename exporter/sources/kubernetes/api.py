@@ -36,6 +36,11 @@ MAX_BYTES = 64 * 1024 * 1024
 # etcd takes no object above 1.5 MiB; JSON takes a little more room than what it stores
 MAX_OBJECT_BYTES = 2 * 1024 * 1024
 MAX_STATUS_BYTES = 16 * 1024
+JSON = "application/json"
+# What is asked for where names and labels are enough: the API server leaves the rest of each object out. One that does
+# not know this form answers with whole objects. https://kubernetes.io/docs/reference/using-api/api-concepts/
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 LIST_AND_WATCH = "list and watch"
 GET = "get"
 ONLY_THAT = "only what it adds is missing"
@@ -74,7 +79,7 @@ class KubernetesApi:
         self._client = Client(
             flag="--kubernetes.ca-file",
             tls=ClientTls(ca_file=ca_file),
-            headers=(("Accept", "application/json"), ("User-Agent", "pod-gpu-metrics-exporter")),
+            headers=(("Accept", JSON), ("User-Agent", "pod-gpu-metrics-exporter")),
             may_lack_authority=True,
             unpacks=True,
         )
@@ -89,13 +94,13 @@ class KubernetesApi:
         """End the connections."""
         await self._client.close()
 
-    async def list(self, path: str, parameters: Mapping[str, str]) -> Object:
-        """A whole list.
+    async def list(self, path: str, parameters: Mapping[str, str], accept: str = JSON) -> Object:
+        """A whole list, in the form that `accept` names.
 
         Raises:
             Forgotten, SourceError: see `lines`.
         """
-        return await self._whole(path, parameters, LIST_AND_WATCH, MAX_BYTES)
+        return await self._whole(path, parameters, LIST_AND_WATCH, MAX_BYTES, accept)
 
     async def get(self, path: str) -> Object:
         """One object, or the list of what an API group serves.
@@ -106,7 +111,7 @@ class KubernetesApi:
         return await self._whole(path, {}, GET, MAX_OBJECT_BYTES)
 
     async def lines(
-        self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None]
+        self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None], accept: str = JSON
     ) -> AsyncGenerator[Object, None]:
         """The events of a watch, as they come, until the API ends it. `on_open` hears that it is taken up.
 
@@ -115,7 +120,7 @@ class KubernetesApi:
             SourceError: nobody answers, or with a status other than 200, or with what is no JSON.
         """
         rest = b""
-        async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, on_open)) as chunks:
+        async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, accept, on_open)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 if len(rest) > MAX_BYTES:
@@ -126,8 +131,10 @@ class KubernetesApi:
                     if line.strip():
                         yield read_object(line, path)
 
-    async def _whole(self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int) -> Object:
-        async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS)) as chunks:
+    async def _whole(
+        self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int, accept: str = JSON
+    ) -> Object:
+        async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS, accept)) as chunks:
             return read_object(await self._body(chunks, path, most_bytes), path)
 
     async def _body(self, chunks: AsyncIterable[bytes], path: str, most_bytes: int) -> bytes:
@@ -153,10 +160,11 @@ class KubernetesApi:
         parameters: Mapping[str, str],
         verb: str,
         seconds: float | None,
+        accept: str,
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
-        token = self.token()
+        headers = {"Accept": accept, **self.token()}
         status = "none"
         asked = "watch" if seconds is None else verb.removesuffix(" and watch")
         try:
@@ -164,12 +172,12 @@ class KubernetesApi:
                 # a watch, too, is answered at once, though its events may be long in coming
                 async with asyncio.timeout(ANSWER_SECONDS):
                     response = await self._client.get(
-                        self._url + path, parameters=parameters, headers=token, timeout=timeout
+                        self._url + path, parameters=parameters, headers=headers, timeout=timeout
                     )
                 status = str(response.status)
                 self._on_answer(asked, status)
                 async with response:
-                    await self._check(response, path, verb, has_token=bool(token))
+                    await self._check(response, path, verb, has_token="Authorization" in headers)
                     if on_open:
                         on_open()
                     async for chunk in response.content.iter_any():

@@ -12,7 +12,10 @@ from typing import Any
 
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.sources.kubernetes.api import (
+    JSON,
     LONGEST_PAUSE_SECONDS,
+    METADATA,
+    METADATA_LIST,
     WATCH_SECONDS,
     Forgotten,
     KubernetesApi,
@@ -35,18 +38,23 @@ class ListWatch:
         paths: Sequence[str],
         selector: str = "",
         labels: str = "",
+        metadata_only: bool = False,
         replace: Callable[[Sequence[Object]], None],
         put: Callable[[Object], None],
         remove: Callable[[Object], None],
         on_health: OnHealth,
     ) -> None:
-        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels."""
+        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels.
+
+        With `metadata_only` the API server is asked for nothing else of each object.
+        """
         self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._api = api
         self._paths = paths
         self._selectors = {
             name: value for name, value in (("fieldSelector", selector), ("labelSelector", labels)) if value
         }
+        self._accepts = (METADATA_LIST, METADATA) if metadata_only else (JSON, JSON)
         self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
         self._replace, self._put, self._remove = replace, put, remove
         self._path = ""
@@ -71,7 +79,7 @@ class ListWatch:
         parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
             try:
-                answer = await self._api.list(path, parameters)
+                answer = await self._api.list(path, parameters, self._accepts[0])
             except Unsupported:
                 continue
             self._tell(self._replace, answer.get("items") or (), path)
@@ -95,7 +103,8 @@ class ListWatch:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         started = asyncio.get_running_loop().time()
-        async with aclosing(self._api.lines(self._path, parameters, self.watch.in_sync)) as events:
+        lines = self._api.lines(self._path, parameters, self.watch.in_sync, self._accepts[1])
+        async with aclosing(lines) as events:
             async for event in events:
                 self._take(event)
                 self.watch.heard()

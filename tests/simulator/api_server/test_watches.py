@@ -38,6 +38,25 @@ async def test_to_a_watch_by_labels_an_object_that_gets_others_is_deleted(client
     ]
 
 
+# issue 15, line 15
+async def test_a_watch_of_metadata_alone_tells_no_more(client: Client) -> None:
+    """As a real one does: apimachinery's as=PartialObjectMetadata, for events as for lists."""
+    await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"big": "x" * 9000}})
+    client.server.bookmark_seconds = 0.05
+    query = "watch=1&allowWatchBookmarks=true"
+    accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    async with client.watch(f"{CONFIG_MAPS}?{query}", accept) as events:
+        told = [await asyncio.wait_for(events.get(), 30) for _ in range(2)]
+    assert [event["type"] for event in told] == ["ADDED", "BOOKMARK"]
+    for event in told:
+        assert {name: event["object"][name] for name in ("kind", "apiVersion")} == {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+        }
+        assert event["object"].keys() == {"kind", "apiVersion", "metadata"}
+    assert told[0]["object"]["metadata"]["name"] == "a"
+
+
 async def test_selectors_choose_by_sets_and_by_fields(client: Client) -> None:
     for name, color in (("a", "red"), ("b", "blue"), ("c", "green")):
         await _config_map(client, name, color=color)
