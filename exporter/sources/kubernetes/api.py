@@ -109,7 +109,7 @@ class KubernetesApi:
         read: Callable[[Object], Any] = as_it_is,
         *,
         metadata_only: bool = False,
-        most: int = MOST_OBJECTS,
+        most: int | None = None,
     ) -> tuple[Sequence[Any], str]:
         """What `read` makes of each object of a list, and the list's resourceVersion. The objects are let go.
 
@@ -127,7 +127,9 @@ class KubernetesApi:
             try:
                 while True:
                     accept = METADATA_LIST if metadata_only else JSON
-                    metadata = await self._page(path, {**parameters, **_place(token)}, accept, items, read, most)
+                    metadata = await self._page(
+                        path, {**parameters, **_place(token)}, accept, items, read, most or MOST_OBJECTS
+                    )
                     version = version or str(metadata.get("resourceVersion") or "")
                     token = str(metadata.get("continue") or "")
                     if not token:

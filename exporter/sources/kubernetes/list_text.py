@@ -15,6 +15,7 @@ from exporter.errors import Malformed
 # etcd takes no object above 1.5 MiB, and Go's JSON writes `<`, `>`, `&` and control characters in six bytes each
 MAX_ITEM_BYTES = 16 * 1024 * 1024
 _SPACE = re.compile(r"[ \t\n\r]*")
+_REST_OF_NUMBER = re.compile(r"\.|[eE][+-]?")
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -92,8 +93,9 @@ class _JsonText:
                 if not await self._more():
                     raise
             else:
-                # at the end of what has come, a number may go on
-                if end < len(self._text) or not await self._more():
+                # at the end of what has come, a number may go on, also after its point or its e
+                is_cut = end == len(self._text) or _REST_OF_NUMBER.fullmatch(self._text, end)
+                if not is_cut or not await self._more():
                     self._check(end - self._at)
                     self._at = end
                     return value
