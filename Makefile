@@ -105,8 +105,8 @@ LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit
 # CUDA 13.0: what compiles programs for the tests of the CUDA probe, and the library that these call
 CUDA := cuda-nvcc==13.0.88 cuda-runtime==13.0.96 cuda-crt==13.0.88 nvvm==13.0.88
 lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, with hashes
-	@$(BIN)/$(LOCK) --extra operator -o requirements.lock
-	@$(BIN)/$(LOCK) --extra dev --extra operator -o requirements-dev.lock
+	@$(BIN)/$(LOCK) -o requirements.lock
+	@$(BIN)/$(LOCK) --extra dev -o requirements-dev.lock
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
 	@printf 'nvidia-%s\n' $(CUDA) | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-cuda.lock
 
@@ -141,6 +141,6 @@ ifeq ($(CI),true)
 	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 else
-	@$(BIN)/pip install -q -e '.[dev,operator]'
+	@$(BIN)/pip install -q -e '.[dev]'
 endif
 	@touch $@ $(VENV)/installed

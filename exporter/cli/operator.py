@@ -18,7 +18,7 @@ from exporter.operator.role import OPERATOR
 @click.command()
 @setting_options(settings=SETTINGS)
 def operator(**given: Any) -> None:  # noqa: ANN401 - see serve
-    """Keep what GPUExporters and GPUAutoscalers of a Kubernetes cluster describe; needs the extra [operator]."""
+    """Keep what GPUExporters and GPUAutoscalers of a Kubernetes cluster describe."""
     config = read_operator_config(given)
     start_logging(config.log.level, config.log.format)
     asyncio.run(service.serve(config, OPERATOR, reread=lambda: read_operator_config(given)))

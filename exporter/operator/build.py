@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from exporter.config.operator import OperatorConfig, OperatorSettings
-from exporter.errors import ConfigError
 from exporter.operator.api.events import Events
 from exporter.operator.api.leader import Leader
 from exporter.operator.api.reader import Reader
+from exporter.operator.api.watching import Watching
 from exporter.operator.api.writer import Writer
 from exporter.operator.care import Care
 from exporter.operator.care_of_autoscalers import CareOfAutoscalers
@@ -18,20 +18,12 @@ from exporter.operator.operator import Operator, Parts
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work import EVERYTHING, Work
 
-# What kopf lists within this long is looked at together.
+# Lists that come within this long lead to one look at everything.
 TOGETHER_SECONDS = 1.0
 
 
 def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Operator:
-    """An operator. `lasting` is that of the role until now.
-
-    Raises:
-        ConfigError: kopf is not there.
-    """
-    try:
-        from exporter.operator.api.watching import Watching  # noqa: PLC0415 - an optional extra
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"the operator needs {error.name}: install pod-gpu-metrics-exporter[operator]") from error
+    """An operator. `lasting` is that of the role until now."""
     lasting = lasting or Lasting()
     kubernetes, operator = config.kubernetes, config.operator
     writer = Writer(
@@ -50,12 +42,11 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
         besides=(looks,),
         work=work,
         watcher=Watching(
-            kubernetes=kubernetes,
+            api=writer,
             namespaces=operator.namespaces,
-            token=writer.token,
             on_key=work.add,
             on_list=lambda: work.add_after(EVERYTHING, TOGETHER_SECONDS),
-            on_answer=lasting.counted.answered,
+            on_failure=lasting.counted.watch_ended,
         ),
         reconciler=Reconciler(
             writer=writer,

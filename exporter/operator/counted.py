@@ -30,6 +30,10 @@ class Counted:
         """An answer of the Kubernetes API, or none."""
         self.requests[verb, code] += 1
 
+    def watch_ended(self) -> None:
+        """A list or a watch has failed."""
+        self.watches_ended += 1
+
     def keeps(self, owner: Key, objects: int) -> None:
         """A custom resource has so many objects."""
         self._objects[owner] = objects

@@ -34,10 +34,10 @@ class Runs(Protocol):
 
 
 class Watcher(Protocol):
-    """What tells of changes. watching.py has the one that there is; only it knows kopf."""
+    """What names the custom resources that changed."""
 
-    async def until_it_fails(self, served: AbstractSet[Kind]) -> None:
-        """Watch until this is cancelled, or fails."""
+    async def run(self, served: AbstractSet[Kind]) -> None:
+        """Watch until this is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,33 +150,21 @@ class Operator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Be told of changes, of the kinds that are served; begin anew when these change, and when watching fails."""
-        known: AbstractSet[Kind] = await self._served(frozenset())
-        pause = FIRST_PAUSE_SECONDS
+        """Watch the kinds that are served; begin anew when other ones are."""
+        kinds: AbstractSet[Kind] = await self._served(frozenset())
         while True:
-            self._parts.reconciler.served = known
+            self._parts.reconciler.served = before = kinds
             self._parts.work.add(EVERYTHING)
-            watching = asyncio.create_task(self._parts.watcher.until_it_fails(known))
-            began = asyncio.get_running_loop().time()
+            watching = asyncio.create_task(self._parts.watcher.run(kinds))
             try:
-                found = known
-                while found == known and not watching.done():
-                    await asyncio.wait({watching}, timeout=self._interval_seconds)
-                    found = await self._served(known)
-                failed = watching.done()
+                while kinds == before:
+                    done, _ = await asyncio.wait({watching}, timeout=self._interval_seconds)
+                    for task in done:
+                        task.result()  # it ends by a fault alone
+                    kinds = await self._served(kinds)
             finally:
-                error = await _ended(watching)
-            if not failed:
-                log(logging.INFO, "the kinds that the API serves have changed", **_changes(known, found))
-            else:
-                self.lasting.counted.watches_ended += 1
-                lasted = asyncio.get_running_loop().time() - began
-                pause = FIRST_PAUSE_SECONDS if lasted > LONGEST_PAUSE_SECONDS else min(pause * 2, LONGEST_PAUSE_SECONDS)
-                why = f"{type(error).__name__}: {error}" if error else ""
-                log(logging.WARNING, "watching has ended, and begins anew", error=why, in_seconds=pause)
-                await asyncio.sleep(pause)
-                found = await self._served(found)
-            known = found
+                await _ended(watching)
+            log(logging.INFO, "the kinds that the API serves have changed", **_changes(before, kinds))
 
     async def _served(self, known: AbstractSet[Kind]) -> AbstractSet[Kind]:
         """What the API serves; what is `known` where it does not answer."""
@@ -186,11 +174,12 @@ class Operator:
             return known
 
 
-async def _ended(task: "asyncio.Task[None]") -> BaseException | None:
-    """End a task. Returns the error that it failed with, if any. The caller can be cancelled while it waits here."""
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """End a task. The caller can be cancelled while it waits here."""
     task.cancel()
     await asyncio.wait({task})
-    return None if task.cancelled() else task.exception()
+    if not task.cancelled():
+        task.exception()  # asyncio warns of errors that nobody has read
 
 
 def _changes(before: AbstractSet[Kind], after: AbstractSet[Kind]) -> dict[str, str]:

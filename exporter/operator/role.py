@@ -13,11 +13,7 @@ from exporter.role import RoleKind
 
 
 def make_role(config: OperatorConfig, before: object = None) -> Operator:
-    """An operator that goes on with what `before` hands over, where that was one.
-
-    Raises:
-        ConfigError: kopf is not there. `before` is then what it was.
-    """
+    """An operator that goes on with what `before` hands over, where that was one."""
     return make_operator(config, before.lasting if isinstance(before, Operator) else None)
 
 

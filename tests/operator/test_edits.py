@@ -99,6 +99,21 @@ def test_items_of_lists_by_the_keys_that_the_api_has(key: str, item: Object) -> 
     assert change_of(wanted, there).by == ("them",)
 
 
+# issue 15, line 27: a mutant of `_paired` lived, which took the items of both for parts with keys
+@pytest.mark.parametrize(
+    ("wanted", "live"),
+    [
+        ([{"name": "a"}, {"name": "b"}], [{"name": "a"}, {"name": "a"}]),
+        ([{"name": "a"}, {"name": "b"}], [{"name": "a"}, {"value": "b"}]),
+        ([{"name": "a"}, {"name": "a"}], [{"name": "a"}, {"name": "b"}]),
+        ([{"value": "a"}, {"value": "b"}], [{"value": "a"}, {"value": "c"}]),
+    ],
+)
+def test_a_list_whose_items_no_key_tells_apart_differs_as_a_whole(wanted: list[Object], live: list[Object]) -> None:
+    about = {"kind": "X", "metadata": {"name": "x"}}
+    assert change_of({**about, "spec": {"list": wanted}}, {**about, "spec": {"list": live}}).fields == ("spec.list",)
+
+
 def test_what_is_owned_as_a_whole_is_all_theirs() -> None:
     wanted, there = recorded("50-apply-deployment.request.yaml"), recorded("50-apply-deployment.json")
     there["spec"]["selector"]["matchLabels"]["app"] = "other"

@@ -39,6 +39,8 @@ def labelled(name: str, namespace: str = "ml") -> Object:
         (controlled("../gpuautoscalers/mine"), []),
         (annotated("ml/../gpuautoscalers/mine"), []),
         (annotated("../gpu"), []),
+        # issue 15, line 15: a ConfigMap of one namespace names nothing of another one
+        ({"metadata": {**annotated("ml/gpu")["metadata"], "namespace": "theirs"}}, []),
         (annotated("ml/gpu?watch=1"), []),
         (labelled("gpu", ""), []),
         # what is counted by kind has no other kinds

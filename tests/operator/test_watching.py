@@ -1,104 +1,98 @@
-"""kopf in its thread, in front of an API server that says what a test has it say: whatever fails ends the run."""
+"""What names the objects that changed, in front of an API server that says what a test has it say."""
 
 import asyncio
 import json
+import logging
 import ssl
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientConnectorCertificateError, web
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from exporter.config.common import KubernetesSettings
-from exporter.errors import ConfigError
+from exporter.log import LOG
 from exporter.operator.api.watching import MADE, Watching
-from exporter.operator.objects.kinds import CLUSTER_WIDE, EVENT, GPU_EXPORTER, Key, Kind
+from exporter.operator.api.writer import Writer
+from exporter.operator.objects.kinds import CLUSTER_ROLE_BINDING, CONFIG_MAP, GPU_EXPORTER, SERVICE, Key
 from tests.operator.made import Object, gpu_exporter
 from tests.support.certificates import Authority
 from tests.support.waiting import until
 
 Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVED = frozenset({GPU_EXPORTER})
-KINDS = (
-    GPU_EXPORTER,
-    *MADE,
-    # kopf waits until these are there
-    Kind("v1", "Namespace", "namespaces"),
-    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions"),
-    EVENT,
-)
-MINE = gpu_exporter()
+WATCHED = len([GPU_EXPORTER, *MADE]) - 2  # without PodMonitors and ScaledObjects, which are not served
+MINE = Key("GPUExporter", "ml", "gpu")
+GONE: Object = {"kind": "Status", "message": "too old resource version", "code": 410}
 
 
-class Told:
-    """What was told."""
+class Heard:
+    """What was named."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
-        self.lists = 0
+        self.lists = self.failures = 0
         self.answers: list[tuple[str, str]] = []
 
     def a_list(self) -> None:
         self.lists += 1
 
-    def watching(self, url: str, ca_file: Path = Path("/nonexistent/ca.crt")) -> Watching:
-        kubernetes = KubernetesSettings(url=url, token_file="/nonexistent/token", ca_file=str(ca_file))
-        return Watching(
-            kubernetes=kubernetes,
-            namespaces=(),
-            token=dict,
-            on_key=self.keys.append,
-            on_list=self.a_list,
-            on_answer=lambda verb, status: self.answers.append((verb, status)),
-        )
+    def a_failure(self) -> None:
+        self.failures += 1
 
 
 @asynccontextmanager
-async def serving(respond: Respond) -> AsyncIterator[str]:
+async def watching(
+    respond: Respond, *, url: str = "", ca_file: Path = Path("/nonexistent/ca.crt"), namespaces: str = ""
+) -> AsyncIterator[Heard]:
+    """In front of a server that answers so; or of the one at `url`."""
+    heard = Heard()
     app = web.Application()
     app.router.add_get("/{path:.*}", respond)
     server = TestServer(app)
     await server.start_server()
+    writer = Writer(
+        url=url or str(server.make_url("")),
+        token_file="/nonexistent/token",
+        ca_file=str(ca_file),
+        on_answer=lambda verb, status: heard.answers.append((verb, status)),
+    )
+    made = Watching(
+        api=writer,
+        namespaces=namespaces.split(),
+        on_key=heard.keys.append,
+        on_list=heard.a_list,
+        on_failure=heard.a_failure,
+    )
+    running = asyncio.create_task(made.run(SERVED))
     try:
-        yield str(server.make_url("")).rstrip("/")
+        yield heard
+        assert not running.done()
     finally:
-        await no_thread()
+        running.cancel()
+        await asyncio.wait({running})
+        await writer.close()
         await server.close()
-
-
-async def no_thread() -> None:
-    """Until kopf has ended."""
-    await until(lambda: all(thread.name != "kopf" for thread in threading.enumerate()), 20)
+    assert running.cancelled()
 
 
 def lists(request: web.Request) -> web.Response | None:
-    """What the API serves, and a list of one GPUExporter, and of nothing else; None where a watch is asked for."""
+    """A list of one GPUExporter, and of nothing else; None where a watch is asked for."""
     if "watch" in request.query:
         return None
-    if request.path in ("/api", "/apis"):
-        return web.json_response({"versions": ["v1"], "groups": _groups()})
-    kinds = [kind for kind in KINDS if kind.root == request.path]
-    if kinds:
-        return web.json_response({"resources": [_resource(kind) for kind in kinds]})
-    items = [MINE] if request.path.endswith(GPU_EXPORTER.plural) else []
+    items = [partial(gpu_exporter())] if request.path.endswith(GPU_EXPORTER.plural) else []
     return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 
 
-def _groups() -> list[Object]:
-    versions = {kind.group: kind.version for kind in KINDS if kind.group}
-    return [
-        {"name": group, "versions": [{"version": version}], "preferredVersion": {"version": version}}
-        for group, version in versions.items()
-    ]
+def partial(item: Object) -> Object:
+    """As the API server says it where metadata alone is asked for."""
+    return {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": item["metadata"]}
 
 
-def _resource(kind: Kind) -> Object:
-    verbs = ["get", "list", "watch", "patch"]
-    named = {"name": kind.plural, "singularName": kind.name.lower(), "kind": kind.name}
-    return {**named, "namespaced": kind not in CLUSTER_WIDE, "verbs": verbs}
+def config_map(name: str) -> Object:
+    labels = {"app.kubernetes.io/instance": name}
+    return partial({"metadata": {"name": f"{name}-config", "namespace": "ml", "labels": labels}})
 
 
 async def streaming(request: web.Request, *events: Object) -> web.StreamResponse:
@@ -111,60 +105,79 @@ async def streaming(request: web.Request, *events: Object) -> web.StreamResponse
     return response
 
 
-async def failing_with(respond: Respond) -> str:
-    """What the run ends by, within 20 s; its thread ends, too."""
-    async with serving(respond) as url:
-        running = asyncio.create_task(Told().watching(url).until_it_fails(SERVED))
-        ended, _ = await asyncio.wait({running}, timeout=20)
-        running.cancel()
-    assert ended, "it goes on"
-    return repr(running.exception())
+async def usual(request: web.Request) -> web.StreamResponse:
+    return lists(request) or await streaming(request)
 
 
-async def test_it_tells_of_keys_and_of_lists_and_ends_when_it_is_not_wanted_any_more() -> None:
+def told(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    """How many lines of the log have these words."""
+    return sum(words in f"{record.getMessage()} {vars(record).get('fields')}" for record in caplog.records)
+
+
+async def test_it_names_what_is_listed_and_what_changes() -> None:
     async def respond(request: web.Request) -> web.StreamResponse:
+        events = [{"type": kind, "object": config_map(kind.lower())} for kind in ("ADDED", "MODIFIED", "DELETED")]
+        is_of_config_maps = request.path.endswith(CONFIG_MAP.plural)
+        return lists(request) or await streaming(request, *(events if is_of_config_maps else ()))
+
+    async with watching(respond) as heard:
+        await until(lambda: heard.answers.count(("watch", "200")) == WATCHED)
+        names = {"gpu", "added", "modified", "deleted"}
+        await until(lambda: {key.name for key in heard.keys if key.kind == "GPUExporter"} == names)
+        assert (heard.lists, heard.failures) == (WATCHED, 0)
+
+
+# issue 15, line 15
+async def test_nothing_but_metadata_is_asked_for() -> None:
+    asked: dict[str, set[str]] = {}
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        verb = "watch" if "watch" in request.query else "list"
+        asked.setdefault(verb, set()).add(request.headers["Accept"].partition(",")[0])
         return lists(request) or await streaming(request)
 
-    told = Told()
-    async with serving(respond) as url:
-        running = asyncio.create_task(told.watching(url).until_it_fails(SERVED))
-        await until(lambda: told.keys and ("watch", "200") in told.answers)
-        assert {*told.keys} == {Key("GPUExporter", "ml", "gpu")}
-        assert told.lists > 1
-        running.cancel()
-        await no_thread()
-        assert running.cancelled()
+    async with watching(respond) as heard:
+        await until(lambda: heard.answers.count(("watch", "200")) == WATCHED)
+    form = "application/json;as={};g=meta.k8s.io;v=v1"
+    assert asked == {
+        "list": {form.format("PartialObjectMetadataList")},
+        "watch": {form.format("PartialObjectMetadata")},
+    }
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 500, 503])
-async def test_what_is_said_of_one_kind_holds_up_no_other(status: int) -> None:
+async def test_of_some_namespaces_nothing_else_is_asked_for() -> None:
+    paths = set()
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        paths.add(request.path)
+        return lists(request) or await streaming(request)
+
+    async with watching(respond, namespaces="ml dev") as heard:
+        await until(lambda: heard.answers.count(("watch", "200")) == 2 * (WATCHED - 1))
+    kinds = [GPU_EXPORTER, *MADE]
+    wanted = {kind.path(namespace) for kind in kinds for namespace in ("ml", "dev") if kind is not CLUSTER_ROLE_BINDING}
+    assert paths == {path for path in wanted if "podmonitors" not in path and "scaledobjects" not in path}
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 503])
+async def test_what_is_answered_of_one_kind_holds_up_no_other(status: int, caplog: pytest.LogCaptureFixture) -> None:
     left = 2
+    caplog.set_level(logging.INFO, LOG.name)
 
     async def respond(request: web.Request) -> web.StreamResponse:
         nonlocal left
-        if request.path.endswith("services") and left:
+        if request.path.endswith(SERVICE.plural) and left:
             left -= 1
             return web.json_response({"kind": "Status", "message": "not now", "code": status}, status=status)
         return lists(request) or await streaming(request)
 
-    told = Told()
-    async with serving(respond) as url:
-        running = asyncio.create_task(told.watching(url).until_it_fails(SERVED))
-        await until(lambda: told.answers.count(("watch", "200")) == len(MADE) - 1)
-        assert told.answers.count(("list", str(status))) == 2
-        assert {*told.keys} == {Key("GPUExporter", "ml", "gpu")}
-        assert not running.done()
-        running.cancel()
-
-
-@pytest.mark.parametrize("name", ["gpuexporters", "services"])
-async def test_a_list_from_which_nobody_can_go_on_ends_it(name: str) -> None:
-    async def respond(request: web.Request) -> web.StreamResponse:
-        if request.path.endswith(name):
-            return web.json_response({"kind": "Status", "message": "what is that?", "code": 410}, status=410)
-        return lists(request) or await streaming(request)
-
-    assert "what is that?" in await failing_with(respond)
+    async with watching(respond) as heard:
+        await until(lambda: heard.answers.count(("watch", "200")) == WATCHED)
+        assert heard.answers.count(("list", str(status))) == 2
+        assert {*heard.keys} == {MINE}
+    # the place that the API has forgotten is no failure: the list is asked for anew
+    assert heard.failures == (0 if status == 410 else 2)
+    assert told(caplog, "cannot be watched") == told(caplog, "watched again") == (0 if status == 410 else 1)
 
 
 @pytest.mark.parametrize(
@@ -172,36 +185,55 @@ async def test_a_list_from_which_nobody_can_go_on_ends_it(name: str) -> None:
     [
         {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd has no leader"}},
         {"type": "ERROR", "object": {"message": "etcd has no leader"}},
-        {"type": "ADDED", "object": {"message": "etcd has no leader"}},
+        {"type": "ADDED", "object": {"metadata": []}},
+        {"type": "ADDED", "object": None},
+        {"type": "ERROR", "object": GONE},
     ],
 )
-async def test_a_watch_that_says_what_nobody_understands_ends_it(event: Object) -> None:
+async def test_a_watch_that_says_what_nobody_understands_is_begun_anew(event: Object) -> None:
+    left = 2
+
     async def respond(request: web.Request) -> web.StreamResponse:
-        return lists(request) or await streaming(request, *([event] if "daemonsets" in request.path else []))
+        nonlocal left
+        events = []
+        if "watch" in request.query and request.path.endswith(CONFIG_MAP.plural):
+            events = [event] if left else [{"type": "ADDED", "object": config_map("late")}]
+            left -= bool(left)
+        return lists(request) or await streaming(request, *events)
 
-    assert await failing_with(respond) != "None"
+    async with watching(respond) as heard:
+        await until(lambda: MINE._replace(name="late") in heard.keys)
+    is_gone = event["object"] == GONE
+    assert heard.failures == (0 if is_gone else 2)
+    assert heard.lists == WATCHED + (2 if is_gone else 0), "what went meanwhile is in no list: all are looked at"
 
 
-async def test_an_authority_that_cannot_be_used_ends_it(tmp_path: Path) -> None:
-    """Without it kopf would try to log in again after a minute."""
-    (tmp_path / "ca.crt").write_text("nonsense")
-    with pytest.raises(ConfigError, match=r"--kubernetes.ca-file"):
-        async with asyncio.timeout(20):
-            await Told().watching("https://127.0.0.1:1", tmp_path / "ca.crt").until_it_fails(SERVED)
+async def test_a_failure_of_all_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with watching(usual, url="http://127.0.0.1:1") as heard:
+        await until(lambda: heard.failures > 2 * WATCHED)
+    assert told(caplog, "cannot be watched") == 1
 
 
-async def test_a_certificate_of_another_authority_ends_it(tmp_path: Path) -> None:
-    """Of itself kopf would go on with the authority that it began with; the next run reads the file anew."""
-    pair, other = Authority(tmp_path, "own").issue("server", "127.0.0.1"), Authority(tmp_path, "other")
+async def test_a_certificate_of_another_authority_is_told_until_the_file_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, other = Authority(tmp_path, "own"), Authority(tmp_path, "other")
+    pair = own.issue("server", "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", ssl=context)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", usual)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    file = tmp_path / "ca.crt"
+    file.write_bytes(other.ca.read_bytes())
     try:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(ClientConnectorCertificateError):
-            async with asyncio.timeout(20):
-                await Told().watching(f"https://127.0.0.1:{port}", other.ca).until_it_fails(SERVED)
+        url = f"https://127.0.0.1:{server.port}"
+        async with watching(usual, url=url, ca_file=file) as heard:
+            await until(lambda: heard.failures)
+            assert told(caplog, "--kubernetes.ca-file") == 1
+            file.write_bytes(own.ca.read_bytes())
+            await until(lambda: MINE in heard.keys)
     finally:
-        await no_thread()
-        server.close()
-        await server.wait_closed()
+        await server.close()

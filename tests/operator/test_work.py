@@ -1,12 +1,24 @@
 """The queue of keys."""
 
 import asyncio
+from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.operator.objects.kinds import Key
-from exporter.operator.work import EVERYTHING, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, MOST_KEYS, Work
+from exporter.operator.work import (
+    BURST,
+    BURST,
+    EVERYTHING,
+    FIRST_PAUSE_SECONDS,
+    FORGIVEN_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    MOST_KEYS,
+    Work,
+)
+from tests.support.virtual_time import run
 
 A, B = Key("GPUExporter", "ml", "a"), Key("GPUExporter", "ml", "b")
 
@@ -64,6 +76,97 @@ def test_failures_come_later_and_later(seed: int, asked: float) -> None:
 
     assert asyncio.run(after_success()) <= max(FIRST_PAUSE_SECONDS, asked)
     assert asyncio.run(after_success()) >= asked
+
+
+# issue 15, line 15
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), max_size=60))
+def test_namespaces_take_turns(named: list[tuple[str, int]]) -> None:
+    async def taken() -> list[Key]:
+        work = Work()
+        for namespace, number in named:
+            work.add(Key("GPUExporter", namespace, str(number)))
+        return [await work.get() for _ in range(len(work))]
+
+    found = asyncio.run(taken())
+    wanted = {Key("GPUExporter", namespace, str(number)) for namespace, number in named}
+    assert sorted(found) == sorted(wanted)
+    # the n-th of a namespace comes before the (n + 1)-th of any
+    turns = [[key.namespace for key in found[:index]].count(key.namespace) for index, key in enumerate(found)]
+    assert turns == sorted(turns)
+
+
+# issue 15, line 15
+def test_a_key_of_another_namespace_waits_for_one_of_a_thousand() -> None:
+    async def scenario() -> None:
+        work = Work()
+        for number in range(1000):
+            work.add(Key("GPUAutoscaler", "crowd", str(number)))
+        await work.get()
+        work.add(A)
+        assert A in [await work.get(), await work.get()]
+
+    run(scenario())
+
+
+# issue 15, line 15
+def test_a_key_that_is_named_all_the_time_is_looked_at_less_often() -> None:
+    """41 times a second for a minute, and a look takes no time: after a burst it is every two seconds."""
+
+    async def scenario() -> list[float]:
+        work, looks, now = Work(), list[float](), asyncio.get_running_loop().time
+
+        async def worker() -> None:
+            while await work.get():
+                looks.append(now())
+
+        working = asyncio.create_task(worker())
+        while now() < 60:
+            work.add(A)
+            await asyncio.sleep(1 / 41)
+        await asyncio.sleep(10)
+        named_last = len(looks)
+        work.add(A)  # it is forgiven
+        await asyncio.sleep(1)
+        assert len(looks) == named_last + 1
+        working.cancel()
+        return looks
+
+    looks = run(scenario())
+    assert len([at for at in looks if at < 1]) >= BURST, "a few edits in a row are seen at once"
+    steady = [at for at in looks if 20 <= at < 60]
+    assert len(steady) <= 1.2 * 40 / FORGIVEN_SECONDS
+    assert max(after - before for before, after in pairwise(steady)) < 2 * FORGIVEN_SECONDS
+
+
+# issue 15, line 15
+def test_since_when_a_key_was_named_is_known() -> None:
+    async def scenario() -> None:
+        work, now = Work(), asyncio.get_running_loop().time
+        work.add(A)
+        await asyncio.sleep(1)
+        work.add(A)
+        named = now()
+        await asyncio.sleep(1)
+        assert (await work.get(), work.named_at_seconds) == (A, named)
+        work.add_after(A, 5)
+        assert (await work.get(), work.named_at_seconds) == (A, None)
+
+    run(scenario())
+
+
+# issue 15, line 15
+async def test_a_namespace_that_is_full_leaves_room_to_others(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work()
+    for namespace in ("crowd", "mob", "horde"):
+        for number in range(MOST_KEYS):
+            work.add(Key("GPUExporter", namespace, str(number)))
+    assert MOST_KEYS / 2 <= len(work) < MOST_KEYS
+    for number in range(200):
+        work.add(Key("GPUExporter", f"ns-{number}", "gpu"))
+    keys = {await work.get() for _ in range(203)}
+    assert {key.namespace for key in keys} >= {f"ns-{number}" for number in range(200)}
+    words = [record.getMessage() for record in caplog.records]
+    assert [text[:35] for text in words] == ["too many custom resources wait in a"] * 3, "once each"
 
 
 async def test_it_holds_no_more_than_it_may() -> None:

@@ -73,11 +73,6 @@ INTRUDERS = {
         text="from exporter.cluster.scaling import METRICS_TO_ASK\n",
         refused_by=("Floors import downwards only", "The operator carries nothing that only a node"),
     ),
-    "a second room for kopf": Intruder(
-        path="exporter/operator/intruder.py",
-        text="import kopf\n",
-        refused_by=("kopf lives in the operator's watching",),
-    ),
     "a model that looks at the clock": Intruder(
         path="exporter/model/intruder.py",
         text="import time\n",

@@ -69,12 +69,12 @@ class Client:
         await until(is_served)
 
     @asynccontextmanager
-    async def watch(self, path: str) -> AsyncIterator["asyncio.Queue[Object]"]:
+    async def watch(self, path: str, accept: str = "application/json") -> AsyncIterator["asyncio.Queue[Object]"]:
         """The events of a watch, and None at its end."""
         queue: asyncio.Queue[Object] = asyncio.Queue()
 
         async def read() -> None:
-            async with self.session.get(self.server.url + path) as response:
+            async with self.session.get(self.server.url + path, headers={"Accept": accept}) as response:
                 began.set()
                 async for line in response.content:
                     queue.put_nowait(json.loads(line))

@@ -148,7 +148,7 @@ def _named_by(item: AnyObject) -> Sequence[Key]:
     if owner and owner.get("kind") != SCALED_OBJECT.name:
         return []
     for_namespace, _, for_name = _texts(about, "annotations").get(FOR_ANNOTATION, "").partition("/")
-    if for_name:
+    if for_name and not namespace:
         return [Key(GPU_EXPORTER.name, for_namespace, for_name)]
     name = _texts(about, "labels").get(INSTANCE_LABEL, "")
     return [Key(kind.name, namespace, name) for kind in CUSTOM]

@@ -1,6 +1,7 @@
 """The forms in which an answer may be asked for: as it is, its metadata alone, or a table for people."""
 
 import re
+from collections.abc import Callable
 
 from exporter.simulator.api_server.answers import Json, Object
 from exporter.simulator.api_server.kinds import Kind
@@ -23,12 +24,18 @@ def in_form(answer: Object, kind: Kind, accept: str) -> Object:
     if f"as={_METADATA}" not in accept:
         return answer
     if "items" not in answer:
-        return _metadata_of(answer)
-    items = [_metadata_of(item) for item in answer["items"]]
+        return metadata_of(answer)
+    items = [metadata_of(item) for item in answer["items"]]
     return {"kind": f"{_METADATA}List", "apiVersion": _META, "metadata": answer["metadata"], "items": items}
 
 
-def _metadata_of(item: Object) -> Object:
+def event_form(accept: str) -> Callable[[Object], Object]:
+    """What is shown of an object in an event of a watch."""
+    return metadata_of if f"as={_METADATA}" in accept else lambda item: item
+
+
+def metadata_of(item: Object) -> Object:
+    """An object without all but its metadata."""
     return {"kind": _METADATA, "apiVersion": _META, "metadata": item["metadata"]}
 
 
@@ -49,7 +56,7 @@ def _table(answer: Object, kind: Kind) -> Object:
     rows = [
         {
             "cells": [item["metadata"]["name"], *(_cell(item, column["jsonPath"]) for column in kind.columns)],
-            "object": _metadata_of(item),
+            "object": metadata_of(item),
         }
         for item in answer.get("items", [answer])
     ]

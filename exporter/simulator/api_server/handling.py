@@ -238,7 +238,7 @@ class Handler:
 
         watch = Watch(
             self.store, target.kind, target.namespace, request.query,
-            has_ended=has_ended, bookmark_seconds=self.bookmark_seconds,
+            has_ended=has_ended, bookmark_seconds=self.bookmark_seconds, accept=request.headers.get("Accept", ""),
         )  # fmt: skip
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)

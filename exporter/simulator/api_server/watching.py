@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from exporter.simulator.api_server.answers import Object, Refused
+from exporter.simulator.api_server.forms import event_form
 from exporter.simulator.api_server.kinds import Kind
 from exporter.simulator.api_server.reading import numbers_of, shown, version_asked
 from exporter.simulator.api_server.selectors import Selector, selector_of
@@ -27,7 +28,9 @@ class Watch:
         *,
         has_ended: Callable[[], bool],
         bookmark_seconds: float = BOOKMARK_SECONDS,
+        accept: str = "",
     ) -> None:
+        """`accept` is the header of the request: it may ask for metadata alone."""
         self._store = store
         self._kind = kind
         self._namespace = namespace
@@ -40,6 +43,8 @@ class Watch:
         self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._is_list = query.get("sendInitialEvents") == "true"
         self._bookmark_seconds = bookmark_seconds
+        form = event_form(accept)
+        self._shown: Callable[[Object], Object] = lambda item: form(shown(kind, item))
         seconds, _ = numbers_of(query)
         self._seconds = seconds if seconds > 0 else float("inf")
 
@@ -68,7 +73,7 @@ class Watch:
             return []
         self._since = self._store.version
         there = [item for _, item in self._store.all(self._kind.resource, self._namespace) if self._selects(item)]
-        lines = [_line(ADDED, shown(self._kind, item)) for item in there]
+        lines = [_line(ADDED, self._shown(item)) for item in there]
         if self._is_list and self._bookmarks:
             lines.append(self._bookmark({"annotations": {"k8s.io/initial-events-end": "true"}}))
         return lines
@@ -77,7 +82,7 @@ class Watch:
         """What has happened since the last look."""
         told = [(change, self._told(change)) for change in self._store.since(self._since)]
         self._since = self._store.version
-        return [_line(what, shown(self._kind, self._last_seen(change, what))) for change, what in told if what]
+        return [_line(what, self._shown(self._last_seen(change, what))) for change, what in told if what]
 
     def _told(self, change: Change) -> str:
         """What a change is to who watches these objects alone; "" for nothing."""
@@ -98,7 +103,10 @@ class Watch:
 
     def _bookmark(self, more: Object) -> bytes:
         metadata = {"resourceVersion": str(self._since), **more}
-        return _line("BOOKMARK", {"kind": self._kind.name, "apiVersion": self._kind.api_version, "metadata": metadata})
+        return _line(
+            "BOOKMARK",
+            self._shown({"kind": self._kind.name, "apiVersion": self._kind.api_version, "metadata": metadata}),
+        )
 
     async def _wait(self, seconds: float) -> None:
         if self._store.version > self._since:

@@ -5,7 +5,7 @@ Plain HTTP: aiohttp is here anyway, and a client library would weigh more than t
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -24,6 +24,7 @@ from exporter.sources.http import (
     why_late,
     why_no_connection,
 )
+from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
 from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
 
 LONGEST_PAUSE_SECONDS = 30.0
@@ -32,10 +33,17 @@ WATCH_SECONDS = 240
 SILENCE_SECONDS = 270.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-MAX_BYTES = 64 * 1024 * 1024
+PAGE_OBJECTS = 500  # as client-go asks for
+MOST_OBJECTS = 50_000
+MOST_RESTARTS = 3
 # etcd takes no object above 1.5 MiB; JSON takes a little more room than what it stores
 MAX_OBJECT_BYTES = 2 * 1024 * 1024
 MAX_STATUS_BYTES = 16 * 1024
+JSON = "application/json"
+# What is asked for where names and labels are enough: the API server leaves the rest of each object out. One that does
+# not know this form answers with whole objects. https://kubernetes.io/docs/reference/using-api/api-concepts/
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 LIST_AND_WATCH = "list and watch"
 GET = "get"
 ONLY_THAT = "only what it adds is missing"
@@ -45,6 +53,11 @@ _UNREACHABLE = (
 )
 
 Object = Mapping[str, Any]
+
+
+def as_it_is(item: Object) -> Object:
+    """An object, of which everything is used."""
+    return item
 
 
 class Forgotten(Exception):
@@ -74,7 +87,7 @@ class KubernetesApi:
         self._client = Client(
             flag="--kubernetes.ca-file",
             tls=ClientTls(ca_file=ca_file),
-            headers=(("Accept", "application/json"), ("User-Agent", "pod-gpu-metrics-exporter")),
+            headers=(("Accept", JSON), ("User-Agent", "pod-gpu-metrics-exporter")),
             may_lack_authority=True,
             unpacks=True,
         )
@@ -89,13 +102,46 @@ class KubernetesApi:
         """End the connections."""
         await self._client.close()
 
-    async def list(self, path: str, parameters: Mapping[str, str]) -> Object:
-        """A whole list.
+    async def list(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        read: Callable[[Object], Any] = as_it_is,
+        *,
+        metadata_only: bool = False,
+        most: int | None = None,
+    ) -> tuple[Sequence[Any], str]:
+        """What `read` makes of each object of a list, and the list's resourceVersion. The objects are let go.
+
+        With `metadata_only` the API server is asked for nothing else of each; a list of more than `most` is refused.
+
+        The list is asked for in pages. Where the API has forgotten the version of the first page before it gave the
+        last one (410), the list begins anew.
 
         Raises:
             Forgotten, SourceError: see `lines`.
         """
-        return await self._whole(path, parameters, LIST_AND_WATCH, MAX_BYTES)
+        for _ in range(MOST_RESTARTS):
+            items: list[Any] = []
+            token = version = ""
+            try:
+                while True:
+                    accept = METADATA_LIST if metadata_only else JSON
+                    metadata = await self._page(
+                        path, {**parameters, **_place(token)}, accept, items, read, most or MOST_OBJECTS
+                    )
+                    version = version or str(metadata.get("resourceVersion") or "")
+                    token = str(metadata.get("continue") or "")
+                    if not token:
+                        return items, version
+            except Forgotten:
+                if not token:
+                    raise
+        raise TimedOut(
+            "deadline",
+            f"the Kubernetes API forgot the rest of {path} {MOST_RESTARTS} times before it was read",
+            remedy="is the API server, or etcd behind it, overloaded?",
+        )
 
     async def get(self, path: str) -> Object:
         """One object, or the list of what an API group serves.
@@ -103,10 +149,16 @@ class KubernetesApi:
         Raises:
             SourceError: see `lines`. An object that is not there is Unsupported.
         """
-        return await self._whole(path, {}, GET, MAX_OBJECT_BYTES)
+        async with aclosing(self._chunks(path, {}, GET, ANSWER_SECONDS, JSON)) as chunks:
+            return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
 
     async def lines(
-        self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None]
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        on_open: Callable[[], None],
+        *,
+        metadata_only: bool = False,
     ) -> AsyncGenerator[Object, None]:
         """The events of a watch, as they come, until the API ends it. `on_open` hears that it is taken up.
 
@@ -114,21 +166,44 @@ class KubernetesApi:
             Forgotten: 410 Gone.
             SourceError: nobody answers, or with a status other than 200, or with what is no JSON.
         """
-        rest = b""
-        async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, on_open)) as chunks:
+        rest, accept = b"", METADATA if metadata_only else JSON
+        async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, accept, on_open)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > MAX_BYTES:
+                if len(rest) > MAX_ITEM_BYTES:
                     raise Malformed(
-                        "oversize", f"one event of {path} is larger than {MAX_BYTES} bytes", remedy=self._too_much
+                        "oversize", f"one event of {path} is larger than {MAX_ITEM_BYTES} bytes", remedy=self._too_much
                     )
                 for line in lines:
                     if line.strip():
                         yield read_object(line, path)
 
-    async def _whole(self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int) -> Object:
-        async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS)) as chunks:
-            return read_object(await self._body(chunks, path, most_bytes), path)
+    async def _page(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        accept: str,
+        items: MutableSequence[Any],
+        read: Callable[[Object], Any],
+        most: int,
+    ) -> Object:
+        """Append what one page of a list holds to `items`. Returns the page's metadata."""
+
+        def take(item: Object) -> None:
+            if len(items) >= most:
+                raise Malformed("oversize", f"{path} holds more than {most} objects", remedy=self._too_much)
+            items.append(read(item))
+
+        query = {**parameters, "limit": str(PAGE_OBJECTS)}
+        async with aclosing(self._chunks(path, query, LIST_AND_WATCH, ANSWER_SECONDS, accept)) as chunks:
+            try:
+                return await read_list(chunks, path, take)
+            except (ValueError, RecursionError) as error:
+                raise Malformed(
+                    "garbage",
+                    f"the Kubernetes API answers {path} with what is no list in JSON: {error}",
+                    remedy=_NOT_THE_API,
+                ) from error
 
     async def _body(self, chunks: AsyncIterable[bytes], path: str, most_bytes: int) -> bytes:
         """A whole answer.
@@ -153,10 +228,11 @@ class KubernetesApi:
         parameters: Mapping[str, str],
         verb: str,
         seconds: float | None,
+        accept: str,
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
-        token = self.token()
+        headers = {"Accept": accept, **self.token()}
         status = "none"
         asked = "watch" if seconds is None else verb.removesuffix(" and watch")
         try:
@@ -164,12 +240,12 @@ class KubernetesApi:
                 # a watch, too, is answered at once, though its events may be long in coming
                 async with asyncio.timeout(ANSWER_SECONDS):
                     response = await self._client.get(
-                        self._url + path, parameters=parameters, headers=token, timeout=timeout
+                        self._url + path, parameters=parameters, headers=headers, timeout=timeout
                     )
                 status = str(response.status)
                 self._on_answer(asked, status)
                 async with response:
-                    await self._check(response, path, verb, has_token=bool(token))
+                    await self._check(response, path, verb, has_token="Authorization" in headers)
                     if on_open:
                         on_open()
                     async for chunk in response.content.iter_any():
@@ -263,6 +339,11 @@ class KubernetesApi:
             remedy=f"it is asked again; until then {self.meanwhile}",
             retry_after_seconds=None if later is None else min(later, LONGEST_PAUSE_SECONDS),
         )
+
+
+def _place(token: str) -> Mapping[str, str]:
+    """Where the next page of a list begins. A token stands for a version, and is refused beside one."""
+    return {"continue": token, "resourceVersion": ""} if token else {}
 
 
 def read_object(body: bytes, path: str) -> Object:

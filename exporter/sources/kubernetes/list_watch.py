@@ -1,12 +1,13 @@
 """A collection of the Kubernetes API, listed once and then watched.
 
-The list is asked for once, then the watch tells what changes, and is taken up again where it broke. The list is asked
-for anew only when the API has forgotten that place (410 Gone).
+The list is asked for once, page by page. Then the watch tells what changes, and is taken up again where it broke. The
+list is asked for anew only when the API has forgotten that place (410 Gone).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +18,7 @@ from exporter.sources.kubernetes.api import (
     Forgotten,
     KubernetesApi,
     Object,
+    as_it_is,
 )
 from exporter.sources.source import OnHealth
 from exporter.sources.watch import Watch
@@ -25,7 +27,11 @@ _ASKED_AGAIN = "the API server may be restarting, and is asked again; until then
 
 
 class ListWatch:
-    """A collection that is listed once and then watched. `put` and `remove` are told what changes."""
+    """A collection that is listed once and then watched.
+
+    `read` makes of each object what this program uses of it; the object itself is let go at once. `replace` is given
+    all of these after a list, `put` and `remove` one that is there, has changed, or is gone.
+    """
 
     def __init__(
         self,
@@ -35,20 +41,26 @@ class ListWatch:
         paths: Sequence[str],
         selector: str = "",
         labels: str = "",
-        replace: Callable[[Sequence[Object]], None],
-        put: Callable[[Object], None],
-        remove: Callable[[Object], None],
+        metadata_only: bool = False,
+        read: Callable[[Object], Any] = as_it_is,
+        replace: Callable[[Sequence[Any]], None],
+        put: Callable[[Any], None],
+        remove: Callable[[Any], None],
         on_health: OnHealth,
     ) -> None:
-        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels."""
+        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels.
+
+        With `metadata_only` the API server is asked for nothing else of each object.
+        """
         self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._api = api
         self._paths = paths
         self._selectors = {
             name: value for name, value in (("fieldSelector", selector), ("labelSelector", labels)) if value
         }
+        self._metadata_only = metadata_only
         self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
-        self._replace, self._put, self._remove = replace, put, remove
+        self._read, self._replace, self._put, self._remove = read, replace, put, remove
         self._path = ""
         self._version: str | None = None
         self._forgotten = False
@@ -71,12 +83,15 @@ class ListWatch:
         parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
             try:
-                answer = await self._api.list(path, parameters)
+                items, version = await self._api.list(
+                    path, parameters, partial(self._used_of, path), metadata_only=self._metadata_only
+                )
             except Unsupported:
                 continue
-            self._tell(self._replace, answer.get("items") or (), path)
+            with self._as_specified(path):
+                self._replace(items)
             self._path = path
-            self._version = str(answer.get("metadata", {}).get("resourceVersion", ""))
+            self._version = version
             self._forgotten = False
             self.watch.in_sync()
             return
@@ -95,7 +110,8 @@ class ListWatch:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         started = asyncio.get_running_loop().time()
-        async with aclosing(self._api.lines(self._path, parameters, self.watch.in_sync)) as events:
+        lines = self._api.lines(self._path, parameters, self.watch.in_sync, metadata_only=self._metadata_only)
+        async with aclosing(lines) as events:
             async for event in events:
                 self._take(event)
                 self.watch.heard()
@@ -113,17 +129,23 @@ class ListWatch:
             raise Unavailable(
                 "unreachable", f"the watch of {self._path} failed: {found.get('message')}", remedy=_ASKED_AGAIN
             )
-        if kind in ("ADDED", "MODIFIED"):
-            self._tell(self._put, found, self._path)
-        elif kind == "DELETED":
-            self._tell(self._remove, found, self._path)
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            used = self._used_of(self._path, found)
+            with self._as_specified(self._path):
+                (self._remove if kind == "DELETED" else self._put)(used)
         version = found.get("metadata", {}).get("resourceVersion")
         if version:
             self._version = str(version)
 
-    def _tell(self, listener: Callable[[Any], None], found: object, path: str) -> None:
+    def _used_of(self, path: str, item: Object) -> Any:  # noqa: ANN401 - what `read` gives
+        with self._as_specified(path):
+            return self._read(item)
+
+    @contextmanager
+    def _as_specified(self, path: str) -> Iterator[None]:
+        """What is raised where an object is not of the kind that it should be, as Malformed."""
         try:
-            listener(found)
+            yield
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise Malformed(
                 "garbage",

@@ -38,6 +38,25 @@ async def test_to_a_watch_by_labels_an_object_that_gets_others_is_deleted(client
     ]
 
 
+# issue 15, line 15
+async def test_a_watch_of_metadata_alone_tells_no_more(client: Client) -> None:
+    """As a real one does: apimachinery's as=PartialObjectMetadata, for events as for lists."""
+    await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"big": "x" * 9000}})
+    client.server.bookmark_seconds = 0.05
+    query = "watch=1&allowWatchBookmarks=true"
+    accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    async with client.watch(f"{CONFIG_MAPS}?{query}", accept) as events:
+        told = [await asyncio.wait_for(events.get(), 30) for _ in range(2)]
+    assert [event["type"] for event in told] == ["ADDED", "BOOKMARK"]
+    for event in told:
+        assert {name: event["object"][name] for name in ("kind", "apiVersion")} == {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+        }
+        assert event["object"].keys() == {"kind", "apiVersion", "metadata"}
+    assert told[0]["object"]["metadata"]["name"] == "a"
+
+
 async def test_selectors_choose_by_sets_and_by_fields(client: Client) -> None:
     for name, color in (("a", "red"), ("b", "blue"), ("c", "green")):
         await _config_map(client, name, color=color)
@@ -108,6 +127,9 @@ async def test_a_list_in_pages_is_that_of_its_first_page(client: Client) -> None
     assert (status, answer["reason"]) == (410, "Expired")
     rest = await client.get(f"{CONFIG_MAPS}?continue={answer['metadata']['continue']}")
     assert [item["metadata"]["name"] for item in rest["items"]] == ["d"]
+    assert (await client.ask("GET", f"{CONFIG_MAPS}?continue={token}&resourceVersion=3"))[0] == 400
+    everything = await client.get(f"{CONFIG_MAPS}?limit=2&resourceVersion=0")
+    assert len(everything["items"]) == 3, "the watch cache of a real one knows no pages"
 
 
 async def test_versions_that_are_none_or_lie_in_the_future(client: Client) -> None:
