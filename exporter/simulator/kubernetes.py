@@ -37,8 +37,8 @@ class SimulatedApi:
     are the ResourceSlices in place of those of the world. `rules` are those of RBAC by namespace, "" for all of them; a
     request that none allows is forbidden, where there are any.
 
-    `compact` forgets old versions, so that watches from them are answered with 410 Gone. `wipe_slices` deletes the
-    ResourceSlices, as a starting kubelet does.
+    `compact` forgets old versions, so that watches and pages of lists from them are answered with 410 Gone.
+    `wipe_slices` deletes the ResourceSlices, as a starting kubelet does.
     """
 
     def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
@@ -59,6 +59,7 @@ class SimulatedApi:
         self._placed: dict[str, Object] = {}
         self._known: dict[str, tuple[Object, int]] = {}
         self._gone: list[tuple[str, Object, int]] = []
+        self._pages: dict[str, tuple[int, list[Object]]] = {}  # by token: a list's version, and what is left of it
         self._broken = asyncio.Event()
         self._serving: Serving | None = None
 
@@ -92,6 +93,7 @@ class SimulatedApi:
         self._now += 1
         self._oldest = self._now
         self._gone = []
+        self._pages.clear()
         self.break_watches()
 
     def forget(self) -> None:
@@ -168,10 +170,31 @@ class SimulatedApi:
         self._look()
         if is_watch:
             return await self._watch(request)
-        items = [
-            _versioned(item, version) for key, (item, version) in self._known.items() if is_meant(request, key, item)
-        ]
-        return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._now)}})
+        return self._page(request)
+
+    def _page(self, request: web.Request) -> web.Response:
+        """The next page of a list; of any version (resourceVersion=0) the watch cache gives all of it."""
+        query, version = request.query, self._now
+        token, limit = query.get("continue", ""), int(query.get("limit", "0"))
+        if token and query.get("resourceVersion", "") not in ("", "0"):
+            refused = status_of(400, "BadRequest", "specifying resource version is not allowed when using continue")
+            return web.json_response(refused, status=400)
+        if token and token not in self._pages:
+            message = "The provided continue parameter is too old to display a consistent list result."
+            return web.json_response(status_of(410, "Expired", message), status=410)
+        if token:
+            version, items = self._pages[token]
+        else:
+            items = [
+                _versioned(item, made) for key, (item, made) in self._known.items() if is_meant(request, key, item)
+            ]
+            items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+        metadata = {"resourceVersion": str(version)}
+        if 0 < limit < len(items) and query.get("resourceVersion") != "0":
+            metadata["continue"] = f"{version}-{len(self._pages)}"
+            self._pages[metadata["continue"]] = version, items[limit:]
+            items = items[:limit]
+        return web.json_response({"metadata": metadata, "items": items})
 
     def _may(self, verb: str, path: str, namespace: str) -> bool:
         """Whether a rule of RBAC allows it, in the namespace or everywhere."""

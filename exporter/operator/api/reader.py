@@ -74,9 +74,9 @@ class Reader:
         self, kind: Kind, namespace: str | None, parameter: str, values: Mapping[str, str]
     ) -> Sequence[AnyObject]:
         selector = ",".join(f"{name}={value}" for name, value in values.items())
-        answer = await self._api.list(kind.path(namespace), {parameter: selector} if selector else {})
-        items = answer.get("items")
-        return [_of(kind, item) for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+        parameters = {parameter: selector} if selector else {}
+        items, _ = await self._api.list(kind.path(namespace), parameters, lambda item: _of(kind, item))
+        return items
 
 
 def _of(kind: Kind, item: AnyObject) -> AnyObject:

@@ -36,13 +36,16 @@ def list_of(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) 
     selects = selector_of(kind.resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     version, start = _version_of(store, query), ""
     if query.get("continue"):
+        if query.get("resourceVersion", "") not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
         version, start = _from_token(store, query["continue"])
     there = [
         (key, item)
         for key, item in store.at(version, kind.resource, namespace)
         if selects(item) and _place(key) > start
     ]
-    limit = asked if asked > 0 else len(there)
+    # the watch cache, which answers where any version will do, knows no pages
+    limit = asked if asked > 0 and query.get("resourceVersion") != "0" else len(there)
     metadata: Object = {"resourceVersion": str(version)}
     if kind.is_custom():
         metadata["continue"] = ""

@@ -5,7 +5,7 @@ Plain HTTP: aiohttp is here anyway, and a client library would weigh more than t
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -24,6 +24,7 @@ from exporter.sources.http import (
     why_late,
     why_no_connection,
 )
+from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
 from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
 
 LONGEST_PAUSE_SECONDS = 30.0
@@ -32,7 +33,9 @@ WATCH_SECONDS = 240
 SILENCE_SECONDS = 270.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-MAX_BYTES = 64 * 1024 * 1024
+PAGE_OBJECTS = 500  # as client-go asks for
+MOST_OBJECTS = 50_000
+MOST_RESTARTS = 3
 # etcd takes no object above 1.5 MiB; JSON takes a little more room than what it stores
 MAX_OBJECT_BYTES = 2 * 1024 * 1024
 MAX_STATUS_BYTES = 16 * 1024
@@ -45,6 +48,11 @@ _UNREACHABLE = (
 )
 
 Object = Mapping[str, Any]
+
+
+def as_it_is(item: Object) -> Object:
+    """An object, of which everything is used."""
+    return item
 
 
 class Forgotten(Exception):
@@ -89,13 +97,35 @@ class KubernetesApi:
         """End the connections."""
         await self._client.close()
 
-    async def list(self, path: str, parameters: Mapping[str, str]) -> Object:
-        """A whole list.
+    async def list(
+        self, path: str, parameters: Mapping[str, str], read: Callable[[Object], Any] = as_it_is
+    ) -> tuple[Sequence[Any], str]:
+        """What `read` makes of each object of a list, and the list's resourceVersion. The objects are let go.
+
+        The list is asked for in pages. Where the API has forgotten the version of the first page before it gave the
+        last one (410), the list begins anew.
 
         Raises:
             Forgotten, SourceError: see `lines`.
         """
-        return await self._whole(path, parameters, LIST_AND_WATCH, MAX_BYTES)
+        for _ in range(MOST_RESTARTS):
+            items: list[Any] = []
+            token = version = ""
+            try:
+                while True:
+                    metadata = await self._page(path, parameters, token, items, read)
+                    version = version or str(metadata.get("resourceVersion") or "")
+                    token = str(metadata.get("continue") or "")
+                    if not token:
+                        return items, version
+            except Forgotten:
+                if not token:
+                    raise
+        raise TimedOut(
+            "deadline",
+            f"the Kubernetes API forgot the rest of {path} {MOST_RESTARTS} times before it was read",
+            remedy="is the API server, or etcd behind it, overloaded?",
+        )
 
     async def get(self, path: str) -> Object:
         """One object, or the list of what an API group serves.
@@ -103,7 +133,8 @@ class KubernetesApi:
         Raises:
             SourceError: see `lines`. An object that is not there is Unsupported.
         """
-        return await self._whole(path, {}, GET, MAX_OBJECT_BYTES)
+        async with aclosing(self._chunks(path, {}, GET, ANSWER_SECONDS)) as chunks:
+            return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
 
     async def lines(
         self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None]
@@ -118,17 +149,41 @@ class KubernetesApi:
         async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, on_open)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > MAX_BYTES:
+                if len(rest) > MAX_ITEM_BYTES:
                     raise Malformed(
-                        "oversize", f"one event of {path} is larger than {MAX_BYTES} bytes", remedy=self._too_much
+                        "oversize", f"one event of {path} is larger than {MAX_ITEM_BYTES} bytes", remedy=self._too_much
                     )
                 for line in lines:
                     if line.strip():
                         yield read_object(line, path)
 
-    async def _whole(self, path: str, parameters: Mapping[str, str], verb: str, most_bytes: int) -> Object:
-        async with aclosing(self._chunks(path, parameters, verb, ANSWER_SECONDS)) as chunks:
-            return read_object(await self._body(chunks, path, most_bytes), path)
+    async def _page(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        token: str,
+        items: MutableSequence[Any],
+        read: Callable[[Object], Any],
+    ) -> Object:
+        """Append what one page of a list holds to `items`. Returns the page's metadata."""
+
+        def take(item: Object) -> None:
+            if len(items) >= MOST_OBJECTS:
+                raise Malformed("oversize", f"{path} holds more than {MOST_OBJECTS} objects", remedy=self._too_much)
+            items.append(read(item))
+
+        # a token stands for a version, and is refused beside one
+        place = {"continue": token, "resourceVersion": ""} if token else {}
+        query = {**parameters, "limit": str(PAGE_OBJECTS), **place}
+        async with aclosing(self._chunks(path, query, LIST_AND_WATCH, ANSWER_SECONDS)) as chunks:
+            try:
+                return await read_list(chunks, path, take)
+            except (ValueError, RecursionError) as error:
+                raise Malformed(
+                    "garbage",
+                    f"the Kubernetes API answers {path} with what is no list in JSON: {error}",
+                    remedy=_NOT_THE_API,
+                ) from error
 
     async def _body(self, chunks: AsyncIterable[bytes], path: str, most_bytes: int) -> bytes:
         """A whole answer.

@@ -65,7 +65,6 @@ class ExporterPlaces:
         self.bounds: Mapping[str, Bound] = {name: Bound(MOST_FOUND, lambda: self._count)}
         self._api = api
         self._scheme = scheme
-        self._read = read
         self._on_change: Callable[[], None] = lambda: None
         self._told: dict[str, Sequence[Found]] = {}
         self._count = 0
@@ -74,6 +73,7 @@ class ExporterPlaces:
             api,
             paths=(path,),
             labels=labels,
+            read=lambda item: (_name(item), read(item)),
             replace=self._replace,
             put=self._put,
             remove=self._remove,
@@ -95,20 +95,17 @@ class ExporterPlaces:
         await self._listed.watch.close()
         await self._api.close()
 
-    def _replace(self, objects: Sequence[Object]) -> None:
-        told = {_name(found): self._read(found) for found in objects}
+    def _replace(self, named: Sequence[tuple[str, Sequence[Found]]]) -> None:
+        told = dict(named)
         self._count_up(told)
         self._told = told
         self._change()
 
-    def _put(self, found: Object) -> None:
-        told = {**self._told, _name(found): self._read(found)}
-        self._count_up(told)
-        self._told = told
-        self._change()
+    def _put(self, named: tuple[str, Sequence[Found]]) -> None:
+        self._replace((*self._told.items(), named))
 
-    def _remove(self, found: Object) -> None:
-        if self._told.pop(_name(found), None) is not None:
+    def _remove(self, named: tuple[str, Sequence[Found]]) -> None:
+        if self._told.pop(named[0], None) is not None:
             self._count_up(self._told)
             self._change()
 

@@ -1,12 +1,13 @@
 """A collection of the Kubernetes API, listed once and then watched.
 
-The list is asked for once, then the watch tells what changes, and is taken up again where it broke. The list is asked
-for anew only when the API has forgotten that place (410 Gone).
+The list is asked for once, page by page. Then the watch tells what changes, and is taken up again where it broke. The
+list is asked for anew only when the API has forgotten that place (410 Gone).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +18,7 @@ from exporter.sources.kubernetes.api import (
     Forgotten,
     KubernetesApi,
     Object,
+    as_it_is,
 )
 from exporter.sources.source import OnHealth
 from exporter.sources.watch import Watch
@@ -25,7 +27,11 @@ _ASKED_AGAIN = "the API server may be restarting, and is asked again; until then
 
 
 class ListWatch:
-    """A collection that is listed once and then watched. `put` and `remove` are told what changes."""
+    """A collection that is listed once and then watched.
+
+    `read` makes of each object what this program uses of it; the object itself is let go at once. `replace` is given
+    all of these after a list, `put` and `remove` one that is there, has changed, or is gone.
+    """
 
     def __init__(
         self,
@@ -35,9 +41,10 @@ class ListWatch:
         paths: Sequence[str],
         selector: str = "",
         labels: str = "",
-        replace: Callable[[Sequence[Object]], None],
-        put: Callable[[Object], None],
-        remove: Callable[[Object], None],
+        read: Callable[[Object], Any] = as_it_is,
+        replace: Callable[[Sequence[Any]], None],
+        put: Callable[[Any], None],
+        remove: Callable[[Any], None],
         on_health: OnHealth,
     ) -> None:
         """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels."""
@@ -48,7 +55,7 @@ class ListWatch:
             name: value for name, value in (("fieldSelector", selector), ("labelSelector", labels)) if value
         }
         self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
-        self._replace, self._put, self._remove = replace, put, remove
+        self._read, self._replace, self._put, self._remove = read, replace, put, remove
         self._path = ""
         self._version: str | None = None
         self._forgotten = False
@@ -71,12 +78,13 @@ class ListWatch:
         parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
             try:
-                answer = await self._api.list(path, parameters)
+                items, version = await self._api.list(path, parameters, partial(self._used_of, path))
             except Unsupported:
                 continue
-            self._tell(self._replace, answer.get("items") or (), path)
+            with self._as_specified(path):
+                self._replace(items)
             self._path = path
-            self._version = str(answer.get("metadata", {}).get("resourceVersion", ""))
+            self._version = version
             self._forgotten = False
             self.watch.in_sync()
             return
@@ -113,17 +121,23 @@ class ListWatch:
             raise Unavailable(
                 "unreachable", f"the watch of {self._path} failed: {found.get('message')}", remedy=_ASKED_AGAIN
             )
-        if kind in ("ADDED", "MODIFIED"):
-            self._tell(self._put, found, self._path)
-        elif kind == "DELETED":
-            self._tell(self._remove, found, self._path)
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            used = self._used_of(self._path, found)
+            with self._as_specified(self._path):
+                (self._remove if kind == "DELETED" else self._put)(used)
         version = found.get("metadata", {}).get("resourceVersion")
         if version:
             self._version = str(version)
 
-    def _tell(self, listener: Callable[[Any], None], found: object, path: str) -> None:
+    def _used_of(self, path: str, item: Object) -> Any:  # noqa: ANN401 - what `read` gives
+        with self._as_specified(path):
+            return self._read(item)
+
+    @contextmanager
+    def _as_specified(self, path: str) -> Iterator[None]:
+        """What is raised where an object is not of the kind that it should be, as Malformed."""
         try:
-            listener(found)
+            yield
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise Malformed(
                 "garbage",

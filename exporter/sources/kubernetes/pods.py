@@ -75,9 +75,10 @@ class ApiPods:
             api,
             paths=("/api/v1/pods",),
             selector=f"spec.nodeName={node_name}",
-            replace=lambda pods: self._table.replace(map(read_pod, pods), now=clock()),
-            put=lambda pod: self._table.put(read_pod(pod), now=clock()),
-            remove=lambda pod: self._table.remove(read_pod(pod).uid, now=clock()),
+            read=read_pod,
+            replace=lambda pods: self._table.replace(pods, now=clock()),
+            put=lambda pod: self._table.put(pod, now=clock()),
+            remove=lambda pod: self._table.remove(pod.uid, now=clock()),
             on_health=on_health,
         )
         self.begin = self._listed.watch.begin

@@ -94,6 +94,7 @@ class ApiSlices:
             api,
             paths=tuple(f"/apis/resource.k8s.io/{version}/resourceslices" for version in SLICE_VERSIONS),
             selector=f"spec.nodeName={node_name}",
+            read=lambda found: (_name(found), read_slice(found)),
             replace=self._replace,
             put=self._put,
             remove=self._remove,
@@ -135,24 +136,25 @@ class ApiSlices:
         await self._listed.watch.close()
         await self._api.close()
 
-    def _replace(self, slices: Sequence[Object]) -> None:
+    def _replace(self, slices: Sequence[tuple[str, ResourceSlice]]) -> None:
         if len(slices) > MOST_SLICES:
             raise Malformed(
                 "oversize",
                 f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read",
                 remedy=_TOO_MANY,
             )
-        self._slices = {_name(found): read_slice(found) for found in slices}
+        self._slices = dict(slices)
         self._known = told(self._known, self._slices.values())
 
-    def _put(self, found: Object) -> None:
-        if len(self._slices) >= MOST_SLICES and _name(found) not in self._slices:
+    def _put(self, named_slice: tuple[str, ResourceSlice]) -> None:
+        name, resource_slice = named_slice
+        if len(self._slices) >= MOST_SLICES and name not in self._slices:
             raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node", remedy=_TOO_MANY)
-        self._slices[_name(found)] = read_slice(found)
+        self._slices[name] = resource_slice
         self._known = told(self._known, self._slices.values())
 
-    def _remove(self, found: Object) -> None:
-        self._slices.pop(_name(found), None)
+    def _remove(self, named_slice: tuple[str, ResourceSlice]) -> None:
+        self._slices.pop(named_slice[0], None)
         self._known = told(self._known, self._slices.values())
 
 

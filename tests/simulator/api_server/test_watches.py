@@ -108,6 +108,9 @@ async def test_a_list_in_pages_is_that_of_its_first_page(client: Client) -> None
     assert (status, answer["reason"]) == (410, "Expired")
     rest = await client.get(f"{CONFIG_MAPS}?continue={answer['metadata']['continue']}")
     assert [item["metadata"]["name"] for item in rest["items"]] == ["d"]
+    assert (await client.ask("GET", f"{CONFIG_MAPS}?continue={token}&resourceVersion=3"))[0] == 400
+    everything = await client.get(f"{CONFIG_MAPS}?limit=2&resourceVersion=0")
+    assert len(everything["items"]) == 3, "the watch cache of a real one knows no pages"
 
 
 async def test_versions_that_are_none_or_lie_in_the_future(client: Client) -> None:

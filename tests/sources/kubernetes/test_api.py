@@ -6,14 +6,19 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.config.tls import ClientTls, ServerTls, client_context, server_context
 from exporter.errors import SourceError, Unavailable
 from exporter.sources.http import Connector, watched_socket
 from exporter.sources.kubernetes import api as kubernetes_api
+from exporter.sources.kubernetes import list_text
 from exporter.sources.kubernetes.api import KubernetesApi
 from tests.support.certificates import Authority, LaxAuthority
 from tests.support.places import DATA
@@ -147,7 +152,7 @@ async def test_an_authority_that_go_takes_is_taken(api: Api, tmp_path: Path) -> 
     authority = LaxAuthority(tmp_path)
     (tmp_path / "ca.crt").write_bytes(authority.ca.read_bytes())
     async with serving(context_of(authority)) as server:
-        assert await api(server.url).list(PODS, {}) == {"items": [], "metadata": {}}
+        assert await api(server.url).list(PODS, {}) == ([], "")
 
 
 # issue 7, line 9
@@ -309,16 +314,104 @@ async def test_an_address_that_swallows_what_is_sent_to_it(api: Api, monkeypatch
 
 
 # issue 7, line 41
-async def test_a_list_and_an_event_have_a_size_that_is_too_much(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_api, "MAX_BYTES", 10_000)
-    large = json.dumps({"items": ["x" * 10_000]}).encode()
+async def test_an_object_of_a_list_and_an_event_have_a_size_that_is_too_much(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (kubernetes_api, list_text):
+        monkeypatch.setattr(module, "MAX_ITEM_BYTES", 10_000)
+    large = json.dumps({"items": [{"x": "x" * 30_000}]}).encode()
     async with serving() as server:
         server.answer = lambda _: http(large)
         found = api(server.url)
-        assert (await failure_of(found.list(PODS, {}))).reason == "oversize"
+        error = await failure_of(found.list(PODS, {}))
+        assert (error.reason, PODS in str(error)) == ("oversize", True)
         assert (await failure_of(anext(found.lines(PODS, {}, lambda: None)))).reason == "oversize"
-        server.answer = lambda _: http(large[:9_000] + b'"]}')
-        await found.list(PODS, {})
+        server.answer = lambda _: http(json.dumps({"items": [{"x": "x" * 9_000}] * 100}).encode())
+        assert len((await found.list(PODS, {}))[0]) == 100
+        monkeypatch.setattr(kubernetes_api, "MOST_OBJECTS", 99)
+        assert "more than 99 objects" in str(await failure_of(found.list(PODS, {})))
+
+
+PAGES = {"": ["a", "b"], "1": ["c", "d"], "2": ["e"]}
+
+
+def paged(url: str, *, expired: Callable[[], bool] = lambda: False) -> bytes:
+    """A page of PAGES; a 410 instead of a later one while `expired` says so."""
+    query = parse_qs(urlsplit(url).query)
+    (token,) = query.get("continue", [""])
+    assert query["limit"] == ["500"]
+    assert not (token and query.get("resourceVersion")), "a real one refuses a token beside a version with 400"
+    if token and expired():
+        return http((RECORDED / "continue-410.json").read_bytes(), 410)
+    later = str(int(token or 0) + 1)
+    metadata = {"resourceVersion": f"10{token}", **({"continue": later} if later in PAGES else {})}
+    return http(json.dumps({"metadata": metadata, "items": [{"x": name} for name in PAGES[token]]}).encode())
+
+
+# issue 15, line 19
+async def test_a_list_in_pages_is_read_to_its_end_at_its_first_version(api: Api) -> None:
+    async with serving() as server:
+        server.answer = paged
+        found = await api(server.url).list(PODS, {"resourceVersion": "0"}, lambda item: item["x"])
+    assert found == (["a", "b", "c", "d", "e"], "10")
+
+
+# issue 15, line 19
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_list_whose_token_has_expired_begins_anew(api: Api, times: int) -> None:
+    left = [True] * times
+    async with serving() as server:
+        server.answer = lambda url: paged(url, expired=lambda: bool(left) and left.pop())
+        items, _ = await api(server.url).list(PODS, {}, lambda item: item["x"])
+    assert items == ["a", "b", "c", "d", "e"]
+
+
+# issue 15, line 19
+async def test_a_list_whose_token_always_expires_is_given_up(api: Api) -> None:
+    async with serving() as server:
+        server.answer = lambda url: paged(url, expired=lambda: True)
+        error = await failure_of(api(server.url).list(PODS, {}))
+    assert (error.reason, "forgot the rest of /api/v1/pods 3 times" in str(error)) == ("deadline", True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+# issue 15, line 19
+@given(
+    fields=st.permutations(["kind", "metadata", "items", "more"]),
+    items=st.lists(JSON, max_size=5),
+    more=JSON,
+    indent=st.sampled_from([None, 2]),
+    ascii_only=st.booleans(),
+    cuts=st.lists(st.integers(0, 600)),
+)
+async def test_a_list_cut_anywhere_is_read_as_a_whole_one_is(
+    fields: list[str], items: list[object], more: object, indent: int | None, ascii_only: bool, cuts: list[int]
+) -> None:
+    values = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items, "more": more}
+    text = json.dumps({name: values[name] for name in fields}, indent=indent, ensure_ascii=ascii_only)
+    body = text.encode("utf-8", "surrogatepass")
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return  # half a character, which JSON can only hold escaped
+
+    async def pieces(whole: bytes) -> AsyncIterator[bytes]:
+        for first, last in pairwise(sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})):
+            yield whole[first:last]
+
+    read: list[object] = []
+    assert await list_text.read_list(pieces(body), PODS, read.append) == values["metadata"]
+    assert read == items
+    with pytest.raises(ValueError, match=r".+"):
+        await list_text.read_list(pieces(body[:-1]), PODS, read.append)
+    with pytest.raises(ValueError, match="more follows"):
+        await list_text.read_list(pieces(body + b" 1"), PODS, read.append)
 
 
 # issue 7, lines 28 and 41

@@ -84,6 +84,11 @@ async def find(server: ApiServer) -> AsyncIterator[Find]:
         await found.close()
 
 
+def list_to(places: ExporterPlaces, objects: list[Object]) -> None:
+    """A whole list, as the API gives it."""
+    places._replace([places._listed._read(item) for item in objects])
+
+
 def of(places: ExporterPlaces) -> dict[str, str]:
     """URL and caution by node."""
     return {node: f"{place.url} {place.caution}".strip() for node, place in (places.places or {}).items()}
@@ -207,12 +212,12 @@ def test_a_pod_of_both_families_is_asked_by_ipv4_and_a_ready_one_before_another(
     found = labelled_pods(
         api=server.api(), namespace="x", selector=(), port=1, scheme="https", on_health=lambda _name, _health: None
     )
-    found._replace([pod("a", name="x", is_ready=False, ip="10.0.0.1"), pod("a", name="y", ip="fd00::1")])
+    list_to(found, [pod("a", name="x", is_ready=False, ip="10.0.0.1"), pod("a", name="y", ip="fd00::1")])
     assert found.places == {"a": Place(url="https://[fd00::1]:1")}
     found = endpoint_slices(api=server.api(), namespace="x", service="y", on_health=lambda _name, _health: None)
     six = endpoint_slice("six", {"a": READY}, addressType="IPv6")
     six["endpoints"][0]["addresses"] = ["fd00::1"]
-    found._replace([six, endpoint_slice("four", {"a": {}})])
+    list_to(found, [six, endpoint_slice("four", {"a": {}})])
     assert of(found) == {"a": "http://10.1.0.97:9400"}
 
 
@@ -244,7 +249,7 @@ def test_more_than_is_read_is_said(server: ApiServer) -> None:
     found = endpoint_slices(api=server.api(), namespace="x", service="y", on_health=lambda _name, _health: None)
     many = [endpoint_slice(f"s{number}", {f"n{letter}": READY for letter in range(1000)}) for number in range(21)]
     with pytest.raises(Exception, match=f"at most {MOST_FOUND} are read"):
-        found._replace(many)
+        list_to(found, many)
 
 
 def test_what_a_real_api_server_told_of_endpoint_slices(server: ApiServer) -> None:
@@ -253,7 +258,7 @@ def test_what_a_real_api_server_told_of_endpoint_slices(server: ApiServer) -> No
     found = endpoint_slices(api=server.api(), namespace="x", service="y", on_health=lambda _name, _health: None)
     a, b, c = "http://10.1.0.97:9400", "http://10.1.0.98:9400 its pod is not ready", "http://10.1.0.99:9400"
     ending = f"{a} its pod is ending"
-    found._replace(listed["items"])
+    list_to(found, listed["items"])
     assert of(found) == {"a": a, "b": b}
     for event, expected in zip(events, ({"a": ending}, {"a": ending, "c": c}, {"a": ending}, {}, {}), strict=True):
         found._listed._take(event)

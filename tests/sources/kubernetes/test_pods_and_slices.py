@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from exporter.model.snapshot import Health
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.world import DRA_DRIVER, DRA_POOL, World
+from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.pods import ApiPods, read_pod
 from exporter.sources.kubernetes.slices import MOST_SLICES, SLICE_VERSIONS, ApiSlices
@@ -323,3 +325,60 @@ async def test_noise_is_a_failure_that_says_so(connect: Connect, answer: bytes) 
         health = await settle(source)
         assert (health.up, health.reason) == (False, "garbage")
         await source.close()
+
+
+# issue 15, line 19
+async def test_pages_hold_the_version_they_began_with_until_it_is_forgotten(
+    server: SimulatedApi, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_api, "PAGE_OBJECTS", 2)
+    server.slices = [{"metadata": {"name": f"s{number}"}, "spec": {"driver": "d"}} for number in range(5)]
+    source = connect(await server.start(), ApiSlices)
+    await settle(source)
+    assert (source.count, server.lists) == (5, 1), "of any version, the watch cache gives everything in one answer"
+    server.compact()
+    await until(lambda: server.lists == 4)
+    await until(lambda: bool(source.health.up) and server.watches == 2)
+    path, limited = "/apis/resource.k8s.io/v1/resourceslices", {"fieldSelector": f"spec.nodeName={NODE}"}
+    names: list[str] = []
+
+    def read(item: Any) -> None:
+        names.append(item["metadata"]["name"])
+        if len(names) == 1:
+            server.slices = server.slices[3:] if server.slices else None
+        if len(names) == 4:
+            server.compact()
+
+    assert len((await source._api.list(path, limited, read))[0]) == 2
+    assert names == ["s0", "s1", "s2", "s3", "s3", "s4"], "s2 and s3 of the first version, then anew"
+
+
+# issue 15, line 19
+@pytest.mark.parametrize("in_pages", [True, False])
+async def test_large_pods_are_read_one_by_one_with_pages_and_without(connect: Connect, in_pages: bool) -> None:
+    """The watch cache of a real API server has no pages: with resourceVersion=0 it sends the whole list at once."""
+    count, size = 45, 1_300_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        query = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        first = int(query.partition("continue=")[2].partition("&")[0] or 0)
+        last = min(first + 10, count) if in_pages else count
+        metadata = {"resourceVersion": "7", **({"continue": str(last)} if last < count else {})}
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        writer.write(b'{"metadata": %b, "items": [' % json.dumps(metadata).encode())
+        for number in range(first, last):
+            pod = {"metadata": {"name": f"p{number}", "uid": f"u{number}", "annotations": {"a": "x" * size}}}
+            writer.write(b"," * (number > first) + json.dumps(pod).encode())
+            await writer.drain()
+        writer.write(b"]}")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+        source = connect(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        tracemalloc.start()
+        assert (await settle(source)).up
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await source.close()
+    assert len(source.pods) == count
+    assert peak < count * size / 4, f"{peak / 2**20:.0f} MiB"

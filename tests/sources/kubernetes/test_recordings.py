@@ -84,7 +84,7 @@ async def test_no_device_is_lost_while_a_recorded_kubelet_wipes_the_slices() -> 
     first, *events = map(json.loads, (RECORDINGS / "resourceslices-kubelet-restart.jsonl").read_text().splitlines())
     api = KubernetesApi(url="http://x", token_file="/x", ca_file="/x")
     source = ApiSlices(api=api, node_name="node1", on_health=lambda *_: None)
-    source._replace(first["list"]["items"])
+    source._replace([source._listed._read(item) for item in first["list"]["items"]])
     before = dict(source.devices_for(()))
     assert len(before) == 5
     held = frozenset(

@@ -1,0 +1,123 @@
+"""The JSON of a list, read while it comes: each object is handed on as soon as it is whole, and then let go.
+
+An API server's watch cache knows no pages: with resourceVersion=0 it sends all there is, whatever `limit` asks for
+(kubernetes issue 118394). So the memory that a list takes must not depend on what one answer holds.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+from exporter.errors import Malformed
+
+# etcd takes no object above 1.5 MiB, and Go's JSON writes `<`, `>`, `&` and control characters in six bytes each
+MAX_ITEM_BYTES = 16 * 1024 * 1024
+_SPACE = re.compile(r"[ \t\n\r]*")
+_decode = json.JSONDecoder().raw_decode
+
+
+async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any], None]) -> dict[str, Any]:
+    """The `metadata` of a list; `take` is given each of its `items` as it comes.
+
+    Raises:
+        Malformed: one value is larger than MAX_ITEM_BYTES.
+        ValueError, RecursionError: it is no JSON, or no list.
+    """
+    text = _JsonText(chunks, path)
+    fields: dict[str, Any] = {}
+    await text.expect("{")
+    async for _ in text.elements("}"):
+        name = str(await text.value())
+        await text.expect(":")
+        if name == "items" and await text.passes("["):
+            async for _ in text.elements("]"):
+                take(await text.value())
+        else:
+            fields[name] = await text.value()
+    if await text.next_character():
+        raise ValueError("more follows the list")
+    if fields.get("items") or not isinstance(fields.get("metadata") or {}, dict):
+        raise ValueError("its items are no array, or its metadata are no object")
+    return fields.get("metadata") or {}
+
+
+class _JsonText:
+    """JSON of which not all has come yet."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], path: str) -> None:
+        self._chunks = chunks
+        self._path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+
+    async def next_character(self) -> str:
+        """The next one that is no space; "" at the end."""
+        while True:
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not await self._more():
+                return ""
+
+    async def passes(self, character: str) -> bool:
+        """Whether this one comes next; if so, it is passed."""
+        is_next = await self.next_character() == character
+        self._at += is_next
+        return is_next
+
+    async def expect(self, character: str) -> None:
+        """Pass this one."""
+        if not await self.passes(character):
+            raise ValueError(f"a {character} is missing")
+
+    async def elements(self, end: str) -> AsyncGenerator[None, None]:
+        """Stop before each element up to `end`, which is passed."""
+        if await self.passes(end):
+            return
+        yield
+        while not await self.passes(end):
+            await self.expect(",")
+            yield
+
+    async def value(self) -> Any:  # noqa: ANN401 - any value of JSON
+        """The next value."""
+        await self.next_character()
+        while True:
+            try:
+                value, end = _decode(self._text, self._at)
+            except ValueError:
+                if not await self._more():
+                    raise
+            else:
+                # at the end of what has come, a number may go on
+                if end < len(self._text) or not await self._more():
+                    self._check(end - self._at)
+                    self._at = end
+                    return value
+
+    async def _more(self) -> bool:
+        """Wait until there is twice as much, so that no value is tried often; False at the end."""
+        rest = self._text[self._at :]
+        self._check(len(rest))
+        pieces, wanted = [rest], len(rest)
+        async for chunk in self._chunks:
+            pieces.append(self._decoder.decode(chunk))
+            wanted -= len(pieces[-1])
+            if wanted < 0:
+                break
+        if len(pieces) == 1:
+            self._decoder.decode(b"", final=True)
+            return False
+        self._text, self._at = "".join(pieces), 0
+        return True
+
+    def _check(self, size: int) -> None:
+        if size > MAX_ITEM_BYTES:
+            raise Malformed(
+                "oversize",
+                f"an object of {self._path} is larger than {MAX_ITEM_BYTES} bytes",
+                remedy="no Kubernetes API stores one of that size: does a proxy answer in its place?",
+            )
