@@ -159,8 +159,7 @@ def _asked(gpus: Iterable[Gpu], page: _Page) -> dict[Owner, _Asked]:
     memory: defaultdict[Owner, list[float | None]] = defaultdict(list)
     for gpu in gpus:
         for device in gpu.devices:
-            # into how many slices a GPU is cut, only its model says
-            is_known = not _is_instance(device.key) or (gpu.model and gpu.is_physical)
+            is_known = gpu.knows_slices and (gpu.is_physical or not _is_instance(device.key))
             all_memory = page.all_memory_of(device.key)
             of = max(device.part, sum(part for _, part in device.parts))
             for owner, part in device.parts:

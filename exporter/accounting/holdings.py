@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import lcm
 from types import MappingProxyType
 
-from exporter.accounting.instances import compute_slices, slices_of_gpu
+from exporter.accounting.instances import USUAL_SLICES, compute_slices, slices_of_model
 from exporter.model.devices import DeviceKey, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -39,7 +39,8 @@ class Device:
 class Gpu:
     """A physical GPU: what can be held of it, and the number that is all of it; parts add up to `whole` at most.
 
-    `is_sampled`: the page has samples of it. A MIG instance whose GPU nobody knows stands for itself.
+    `is_sampled`: the page has samples of it. A MIG instance whose GPU nobody knows stands for itself. `knows_slices` is
+    off where the GPU is cut, and nobody knows into how many slices it can be: then it has USUAL_SLICES.
     """
 
     uuid: str
@@ -47,6 +48,7 @@ class Gpu:
     whole: int
     devices: tuple[Device, ...]
     is_sampled: bool
+    knows_slices: bool
 
     @property
     def held(self) -> int:
@@ -90,13 +92,16 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, k
         if key.instance:
             instances[key.uuid].append(key)
     shares = _Shares(owners.matches, owners.offered)
+    models = {**known_models, **{uuid: model for uuid, model in models.items() if model}}
+    slices = _Slices(inventory, models, profiles)
     return MappingProxyType(
         {
             uuid: _gpu(
                 uuid,
-                models.get(uuid) or known_models.get(uuid, ""),
+                models.get(uuid, ""),
                 instances.get(uuid) or [DeviceKey(uuid=uuid)],
                 profiles,
+                slices,
                 sampled,
                 owners,
                 shares,
@@ -119,6 +124,22 @@ def _of_inventory(
             key = DeviceKey(uuid=uuid, instance=instance.instance_id)
             profiles[key] = profiles.get(key) or instance.profile
         yield uuid
+
+
+class _Slices:
+    """Into how many compute slices GPUs are cut: by NVML, or else by their model, and no less than there are."""
+
+    def __init__(self, inventory: Inventory, models: Mapping[str, str], profiles: Mapping[DeviceKey, str]) -> None:
+        self._by_nvml = {gpu.uuid.removeprefix("GPU-"): gpu.slices for gpu in inventory.gpus}
+        self._largest: dict[str, int] = {}
+        for key, profile in profiles.items():
+            model = models.get(key.uuid, "")
+            self._largest[model] = max(self._largest.get(model, 1), compute_slices(profile))
+
+    def of(self, uuid: str, model: str) -> tuple[int, bool]:
+        """The number, and whether somebody knows it."""
+        known = self._by_nvml.get(uuid.removeprefix("GPU-")) or slices_of_model(model)
+        return max(known or USUAL_SLICES, self._largest.get(model, 1)), known is not None
 
 
 class _Shares:
@@ -156,13 +177,14 @@ def _gpu(
     model: str,
     keys: Sequence[DeviceKey],
     profiles: Mapping[DeviceKey, str],
+    slices_of_gpus: _Slices,
     sampled: set[DeviceKey],
     owners: Owners,
     shares: _Shares,
 ) -> Gpu:
     is_cut = bool(keys[0].instance) or uuid.startswith(_MIG)
     slices = [compute_slices(profiles.get(key, "")) if is_cut else 1 for key in keys]
-    all_slices = slices_of_gpu(model) if is_cut else 1
+    all_slices, knows_slices = slices_of_gpus.of(uuid, model) if is_cut else (1, True)
     own_holders = [bool(owners.holders.get(key)) for key in keys]
     parent = DeviceKey(uuid=uuid)
     if owners.holders.get(parent) and keys[0].instance and not any(own_holders):
@@ -190,4 +212,4 @@ def _gpu(
     )
     handed_out = sum(part for device in devices for _, part in device.parts)
     is_sampled = parent in sampled or any(device.is_sampled for device in devices)
-    return Gpu(uuid, model, max(unit * all_slices, handed_out), devices, is_sampled)
+    return Gpu(uuid, model, max(unit * all_slices, handed_out), devices, is_sampled, knows_slices)

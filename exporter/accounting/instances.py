@@ -9,8 +9,17 @@ from collections.abc import Sequence
 
 # `<c>g.<m>gb` has c of the GPU's compute slices; a compute instance in front of it (1c.3g.20gb) changes nothing
 _PROFILE = re.compile(r"(?:[0-9]+c\.)?([0-9]+)g\.")
-GPU_SLICES = 7
-A30_SLICES = 4
+# Of models that nobody knows: of all but a few.
+USUAL_SLICES = 7
+# The compute slices of a GPU by words of its model's name, as "Supported MIG Profiles" of NVIDIA's MIG User Guide (610)
+# has them: the largest profile is the whole GPU.
+_SLICES_OF_MODELS = {
+    **dict.fromkeys(("A100", "A100X", "A800", "H100", "H800", "H20", "H200", "GH200"), 7),
+    **dict.fromkeys(("B200", "GB200", "B300", "GB300"), 7),
+    **dict.fromkeys(("A30", "A30X", "RTX PRO 6000"), 4),
+    "THOR": 3,
+    **dict.fromkeys(("RTX PRO 5000", "RTX PRO 4500"), 2),
+}
 # Rows that differ by more are the instances' own values. Those of one GPU may be read a moment apart.
 MOST_DIFFERENCE = 0.01
 _WHOLE = 1_000_000  # activity in millionths
@@ -22,9 +31,10 @@ def compute_slices(profile: str) -> int:
     return max(1, int(found[1])) if found else 1
 
 
-def slices_of_gpu(model: str) -> int:
-    """The compute slices that a GPU of this model (label modelName) is cut into."""
-    return A30_SLICES if "A30" in model.upper().replace("-", " ").split() else GPU_SLICES
+def slices_of_model(model: str) -> int | None:
+    """The compute slices that a GPU of this model (label modelName) is cut into; None where its name is not known."""
+    words = f" {' '.join(model.upper().replace('-', ' ').split())} "
+    return next((slices for name, slices in _SLICES_OF_MODELS.items() if f" {name} " in words), None)
 
 
 def is_repeated(values: Sequence[float]) -> bool:

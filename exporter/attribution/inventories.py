@@ -119,6 +119,7 @@ def put_together(parts: Sequence[Part]) -> Inventory:
     """One inventory of all parts, the best part first. A GPU that none of them knows by its UUID is not in it."""
     known = _Known(parts)
     indices, instances = _indices(parts), _instances(known)
+    slices = {gpu.uuid: gpu.slices for part in parts for gpu in part.inventory.gpus if gpu.slices}
     return Inventory(
         gpus=tuple(
             InventoryGpu(
@@ -126,6 +127,7 @@ def put_together(parts: Sequence[Part]) -> Inventory:
                 index=indices.get(uuid, ""),
                 device=known.device(uuid),
                 mig=instances.get(uuid, ()),
+                slices=slices.get(uuid),
                 known_by=tuple(by),
             )
             for uuid, by in known.gpus.items()

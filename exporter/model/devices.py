@@ -117,13 +117,15 @@ class InventoryGpu:
     """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given.
 
     `uuid` is "" where a source knows the GPU by its `device` alone; the node's inventory, which all sources make
-    together, has no such GPU. For `known_by` see MigInstance.
+    together, has no such GPU. For `known_by` see MigInstance. `slices` are the compute slices that it can be cut into,
+    where NVML says it.
     """
 
     uuid: str
     index: str = ""
     device: str = ""
     mig: tuple[MigInstance, ...] = ()
+    slices: int | None = None
     known_by: tuple[str, ...] = ()
 
 

@@ -122,13 +122,14 @@ class SimulatedDcgm:
         rows = []
         if self._with_parents or not gpu.instances:
             readings = {**of_whole(machine, gpu, later_ns), **own}
-            rows.append(Row(index=gpu.index, uuid=gpu.uuid, readings=readings))
+            rows.append(Row(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings))
         if gpu.instances:
             shared = {**of_gpu(machine, gpu, later_ns), **own}
             rows += (
                 Row(
                     index=gpu.index,
                     uuid=gpu.uuid,
+                    model=gpu.card.model,
                     profile=instance.profile,
                     instance_id=instance.instance_id,
                     readings={**shared, **of_instance(machine, instance)},

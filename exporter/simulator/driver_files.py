@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulator.parts import MODEL, Gpu, Instance
+from exporter.simulator.parts import Gpu, Instance
 
 CDI_SPEC = "var/run/cdi/nvidia.yaml"  # where the toolkit's nvidia-cdi-refresh writes
 _GPUS = "proc/driver/nvidia/gpus"
@@ -35,7 +35,9 @@ def write(root: Path, gpus: Sequence[Gpu]) -> None:
         location = f"0000:{0x19 + gpu.index * 0x12:02x}:00.0"
         _put(
             root / _GPUS / location / "information",
-            _INFORMATION.format(model=MODEL, irq=80 + gpu.index, uuid=gpu.uuid, location=location, minor=gpu.index),
+            _INFORMATION.format(
+                model=gpu.card.model, irq=80 + gpu.index, uuid=gpu.uuid, location=location, minor=gpu.index
+            ),
         )
     _put(root / _VERSION, _DRIVER)
     _put(root / _MINORS, mig_minors())

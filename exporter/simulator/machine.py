@@ -11,7 +11,7 @@ from typing import NamedTuple
 from exporter.simulator.chance import chance
 from exporter.simulator.parts import REPLICAS, Container, Gpu, Pod
 from exporter.simulator.physics import AIR_CELSIUS, PJ_PER_MJ, Board
-from exporter.simulator.profiles import GPU_SLICES, PROFILES
+from exporter.simulator.profiles import PROFILES
 from exporter.simulator.workloads import Use, together, use
 
 TICK_NS = 1_000_000_000
@@ -163,7 +163,7 @@ class Machine:
     def _of_instances(self, gpu: Gpu) -> Use:
         """The whole GPU's use: its instances' by their compute slices."""
         parts = [
-            (self.use_of(mig.device_id), PROFILES[mig.profile].slices / GPU_SLICES)
+            (self.use_of(mig.device_id), PROFILES[mig.profile].slices / gpu.card.slices)
             for mig in gpu.instances
             if mig.device_id in self._uses
         ]

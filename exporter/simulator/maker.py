@@ -112,7 +112,7 @@ class Maker:
         """New MIG instances.
 
         Raises:
-            ValueError: no H100 can be cut like this.
+            ValueError: no GPU can be cut like this.
         """
         return tuple(
             Instance(device_id=f"MIG-{self.uuid()}", instance_id=number, profile=profile)

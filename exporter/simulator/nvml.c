@@ -4,6 +4,7 @@
    another file takes its place. Signatures, structs and return codes are those of nvml.h. The lines of the file:
 
      gpu <index> <minor> <mig: 0, 1, or -1 for a GPU that cannot be cut> <bytes> <uuid>
+     slices <gpu> <into how many compute slices it can be cut>
      mig <gpu> <place> <gpu instance> <compute instance> <slices> <compute slices> <MiB> <uuid> <name to the end>
      process <gpu> <gpu instance or -1> <compute instance or -1> <pid> <list: c, g or m> <bytes, or -1: not known>
      sample <gpu> <pid> <microseconds> <percent of the time>
@@ -59,6 +60,7 @@ typedef struct {
     unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, slices, part_slices;
     unsigned long long mib;
 } attributes_t;
+typedef struct { unsigned version, id, is_p2p, slices; } profile_t; /* its beginning */
 typedef struct { unsigned version, sensor; int celsius; } temperature_t;
 typedef struct { unsigned gpu, memory; } rates_t;
 typedef struct { unsigned long long reference, lasted; } violation_t;
@@ -83,6 +85,7 @@ typedef struct { device_t device; unsigned long long type, data; unsigned instan
 
 static struct {
     gpu_t gpus[64];
+    unsigned slices[64];
     mig_t migs[MOST];
     running_t running[MOST];
     used_t used[MOST];
@@ -105,6 +108,7 @@ static int load(void)
 {
     Dl_info self;
     char path[4096], line[1024];
+    unsigned of, slices;
     struct stat now;
     if (!dladdr((void *)load, &self) || !self.dli_fname)
         return 0;
@@ -139,6 +143,8 @@ static int load(void)
         else if (sscanf(line, "mig %u %u %u %u %u %u %llu %95s %95[^\n]", &m->gpu, &m->place, &m->instance, &m->part,
                         &m->slices, &m->part_slices, &m->mib, m->uuid, m->name) >= 8)
             state.mig_count++;
+        else if (sscanf(line, "slices %u %u", &of, &slices) == 2)
+            state.slices[of % 64] = slices;
         else if (sscanf(line, "process %u %d %d %u %c %lld", &r->gpu, &r->instance, &r->part, &r->pid, &r->list,
                         &r->memory) == 6)
             state.running_count++;
@@ -367,6 +373,18 @@ result_t nvmlDeviceGetAttributes_v2(device_t device, attributes_t *attributes)
     attributes->slices = m->slices;
     attributes->part_slices = m->part_slices;
     attributes->mib = m->mib;
+    return leave(SUCCESS);
+}
+
+/* of nvml.h: a profile's number stands for its slices */
+result_t nvmlDeviceGetGpuInstanceProfileInfoV(device_t device, unsigned profile, profile_t *info)
+{
+    static const unsigned slices_of[] = {1, 2, 3, 4, 7, 8, 6};
+    ENTER(device);
+    unsigned most = state.slices[gpu_of(device) % 64];
+    if (profile >= sizeof slices_of / sizeof *slices_of || slices_of[profile] > most)
+        return leave(NOT_SUPPORTED);
+    info->slices = slices_of[profile];
     return leave(SUCCESS);
 }
 

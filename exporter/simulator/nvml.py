@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulator.parts import MODEL, Gpu
+from exporter.simulator.parts import Gpu
 from exporter.simulator.profiles import PROFILES
 
 LIBRARY = "libnvidia-ml.so.1"
 _SOURCE = Path(__file__).with_name("nvml.c")
-_MEMORY_BYTES = 81_559 * 1024**2
+_MIB = 1024**2
 
 
 class SimulatedNvml:
@@ -62,12 +62,14 @@ class SimulatedNvml:
 
 def _lines(gpus: Sequence[Gpu]) -> Iterator[str]:
     for gpu in gpus:
-        yield f"gpu {gpu.index} {gpu.index} {int(bool(gpu.instances))} {_MEMORY_BYTES} {gpu.uuid}"
+        yield f"gpu {gpu.index} {gpu.index} {int(bool(gpu.instances))} {gpu.card.memory * _MIB} {gpu.uuid}"
+        if gpu.instances:
+            yield f"slices {gpu.index} {gpu.card.slices}"
         for place, mig in enumerate(gpu.instances):
             sizes = PROFILES[mig.profile]
             yield (
                 f"mig {gpu.index} {place} {mig.instance_id} 0 {sizes.slices} {sizes.slices} {sizes.memory}"
-                f" {mig.device_id} {MODEL} MIG {mig.profile}"
+                f" {mig.device_id} {gpu.card.model} MIG {mig.profile}"
             )
 
 

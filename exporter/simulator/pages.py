@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from exporter.simulator.families import LOW_UTIL_VIOLATION, Family
-from exporter.simulator.parts import MODEL, bus_id
+from exporter.simulator.parts import bus_id
+from exporter.simulator.profiles import H100
 from exporter.simulator.readings import Labels, Reading
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
@@ -37,6 +38,7 @@ class Row:
     instance_id: int | None = None
     owner: tuple[str, str, str] | None = None  # container, namespace, pod; with -k
     vgpu: str = ""
+    model: str = H100.model
     readings: Mapping[str, Reading] | None = None
 
 
@@ -106,7 +108,7 @@ def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> s
         ("UUID", row.uuid),
         ("pci_bus_id", bus_id(row.index)),
         ("device", f"nvidia{row.index}"),
-        ("modelName", MODEL),
+        ("modelName", row.model),
     ]
     if row.instance_id is not None:
         labels += [("GPU_I_PROFILE", row.profile), ("GPU_I_ID", str(row.instance_id))]
@@ -155,7 +157,7 @@ def _link_rows(rows: Sequence[Row], host_name: str, generation: str) -> list[str
                 ("gpu_uuid", row.uuid),
                 ("pci_bus_id", bus_id(row.index)),
                 ("device", f"nvidia{row.index}"),
-                ("model_name", MODEL),
+                ("model_name", row.model),
                 host,
             )
             lines.append(f"DCGM_FI_PROF_NVLINK_TX_BYTES{{{_text(labels)}}} {round(row.busy * 1_000_000)}")

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from exporter.accounting.units import CORES
 from exporter.model.devices import Claim
-from exporter.simulator.profiles import SMALLEST, resource_of
+from exporter.simulator.profiles import H100, PROFILES, SMALLEST, Card, resource_of
 
 REPLICAS = 4
-MODEL = "NVIDIA H100 80GB HBM3"
 GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 DRA_DRIVER = "gpu.nvidia.com"
@@ -41,6 +40,11 @@ class Gpu:
     claimed: bool = False
     instances: tuple[Instance, ...] = ()
     units: tuple[tuple[tuple[str, str], ...], ...] = ()
+
+    @property
+    def card(self) -> Card:
+        """The model whose profiles it is cut by; an H100 where it is whole."""
+        return PROFILES[self.instances[0].profile].card if self.instances else H100
 
     @property
     def claim_device(self) -> str:

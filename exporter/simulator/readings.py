@@ -12,7 +12,7 @@ from exporter.simulator.chance import chance
 from exporter.simulator.machine import ROW_XIDS, Machine
 from exporter.simulator.parts import Gpu, Instance
 from exporter.simulator.physics import LIMIT_MW, VIOLATIONS
-from exporter.simulator.profiles import PROFILES
+from exporter.simulator.profiles import H100, PROFILES
 from exporter.simulator.workloads import Use
 
 # A number, or several with the labels that tell them apart.
@@ -21,7 +21,7 @@ Reading = float | Sequence[tuple[Labels, float]]
 Readings = Mapping[str, Reading]
 
 _DEV, _PROF = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
-_MEMORY_MIB, _RESERVED_MIB = 81_559, 559  # as nvidia-smi says of an H100 with 80 GB
+_MEMORY_MIB, _RESERVED_MIB = H100.memory, 559
 _INSTANCE_RESERVED_MIB = 21
 _PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # a second, in one direction, at most
 _QUIET_BYTES = 200_000  # what the driver itself sends
@@ -38,7 +38,7 @@ def of_whole(machine: Machine, gpu: Gpu, later_ns: int) -> dict[str, Reading]:
     used = sum(_used(machine.use_of(mig.device_id), _of(mig)) for mig in gpu.instances) if gpu.instances else _used(use)
     readings: dict[str, Reading] = {
         **of_gpu(machine, gpu, later_ns),
-        **_memory(used, _MEMORY_MIB, _RESERVED_MIB),
+        **_memory(used, gpu.card.memory, _RESERVED_MIB),
         **_profiled(use),
     }
     if not gpu.instances:

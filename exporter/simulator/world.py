@@ -173,7 +173,7 @@ class World:
         Instances get new UUIDs, but may have the ids (GPU_I_ID) of those before.
 
         Raises:
-            ValueError: no H100 can be cut like this.
+            ValueError: no GPU can be cut like this.
         """
         new = replace(gpu, instances=self._make.instances(cut), shared=False, claimed=False, units=())
         self.pods = tuple(pod for pod in self.pods if set(pod.devices).isdisjoint(_ids(gpu)))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.accounting.instances import apportion, compute_slices, is_repeated, slices_of_gpu, weights
+from exporter.accounting.instances import apportion, compute_slices, is_repeated, slices_of_model, weights
 
 
 @pytest.mark.parametrize(
@@ -13,12 +13,30 @@ def test_compute_slices(profile: str, slices: int) -> None:
     assert compute_slices(profile) == slices
 
 
+# issue 15, line 2
 @pytest.mark.parametrize(
     ("model", "slices"),
-    [("NVIDIA H100 80GB HBM3", 7), ("NVIDIA A30", 4), ("NVIDIA-A30-24GB", 4), ("NVIDIA A300", 7), ("", 7)],
+    [
+        ("NVIDIA H100 80GB HBM3", 7),
+        ("NVIDIA A100-SXM4-40GB", 7),
+        ("NVIDIA GH200 480GB", 7),
+        ("NVIDIA H200", 7),
+        ("NVIDIA B200", 7),
+        ("NVIDIA GB200", 7),
+        ("NVIDIA A30", 4),
+        ("NVIDIA-A30-24GB", 4),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 4),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition", 4),
+        ("NVIDIA RTX PRO 5000 Blackwell", 2),
+        ("NVIDIA RTX PRO 4500 Blackwell", 2),
+        ("NVIDIA Thor", 3),
+        ("NVIDIA A300", None),
+        ("Quadro RTX 6000", None),
+        ("", None),
+    ],
 )
-def test_slices_of_gpu(model: str, slices: int) -> None:
-    assert slices_of_gpu(model) == slices
+def test_into_how_many_slices_a_model_is_cut(model: str, slices: int | None) -> None:
+    assert slices_of_model(model) == slices
 
 
 @pytest.mark.parametrize(

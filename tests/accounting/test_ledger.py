@@ -191,6 +191,10 @@ def test_shares(held: Held, offered: int, ratios: dict[str, float]) -> None:
     [
         ("NVIDIA H100 80GB HBM3", "3g.40gb", "nvidia.com/mig-3g.40gb", 3 / 7),
         ("NVIDIA A30", "2g.12gb", "nvidia.com/mig-2g.12gb", 2 / 4),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "1g.24gb", "nvidia.com/mig-1g.24gb", 1 / 4),
+        ("NVIDIA RTX PRO 4500 Blackwell", "1g.16gb", "nvidia.com/mig-1g.16gb", 1 / 2),
+        ("of next year", "8g.400gb", "nvidia.com/mig-8g.400gb", 1),  # no less than there is
+        ("of next year", "1g.50gb", "nvidia.com/mig-1g.50gb", 1 / 7),
         ("NVIDIA H100 80GB HBM3", "3g.40gb", "nvidia.com/mig-1c.3g.40gb", 1 / 7),  # a compute instance
         ("NVIDIA H100 80GB HBM3", "1g.10gb+me", "nvidia.com/mig-1g.10gb.me", 1 / 7),
     ],
@@ -201,6 +205,22 @@ def test_instances_are_parts_of_a_gpu(model: str, profile: str, resource: str, r
     assert looks.account("a", instance="1").allocated_ratio == pytest.approx(ratio)
     assert looks.ledger.accounts.capacity == {model: 1}
     assert looks.ledger.accounts.allocated == {model: pytest.approx(ratio)}
+
+
+# issue 15, line 2
+def test_what_nvml_says_of_a_gpus_slices_counts_before_its_model() -> None:
+    page = row(POWER, "1", instance="1", profile="2g.20gb", model="of next year")
+    looks = Looks(mig={"MIG-1": (0, "1", "2g.20gb")}, slices=5)
+    looks.at(0, page, {"a": [("nvidia.com/mig-2g.20gb", "MIG-1")]})
+    assert looks.account("a", instance="1").allocated_ratio == 2 / 5
+
+
+# issue 15, line 2
+def test_the_largest_profile_of_a_model_counts_for_all_its_gpus() -> None:
+    rows = [row(POWER, "1", gpu, "1", profile, model="new") for gpu, profile in enumerate(("8g.80gb", "2g.20gb"))]
+    mig = {"MIG-0": (0, "1", "8g.80gb"), "MIG-1": (1, "1", "2g.20gb")}
+    looks = Looks(mig=mig).at(0, "".join(rows), {"a": [("nvidia.com/mig-2g.20gb", "MIG-1")]})
+    assert looks.account("a", gpu=1, instance="1").allocated_ratio == 2 / 8
 
 
 def test_who_holds_all_of_a_gpu_that_is_cut_holds_its_instances() -> None:

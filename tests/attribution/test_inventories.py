@@ -130,10 +130,14 @@ def test_parts(parts: list[Part], expected: dict[str, tuple[str, str]], doubts: 
 def test_numbers_and_profiles_come_from_the_best_part_that_has_them() -> None:
     first = part("a", gpu("GPU-a", x="7"))
     second = part(
-        "b", InventoryGpu(uuid="GPU-a", index="4", mig=(MigInstance(uuid="x", instance_id="7", profile="1g.10gb"),))
+        "b",
+        InventoryGpu(
+            uuid="GPU-a", index="4", mig=(MigInstance(uuid="x", instance_id="7", profile="1g.10gb"),), slices=4
+        ),
     )
     (found,) = put_together([first, second]).gpus
     assert (found.index, found.mig[0].profile, found.mig[0].known_by) == ("4", "1g.10gb", ("a", "b"))
+    assert found.slices == 4
 
 
 def test_a_parts_own_doubts_are_among_those_of_all() -> None:

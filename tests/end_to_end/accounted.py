@@ -25,7 +25,7 @@ from exporter.attribution.labels import COPY, DEVICE, SPLIT
 from exporter.cli.demo import STEP_SECONDS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.parts import REPLICAS, Gpu
-from exporter.simulator.profiles import GPU_SLICES, PROFILES
+from exporter.simulator.profiles import PROFILES
 from exporter.simulator.world import World
 from tests.support.components import free_port
 from tests.support.exporter import config_of, hide_the_machine, running
@@ -70,7 +70,7 @@ def held_in(world: World) -> Mapping[Held, float]:
         for share in range(REPLICAS):
             parts[f"{gpu.uuid}::{share}"] = (gpu, "", Fraction(1, REPLICAS))
         for mig in gpu.instances:
-            parts[mig.device_id] = (gpu, str(mig.instance_id), Fraction(PROFILES[mig.profile].slices, GPU_SLICES))
+            parts[mig.device_id] = (gpu, str(mig.instance_id), Fraction(PROFILES[mig.profile].slices, gpu.card.slices))
     found: dict[Held, float] = {}
     for pod in world.listed:
         for container in pod.containers:

@@ -70,6 +70,29 @@ def settings(node: SimulatedNode, **more: str) -> dict[str, str]:
     return {"kubelet_socket": str(node.socket), "kubelet_max_age": "0s", "dcgm_url": node.url, **more}
 
 
+# issue 15, line 2
+async def test_a_cut_gpu_of_which_all_is_held_is_full() -> None:
+    """GpuModelFull fires above 95 %: an RTX PRO 6000 has 4 compute slices, not 7."""
+    simulated = SimulatedNode(World(gpus=1, mig=1, cut=("1g.24gb",) * 4, seed=1))
+    (gpu,) = simulated.world.gpus
+    simulated.world.pods = tuple(a_pod(f"pod-{number}", slot) for number, slot in enumerate(gpu.slots))
+    await simulated.start()
+    try:
+        config = config_of(**settings(simulated), inventory_file=str(simulated.inventory_file))
+        async with running(config) as exporter:
+            ratio = f'node_gpu_allocated_ratio{{model="{gpu.card.model}",node="gpu-node-1"}} '
+
+            async def is_counted() -> bool:
+                return ratio in (await exporter.get("/metrics"))[1]
+
+            await until(is_counted)
+            _, metrics = await exporter.get("/metrics")
+            assert f"{ratio}1\n" in metrics
+            assert {of: value for (_, of), value in held(metrics).items()} == {f"pod-{each}": 0.25 for each in range(4)}
+    finally:
+        await simulated.stop()
+
+
 class History:
     """What the node did, moment by moment: the same for every exporter that looks."""
 

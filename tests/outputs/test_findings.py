@@ -6,7 +6,7 @@ import pytest
 
 from exporter.attribution.owners import build_owners
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, Claim
+from exporter.model.devices import Assignment, Claim, Inventory, InventoryGpu
 from exporter.model.host import DeviceFile, Refusal
 from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
@@ -190,3 +190,14 @@ def test_device_files_of_which_none_may_be_opened() -> None:
         True,
         True,
     )
+
+
+# issue 15, line 2
+@pytest.mark.parametrize(
+    ("model", "by_nvml", "is_said"),
+    [("NVIDIA H100 80GB HBM3", None, False), ("of next year", None, True), ("of next year", 8, False)],
+)
+def test_a_cut_gpu_whose_slices_nobody_knows_is_named(model: str, by_nvml: int | None, is_said: bool) -> None:
+    look = snapshot(seen=(Subject(uuid="GPU-1", instance="3", profile="1g.10gb", model=model),))
+    look = replace(look, inventory=Inventory(gpus=(InventoryGpu(uuid="GPU-1", slices=by_nvml),)))
+    assert [finding.about for finding in of_attribution(look) if model in finding.says] == ["accounts"] * is_said

@@ -249,9 +249,19 @@ def test_a_gpu_is_cut_anew(time: Time) -> None:
     assert of_instances(dcgm.page(), POWER) == {}
 
 
-@pytest.mark.parametrize("cut", [("4g.40gb", "4g.40gb"), ("1g.10gb",) * 8, ("1g.10gb+me",) * 2, ("3g.20gb",)])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        ("4g.40gb", "4g.40gb"),
+        ("1g.10gb",) * 8,
+        ("1g.10gb+me",) * 2,
+        ("3g.20gb",),
+        ("1g.24gb",) * 5,
+        ("1g.10gb", "1g.24gb"),
+    ],
+)
 def test_no_gpu_is_cut_as_none_can_be(cut: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="cannot be cut"):
+    with pytest.raises(ValueError, match="no GPU can be cut"):
         World(gpus=1, mig=1, cut=cut)
 
 

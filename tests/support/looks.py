@@ -55,6 +55,7 @@ class Looks:
     rules: Rules = field(default_factory=Rules)
     ledger: Ledger = field(default_factory=Ledger)
     mig: Mapping[str, tuple[int, str, str]] = field(default_factory=dict)  # MIG UUID → GPU, instance, profile
+    slices: int | None = None  # of each GPU, by NVML
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=dict)
     policy: LabelPolicy = field(default_factory=LabelPolicy)
 
@@ -110,7 +111,10 @@ class Looks:
         for uuid, (gpu, instance, profile) in self.mig.items():
             gpus.setdefault(gpu, []).append(MigInstance(uuid=uuid, instance_id=instance, profile=profile))
         return Inventory(
-            gpus=tuple(InventoryGpu(uuid=GPU(gpu), index=str(gpu), mig=tuple(mig)) for gpu, mig in gpus.items())
+            gpus=tuple(
+                InventoryGpu(uuid=GPU(gpu), index=str(gpu), mig=tuple(mig), slices=self.slices)
+                for gpu, mig in gpus.items()
+            )
         )
 
     def at(self, seconds: float, page: str | None, held: Held | None = None, **more: object) -> "Looks":

@@ -28,6 +28,7 @@ OPTIONAL = (
     "nvmlDeviceRegisterEvents",
     "nvmlEventSetWait_v2",
     "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
 )
 OF_MIG = (
     "nvmlDeviceGetMigMode",

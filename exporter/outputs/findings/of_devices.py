@@ -1,12 +1,14 @@
 """What `doctor` finds at the devices: which are attributed, and why the others are not. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from exporter.accounting.instances import USUAL_SLICES, slices_of_model
 from exporter.attribution.explain import Explainer, is_unfollowed_claim
 from exporter.attribution.owners import Unmatched
 from exporter.model.devices import Assignment, DeviceKey
+from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import explainer
 from exporter.outputs.findings.report import Finding, Level, grouped
@@ -50,6 +52,7 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(level=Level.PROBLEM, about="page", says=says, remedy=remedy)
     for doubt in snapshot.inventory.doubts:
         yield Finding(level=Level.WARNING, about="inventory", says=doubt.says, remedy=doubt.remedy)
+    yield from _of_unknown_slices(snapshot, joined.subjects)
     outside = snapshot.facts.outside
     none_is_a_claim = not any(is_unfollowed_claim(assignment, snapshot.facts) for assignment in outside)
     if outside and none_is_a_claim and not owners.matches and not owners.units:
@@ -74,6 +77,22 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
             says=f"dcgm-exporter attributes already, and --labels.conflict keep hides the kubelet's word for"
             f" {len(hidden)} devices",
             remedy="use --labels.conflict replace, or start dcgm-exporter without -k (DCGM_EXPORTER_KUBERNETES)",
+        )
+
+
+def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Iterator[Finding]:
+    """The models of GPUs that are cut, where nobody knows of how many compute slices their instances are parts."""
+    by_nvml = {gpu.uuid.removeprefix("GPU-") for gpu in snapshot.inventory.gpus if gpu.slices}
+    cut = {
+        subject.model for subject in subjects if subject.instance and subject.uuid.removeprefix("GPU-") not in by_nvml
+    }
+    for model in sorted(model for model in cut if slices_of_model(model) is None):
+        yield Finding(
+            level=Level.WARNING,
+            about="accounts",
+            says=f"into how many compute slices a GPU of the model {model!r} can be cut is not known: its MIG instances"
+            f" are counted as parts of {USUAL_SLICES}",
+            remedy="let the exporter ask NVML (--nvml.mode), which knows it",
         )
 
 

@@ -12,6 +12,8 @@ from exporter.sources.nvml.processes import Busy
 
 _MIG_IS_ON = 1
 _MOST_INSTANCES = 64
+# NVML_GPU_INSTANCE_PROFILE_1_SLICE to _6_SLICE; those behind them have more media engines, and as many slices
+_PROFILES = range(7)
 _MIB, _GIB = 1024**2, 1024**3
 # NVIDIA's own names of memory round up to eighths of a GPU's
 _EIGHTHS = 8
@@ -51,6 +53,7 @@ def read_gpu(library: Library, index: int) -> Gpu:
             index=str(index),
             device="" if minor is None else f"nvidia{minor}",
             mig=tuple(mig for _, mig in instances),
+            slices=_slices(library, handle) if is_cut else None,
         ),
         can_be_cut=bool(mode),
         is_cut=is_cut,
@@ -87,6 +90,12 @@ def _instances(library: Library, handle: object) -> list[tuple[object, MigInstan
         profile = _profile(library, mig, memory.total if memory else None)
         found.append((mig, MigInstance(uuid=_uuid(library, mig), instance_id=str(instance), profile=profile)))
     return found
+
+
+def _slices(library: Library, handle: object) -> int | None:
+    """The compute slices of the largest profile, which is the whole GPU."""
+    profiles = [optional(library, "nvmlDeviceGetGpuInstanceProfileInfo", handle, number) for number in _PROFILES]
+    return max((profile.sliceCount for profile in profiles if profile), default=None)
 
 
 def _uuid(library: Library, handle: object) -> str:

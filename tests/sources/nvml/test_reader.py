@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ CUT = InventoryGpu(
     index="1",
     device="nvidia1",
     mig=tuple(MigInstance(uuid=MIG(number), instance_id=str(1 + number), profile="3g.40gb") for number in range(2)),
+    slices=7,
 )
 PROCESSES = (
     "process 0 -1 -1 100 c 5000",
@@ -136,6 +138,8 @@ def test_a_call_that_is_not_there_costs_what_it_tells_and_no_more(
     assert [mig.instance_id for mig in reading.inventory.gpus[1].mig] == ["1", "2"]
     if call == "nvmlDeviceGetMinorNumber":
         assert [gpu.device for gpu in reading.inventory.gpus] == ["", ""]
+    elif call == "nvmlDeviceGetGpuInstanceProfileInfoV":
+        assert reading.inventory.gpus == (WHOLE, replace(CUT, slices=None))
     else:
         assert reading.inventory.gpus == (WHOLE, CUT)
     if call == "nvmlDeviceGetComputeRunningProcesses_v3":
