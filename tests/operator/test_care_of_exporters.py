@@ -68,6 +68,10 @@ def reason(status: Mapping[str, Any], kind: str = "Degraded") -> str:
     return next(str(each["reason"]) for each in status["conditions"] if each["type"] == kind)
 
 
+def told(status: Mapping[str, Any], condition: int = 0) -> str:
+    return str(status["conditions"][condition]["message"])
+
+
 @pytest.mark.parametrize(
     ("items", "expected"),
     [
@@ -103,9 +107,8 @@ async def test_without_its_list_of_fields_a_daemon_set_stays_as_it_is(looks: Loo
 async def test_nodes_without_their_list_of_fields_are_in_trouble(looks: Looks) -> None:
     status = await status_with(Stored(pods=[pod("a"), pod("b")]), looks, **MINE)
     assert (status["nodesInTrouble"], {each["reason"] for each in status["troubles"]}) == (2, {"CollectorsMissing"})
-    message = status["conditions"][0]["message"]
-    assert message.endswith("-> make it, in the GPUExporter's namespace; until then the DaemonSet stays as it is")
-    assert status["conditions"][2]["message"] == message
+    assert told(status).endswith("-> make it, in the GPUExporter's namespace; until then the DaemonSet stays as it is")
+    assert told(status, 2) == told(status)
 
 
 # issue 15, line 14
@@ -115,8 +118,9 @@ async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: 
     owner["metadata"]["name"] = name
     care = CareOfExporters(Stored(), looks)
     made = {item["kind"]: item for item, _ in (await care.aim(owner, frozenset())).plan.apply}
-    account = {"kind": "ServiceAccount", "metadata": {"name": made["ServiceAccount"]["metadata"]["name"]}}
-    assert account["metadata"]["name"] != "default"  # every pod of the namespace runs under that one
+    called = made["ServiceAccount"]["metadata"]["name"]
+    assert called != "default"  # every pod of the namespace runs under that one
+    account: Object = {"kind": "ServiceAccount", "metadata": {"name": called}}
     # its own was there before, and is bound
     care = CareOfExporters(Stored(account, made["ClusterRoleBinding"], made["DaemonSet"], pods=[pod("a")]), looks)
     aim = await care.aim(owner, frozenset())
@@ -124,7 +128,7 @@ async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: 
     assert [item["kind"] for item in aim.plan.delete] == ["ClusterRoleBinding"]
     status = await care.status(Outcome(owner=owner, aim=aim, live=aim.live))
     assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"NotOurs"}
-    assert "no rights are given to it, and the DaemonSet stays as it is" in status["conditions"][0]["message"]
+    assert "no rights are given to it, and the DaemonSet stays as it is" in told(status)
     assert status["nodesInTrouble"] == 1
 
 
