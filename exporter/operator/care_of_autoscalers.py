@@ -75,7 +75,8 @@ class CareOfAutoscalers:
                 scalers=scalers,
                 autoscalers=await self._reader.listed(GPU_AUTOSCALER, key.namespace, {}),
             )
-            wanted, address = desired(spec, key.name, key.namespace, uid, there), spec.cluster_address
+            annotations = mapping(metadata(owner), "annotations")
+            wanted, address = desired(spec, key.name, key.namespace, uid, there, annotations), spec.cluster_address
         uids = {reference.uid for reference in wanted.delete}
         names = {key_of(item) for item in wanted.apply}
         in_place = {key_of(item): item for item in scalers if key_of(item) in names}

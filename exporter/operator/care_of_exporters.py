@@ -16,12 +16,14 @@ from exporter.operator.objects.conditions import utc_now
 from exporter.operator.objects.edits import Change
 from exporter.operator.objects.kinds import (
     BY_NAME,
+    CLUSTER_ROLE_BINDING,
     COME_AND_GO,
     CONFIG_MAP,
     DAEMON_SET,
     GPU_EXPORTER,
     POD,
     POD_MONITOR,
+    SERVICE_ACCOUNT,
     Key,
     Kind,
     is_for,
@@ -31,7 +33,7 @@ from exporter.operator.objects.kinds import (
 from exporter.operator.objects.names import selector
 from exporter.operator.objects.obstacles import Obstacle, refused
 from exporter.operator.objects.parts import AnyObject, mapping, text
-from exporter.operator.objects.plan import plan
+from exporter.operator.objects.plan import Plan, plan
 from exporter.operator.objects.reading import Invalid
 from exporter.operator.objects.resources import GPUExporterSpec, read_exporter
 
@@ -61,7 +63,11 @@ class CareOfExporters:
         spec = self._with_images(read_exporter(owner))
         wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served)
         live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
-        return Aim(plan=plan(key, uid, wanted, live), live=live, known=await self._lacking(spec, key.namespace, served))
+        lacking = await self._lacking(spec, key.namespace, served)
+        compared = plan(key, uid, wanted, live)
+        if any(obstacle.holds for obstacle in (*map(in_the_way, compared.not_ours), *lacking)):
+            compared = _held(compared, [item for item in live.values() if is_for(item, key)])
+        return Aim(plan=compared, live=live, known=lacking)
 
     def _with_images(self, spec: GPUExporterSpec) -> GPUExporterSpec:
         return replace(spec, image=spec.image or self._image, dcgm_image=spec.dcgm_image or self._dcgm_image)
@@ -125,6 +131,19 @@ def _may_have(owner: Key) -> Sequence[Key]:
 def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:
     kind = BY_NAME[key.kind]
     return kind in served or kind not in COME_AND_GO
+
+
+def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:
+    """What is left of a plan while the DaemonSet and all that it uses stay as they are.
+
+    An account of somebody else gets no role, and loses the one that its predecessor had by `bindings`.
+    """
+    is_foreign = any(key_of(item).kind == SERVICE_ACCOUNT.name for item in compared.not_ours)
+    left_out = (DAEMON_SET.name, CLUSTER_ROLE_BINDING.name) if is_foreign else (DAEMON_SET.name,)
+    return compared._replace(
+        apply=[(item, there) for item, there in compared.apply if item["kind"] not in left_out],
+        delete=bindings if is_foreign else (),
+    )
 
 
 def _obstacles(outcome: Outcome) -> list[Obstacle]:

@@ -1,6 +1,6 @@
 """What a GPUAutoscaler meets: specs, targets, and the objects of a namespace."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -32,10 +32,11 @@ def wanted(
     autoscalers: Iterable[Object] = (),
     name: str = NAME,
     uid: str = UID,
+    annotations: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Wanted:
     there = There(keda=keda, target=found, scalers=[*scalers], autoscalers=[*autoscalers])
-    return desired(spec_of(**changes), name, NAMESPACE, uid, there)
+    return desired(spec_of(**changes), name, NAMESPACE, uid, there, annotations or {})
 
 
 def applied(*, keda: bool, name: str = NAME, uid: str = UID, **changes: Any) -> Object:

@@ -66,6 +66,16 @@ def test_no_golden_file_is_left_over() -> None:
     assert found == {*GOLDENS}
 
 
+# issue 15, line 17
+def test_what_a_team_tells_keda_is_handed_on() -> None:
+    paused = {"autoscaling.keda.sh/paused": "true"}
+    # the second one would take the workload away from an autoscaler of others
+    others = {"team": "a", "scaledobject.keda.sh/transfer-hpa-ownership": "true"}
+    assert applied(keda=True, annotations={**paused, **others})["metadata"]["annotations"] == paused
+    assert "annotations" not in applied(keda=True, annotations=others)["metadata"]
+    assert "annotations" not in applied(keda=False, annotations=paused)["metadata"]
+
+
 class Edit(NamedTuple):
     """What is edited, and the paths that change: with KEDA, and without."""
 

@@ -327,7 +327,7 @@ def test_odd_objects_of_others_break_nothing(data: st.DataObject) -> None:
         at = data.draw(st.sampled_from([item, item["metadata"], item["spec"], item["spec"]["scaleTargetRef"]]))
         at[data.draw(st.sampled_from([*at, "labels", "ownerReferences"]))] = data.draw(JSON)
     there = There(keda=data.draw(st.sampled_from([True, False, None])), target=FOUND, scalers=items, autoscalers=items)
-    found = desired(spec_of(), "trainer", NAMESPACE, UID, there)
+    found = desired(spec_of(), "trainer", NAMESPACE, UID, there, {})
     if items[2] == by_hand("HorizontalPodAutoscaler", "mine"):
         assert not found.apply, "two autoscalers"
 
@@ -347,7 +347,7 @@ def test_the_examples_are_valid_and_scale_with_and_without_keda(path: Path) -> N
     assert complaints("GPUAutoscaler", item) == []
     for keda in (True, False):
         there = There(keda=keda, target=FOUND, scalers=[], autoscalers=[])
-        found = desired(read_autoscaler(item), item["metadata"]["name"], item["metadata"]["namespace"], UID, there)
+        found = desired(read_autoscaler(item), item["metadata"]["name"], item["metadata"]["namespace"], UID, there, {})
         assert len(found.apply) == 1
         is_to_zero = "idleSeconds" in item["spec"]
         assert (found.trouble and found.trouble.reason) == ("KedaMissing" if is_to_zero and not keda else None)

@@ -19,18 +19,23 @@ KEY = Key(GPU_EXPORTER.name, "ml", "gpu")
 MINE: Object = {"collectors": {"configMap": {"name": "mine", "key": "list.csv"}}}
 
 
+def namespace_of(item: Object) -> str:
+    return "" if item["kind"] == "ClusterRoleBinding" else "ml"
+
+
 class Stored(Reader):
     """Objects that are there."""
 
     def __init__(self, *items: Object, pods: Sequence[Object] = ()) -> None:
-        self.items = {Key(item["kind"], "ml", item["metadata"]["name"]): item for item in items}
+        self.items = {Key(item["kind"], namespace_of(item), item["metadata"]["name"]): item for item in items}
         self.pods = pods
 
     async def get(self, key: Key) -> AnyObject | None:
         return self.items.get(key)
 
     async def listed(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> Sequence[AnyObject]:
-        assert (kind, namespace, labels["app.kubernetes.io/instance"]) == (POD, "ml", "gpu")
+        assert (kind, namespace) == (POD, "ml")
+        assert labels["app.kubernetes.io/instance"] in ("gpu", "default")
         return self.pods
 
 
@@ -41,6 +46,10 @@ def counters(*, key: str = "list.csv", kind: str = "data") -> Object:
 @pytest.fixture
 async def looks() -> Looks:
     return Looks(on_change=lambda _: None)
+
+
+async def aim_of(reader: Stored, **spec: Any) -> Aim:
+    return await CareOfExporters(reader, Looks(on_change=lambda _: None)).aim(gpu_exporter(**spec), frozenset())
 
 
 async def status_with(reader: Stored, looks: Looks, problem: Invalid | None = None, **spec: Any) -> Mapping[str, Any]:
@@ -59,6 +68,10 @@ def reason(status: Mapping[str, Any], kind: str = "Degraded") -> str:
     return next(str(each["reason"]) for each in status["conditions"] if each["type"] == kind)
 
 
+def told(status: Mapping[str, Any], condition: int = 0) -> str:
+    return str(status["conditions"][condition]["message"])
+
+
 @pytest.mark.parametrize(
     ("items", "expected"),
     [
@@ -72,6 +85,51 @@ async def test_a_missing_list_of_fields_is_told(looks: Looks, items: tuple[Objec
     status = await status_with(Stored(*items), looks, **MINE)
     assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"CollectorsMissing"}
     assert expected in status["conditions"][0]["message"]
+
+
+# issue 15, line 13
+async def test_without_its_list_of_fields_a_daemon_set_stays_as_it_is(looks: Looks) -> None:
+    made = {item["kind"]: item for item, _ in (await aim_of(Stored())).plan.apply if "data" not in item}
+    listed = {"kind": "ConfigMap", "metadata": made["DaemonSet"]["metadata"] | {"name": "gpu-counters"}}
+    live = Stored(*made.values(), listed)
+    plan = (await aim_of(live, **MINE, workloads="off", probe="on")).plan
+    assert [*plan.delete] == []
+    # settings arrive all the same: one of them is the probe's switch
+    assert {item["metadata"]["name"] for item, _ in plan.apply} == {"gpu", "gpu-config"}
+    assert {item["kind"] for item, _ in plan.apply} == {"ConfigMap", "Service"}
+    live.items |= Stored(counters()).items
+    plan = (await aim_of(live, **MINE, workloads="off")).plan
+    assert "DaemonSet" in {item["kind"] for item, _ in plan.apply}
+    assert {item["kind"] for item in plan.delete} == {"ConfigMap", "ServiceAccount", "ClusterRoleBinding"}
+
+
+# issue 15, line 13
+async def test_nodes_without_their_list_of_fields_are_in_trouble(looks: Looks) -> None:
+    status = await status_with(Stored(pods=[pod("a"), pod("b")]), looks, **MINE)
+    assert (status["nodesInTrouble"], {each["reason"] for each in status["troubles"]}) == (2, {"CollectorsMissing"})
+    assert told(status).endswith("-> make it, in the GPUExporter's namespace; until then the DaemonSet stays as it is")
+    assert told(status, 2) == told(status)
+
+
+# issue 15, line 14
+@pytest.mark.parametrize("name", ["gpu", "default"])
+async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: Looks, name: str) -> None:
+    owner = gpu_exporter()
+    owner["metadata"]["name"] = name
+    care = CareOfExporters(Stored(), looks)
+    made = {item["kind"]: item for item, _ in (await care.aim(owner, frozenset())).plan.apply}
+    called = made["ServiceAccount"]["metadata"]["name"]
+    assert called != "default"  # every pod of the namespace runs under that one
+    account: Object = {"kind": "ServiceAccount", "metadata": {"name": called}}
+    # its own was there before, and is bound
+    care = CareOfExporters(Stored(account, made["ClusterRoleBinding"], made["DaemonSet"], pods=[pod("a")]), looks)
+    aim = await care.aim(owner, frozenset())
+    assert {item["kind"] for item, _ in aim.plan.apply} == {"Service", "ConfigMap"}
+    assert [item["kind"] for item in aim.plan.delete] == ["ClusterRoleBinding"]
+    status = await care.status(Outcome(owner=owner, aim=aim, live=aim.live))
+    assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"NotOurs"}
+    assert "no rights are given to it, and the DaemonSet stays as it is" in told(status)
+    assert status["nodesInTrouble"] == 1
 
 
 async def test_a_pod_monitor_that_cannot_be_is_told(looks: Looks) -> None:

@@ -80,6 +80,14 @@ async def test_an_invalid_object_is_refused_with_a_message_that_names_the_field(
         assert f"spec.{refused.field}: " in said["message"]
 
 
+# issue 15, line 17
+@pytest.mark.parametrize("kind", CRDS)
+def test_kubectl_get_shows_the_state_without_being_asked_for_more(kind: str) -> None:
+    columns = CRDS[kind]["spec"]["versions"][0]["additionalPrinterColumns"]
+    shown = {column["name"]: column["jsonPath"] for column in columns if not column.get("priority")}
+    assert shown["State"] == '.status.conditions[?(@.type=="Ready")].reason'
+
+
 async def test_the_target_of_an_autoscaler_cannot_be_changed(client: Client) -> None:
     status, item = await client.ask("POST", PATHS["GPUAutoscaler"], custom_resource("GPUAutoscaler", SCALING))
     assert status == 201, item

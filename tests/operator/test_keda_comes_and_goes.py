@@ -36,7 +36,7 @@ class Namespace:
         for item in [*self.autoscalers]:
             metadata = item["metadata"]
             there = There(keda=self.keda, target=FOUND, scalers=[*self.objects], autoscalers=self.autoscalers)
-            wanted = desired(spec_of(), metadata["name"], NAMESPACE, metadata["uid"], there)
+            wanted = desired(spec_of(), metadata["name"], NAMESPACE, metadata["uid"], there, {})
             for reference in wanted.delete:
                 self.delete(reference.uid)
                 self.writes += 1

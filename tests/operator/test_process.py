@@ -12,7 +12,17 @@ from exporter.operator.exporters.objects import desired
 from exporter.operator.objects.kinds import POD_MONITOR, Key, key_of
 from exporter.operator.objects.resources import read_exporter
 from tests.operator.specs import EVERYTHING
-from tests.support.operator import Api, OperatorProcess, changed, exporter, is_seen, names, until, versions
+from tests.support.operator import (
+    Api,
+    OperatorProcess,
+    changed,
+    exporter,
+    is_seen,
+    list_of_fields,
+    names,
+    until,
+    versions,
+)
 
 ALL = {"ClusterRoleBinding", "Service", "ConfigMap", "ServiceAccount", "DaemonSet"}
 # A field of the spec → the objects that it changes, and no other is touched.
@@ -155,6 +165,29 @@ def test_an_object_of_somebody_else_is_left_alone(api: Api, operator: OperatorPr
     until(lambda: "NotOurs" not in str((api.get(key) or {})["status"]), why=lambda: (api.get(key), operator.told))
 
 
+# issue 15, line 14
+@pytest.mark.parametrize(("name", "account"), [("default", "default"), ("gpu", "gpu-gpu-metrics")])
+def test_an_account_of_somebody_else_is_never_bound(
+    api: Api, operator: OperatorProcess, namespace: str, name: str, account: str
+) -> None:
+    about = {"name": account, "namespace": namespace}
+    theirs = key_of(api.put({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about}))
+    key = key_of(api.put(exporter(name, namespace)))
+    until(lambda: is_seen(api, key))
+
+    def bound() -> set[str]:
+        made = (item for each, item in api.made_in(namespace).items() if each.kind == "ClusterRoleBinding")
+        return {subject["name"] for item in made for subject in item["subjects"]}
+
+    assert account not in bound()
+    if name != account:
+        assert "DaemonSet gpu" not in names(api.made_in(namespace))
+        assert "NotOurs" in str((api.get(key) or {})["status"])
+        api.remove(theirs)
+    until(lambda: bound() == {f"{name}-gpu-metrics"}, why=lambda: (api.get(key), operator.told))
+    until(lambda: f"DaemonSet {name}" in names(api.made_in(namespace)))
+
+
 def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProcess, namespace: str) -> None:
     specs: tuple[dict[str, Any], ...] = ({}, EVERYTHING, {"nvml": "on", "probe": "on", "tolerations": []})
     keys = [make(api, f"gpu-{number}", namespace, **spec) for number, spec in enumerate(specs)]
@@ -207,6 +240,7 @@ def test_an_invalid_exporter_says_so_and_keeps_what_it_has(api: Api, operator: O
 def edited(api: Api, operator: OperatorProcess) -> str:
     """A namespace with a GPUExporter for each edit."""
     api.add_namespace("edited")
+    api.put(list_of_fields("mine", "edited"))
     keys = [key_of(api.put(exporter(name.lower().replace(".", "-"), "edited"))) for name in EDITS]
     for key in keys:
         until(lambda key=key: is_seen(api, key))  # type: ignore[misc]
@@ -232,4 +266,6 @@ def test_an_edited_field_changes_as_little_as_can_be(
 
 
 def _is_of(key: Key, name: str) -> bool:
-    return key.name in (name, f"{name}-counters", f"{name}-config") or key.name.endswith(f":{name}")
+    return key.name in (name, f"{name}-counters", f"{name}-config", f"{name}-gpu-metrics") or key.name.endswith(
+        f":{name}"
+    )

@@ -22,6 +22,22 @@ def keda(api: Api) -> Iterator[None]:
     api.undefine(SCALED_OBJECT)
 
 
+# issue 15, line 17
+def test_a_team_pauses_its_scaling_by_its_own_object(
+    api: Api, keda: None, operator: OperatorProcess, namespace: str
+) -> None:
+    deploy(api, namespace)
+    key, scaled = key_of(api.put(autoscaler(namespace))), Key(SCALED_OBJECT.name, namespace, "trainer")
+    until(lambda: api.get(scaled), why=lambda: (api.get(key), operator.told))
+    api.patch(scaled, {"metadata": {"annotations": {"of": "others"}}})
+    for value, expected in (("true", {"autoscaling.keda.sh/paused": "true"}), (None, {})):
+        api.patch(key, {"metadata": {"annotations": {"autoscaling.keda.sh/paused": value}}})
+        until(
+            lambda: (api.get(scaled) or {})["metadata"]["annotations"] == {"of": "others", **expected},  # noqa: B023
+            why=lambda: (api.get(scaled), operator.told),
+        )
+
+
 def _failure(scaled: Object) -> Object:
     """The event that KEDA makes of an error of the cluster role (pkg/scaling/scale_handler.go)."""
     about = {name: scaled["metadata"][name] for name in ("name", "namespace", "uid")}

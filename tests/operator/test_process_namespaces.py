@@ -14,7 +14,7 @@ EVERYTHING = {
     "HorizontalPodAutoscaler trainer",
     "PodMonitor gpu",
     "Service gpu",
-    "ServiceAccount gpu",
+    "ServiceAccount gpu-gpu-metrics",
 }
 
 

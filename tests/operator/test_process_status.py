@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from exporter.operator.objects.kinds import DAEMON_SET, EVENT, POD, Key, key_of
-from tests.support.operator import Api, Object, OperatorProcess, exporter, until
+from tests.support.operator import Api, Object, OperatorProcess, exporter, list_of_fields, until
 
 
 @pytest.fixture
@@ -67,10 +67,20 @@ def test_a_pod_whose_image_cannot_be_had(api: Api, key: Key) -> None:
     assert (told["type"], told["note"][:6]) == ("Warning", "b: pod")
 
 
-def test_a_list_of_fields_that_is_not_there(api: Api, key: Key) -> None:
+# issue 15, line 13
+def test_a_list_of_fields_that_is_not_there_leaves_the_pods_alone(api: Api, key: Key) -> None:
+    mine, theirs = Key(DAEMON_SET.name, key.namespace, "gpu"), Key("ConfigMap", key.namespace, "gpu-counters")
+    before = (api.get(mine) or {})["spec"], (api.get(theirs) or {})["metadata"]["uid"]
     api.patch(key, {"spec": {"collectors": {"configMap": {"name": "mine"}}}})
     until(lambda: condition(api, key, "Ready")["reason"] == "CollectorsMissing", why=lambda: api.get(key))
     until(lambda: events(api, key).get("CollectorsMissing"))
+    until(lambda: status(api, key).get("nodesInTrouble") == 2, why=lambda: api.get(key))
+    assert ((api.get(mine) or {})["spec"], (api.get(theirs) or {})["metadata"]["uid"]) == before
+    api.put(list_of_fields("mine", key.namespace))
+    # a ConfigMap of others is not watched, and is looked at with every change, or after half a minute
+    api.patch(key, {"metadata": {"annotations": {"look": "now"}}})
+    until(lambda: (api.get(mine) or {})["spec"] != before[0], why=lambda: api.get(key))
+    until(lambda: api.get(theirs) is None)
 
 
 def test_somebodys_edit_is_told_with_who_it_was(api: Api, key: Key) -> None:

@@ -17,7 +17,7 @@ from exporter.simulator.api_server import access
 from exporter.simulator.api_server.answers import Refused
 from exporter.simulator.api_server.handling import ADMIN
 from exporter.simulator.api_server.kinds import Kind
-from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, until
+from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, list_of_fields, until
 from tests.support.places import ROOT
 
 Object = dict[str, Any]
@@ -149,6 +149,7 @@ def live_through(api: Api) -> None:
             until(lambda each=each: api.get(each))  # type: ignore[misc]
             api.patch(each, {"metadata": {"labels": {"app.kubernetes.io/instance": "somebody-elses"}}})
             until(lambda each=each: _instance(api, each) == "gpu", why=lambda each=each: api.get(each))  # type: ignore[misc]
+    api.put(list_of_fields("mine", "ml"))
     less = {"collectors": {"configMap": {"name": "mine"}}, "workloads": "off", "serviceMonitor": {"enabled": "off"}}
     api.patch(key, {"spec": less})
     until(lambda: not {"ServiceAccount", "PodMonitor"} & {each.kind for each in api.made_in("ml")})

@@ -126,6 +126,7 @@ def test_the_conditions(
     assert says(status, "Degraded") == degraded
 
 
+# issue 15, line 17: the kubelet was seen to bring a changed ConfigMap into pods after 27 to 84 s
 def test_the_whole_status_of_a_node_whose_dcgm_is_down() -> None:
     status = status_of(
         gpu_exporter(generation=4),
@@ -145,7 +146,8 @@ def test_the_whole_status_of_a_node_whose_dcgm_is_down() -> None:
                 "type": "Progressing",
                 "status": "False",
                 "reason": "RolledOut",
-                "message": "every node that is to have an exporter has what is wanted now",
+                "message": "every node that is to have an exporter has what is wanted now; a change of collectors,"
+                " sharing, labels, nvml or probe reaches its pod within two minutes",
                 **since,
             },
             {

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -18,7 +19,9 @@ from exporter.config.files import read_structured
 from exporter.config.web_file import read_web_config
 from tests.support.chart import CHART, helm, rendered
 from tests.support.chart_values import HASH
+from tests.support.components import real
 from tests.support.manifests import KUBERNETES, Object, kustomized, of_kind, pod_of, valid
+from tests.support.operator import Api, until
 from tests.support.places import ROOT
 
 PAGES = [ROOT / "docs" / "install.md", CHART / "README.md"]
@@ -83,6 +86,32 @@ def test_a_packed_chart_is_the_chart(tmp_path: Path) -> None:
     values = {"prometheusRule": {"enabled": True}, "grafanaDashboards": {"enabled": True}}
     assert packed.render(values) == checkout.render(values)
     assert packed.files == checkout.files
+
+
+# issue 15, line 17
+@pytest.mark.real
+@pytest.mark.parametrize("variant", ["sidecar", "operator"])
+def test_removing_a_variant_as_the_page_says_leaves_its_namespace(tmp_path: Path, variant: str) -> None:
+    (line,) = re.findall(r"^kubectl delete -k .*$", PAGES[0].read_text(), re.MULTILINE)
+    api = Api()
+    api.start()
+    try:
+        if api.simulated is not None:
+            api.simulated.rules = None  # kubectl sends no token without TLS
+        flags = [f"--server={api.url}", "--token=admin", "--insecure-skip-tls-verify"]
+        folder = f"deploy/kustomize/{variant}"
+        for arguments in (["apply", "--server-side", "-k", folder], shlex.split(line)[1:]):
+            given = [argument.replace("deploy/kustomize/sidecar", folder) for argument in arguments]
+            subprocess.run(
+                [real("kubectl"), *flags, *given], cwd=ROOT, check=True, timeout=60,
+                env={"HOME": str(tmp_path), "KUBECONFIG": "/dev/null"},
+            )  # fmt: skip
+        left = api.ask("GET", "/api/v1/namespaces/pod-gpu-metrics")
+        assert (left[0], left[1]["metadata"].get("deletionTimestamp")) == (200, None)
+        for kind in ("daemonsets", "deployments"):
+            until(lambda kind=kind: not api.ask("GET", f"/apis/apps/v1/{kind}")[1]["items"])  # type: ignore[misc]
+    finally:
+        api.stop()
 
 
 def test_the_objects_of_the_pages_are_valid() -> None:

@@ -306,6 +306,12 @@ def exporter(name: str, namespace: str, **spec: Any) -> Object:
     }
 
 
+def list_of_fields(name: str, namespace: str) -> Object:
+    """A ConfigMap that `spec.collectors.configMap` may name."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"counters.csv": ""}}
+
+
 def versions(items: Mapping[Key, Object]) -> dict[Key, tuple[str, str]]:
     """What tells whether objects were written: their uids and resourceVersions.
 

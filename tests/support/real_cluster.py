@@ -13,6 +13,12 @@ from tests.support.real_api import AUDITED_NAMESPACE, Object, RealServer
 
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
 _LEASE_PATH = LEASE.path(AUDITED_NAMESPACE, OPERATOR)
+_USERS = f"system:serviceaccount:{AUDITED_NAMESPACE}:operator-"
+_PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+}
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -48,6 +54,10 @@ class RealCluster(RealServer):
                 if "subjects" in item:  # under another name: a test may apply the manifest
                     item["subjects"] = subjects
                     item["metadata"]["name"] += "-of-tests"
+                await self._make(item)
+            elif item["kind"].startswith("ValidatingAdmissionPolicy"):
+                for condition in item["spec"].get("matchConditions", ()):
+                    condition["expression"] = f"request.userInfo.username.startsWith('{_USERS}')"
                 await self._make(item)
         self.tokens = {user: await self.token_of(AUDITED_NAMESPACE, name) for user, name in accounts.items()}
         async with asyncio.timeout(30):
@@ -86,11 +96,8 @@ class RealCluster(RealServer):
         ]
 
     async def _make(self, item: Object) -> None:
-        path = (
-            "/api/v1/namespaces"
-            if item["kind"] == "Namespace"
-            else BY_NAME[item["kind"]].path(item["metadata"].get("namespace"))
-        )
+        kind = BY_NAME.get(item["kind"])
+        path = kind.path(item["metadata"].get("namespace")) if kind else _PATHS[item["kind"]]
         status, answer = await self.ask("POST", path, item)
         assert status == 201, answer
 

@@ -11,7 +11,7 @@ While something is wrong with the GPUAutoscaler or its target, what was applied 
 scaling: the status says so. It goes only where somebody else scales the target.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -72,8 +72,10 @@ class Wanted:
     waits_for: str = ""
 
 
-def desired(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, there: There) -> Wanted:
-    """What is to be done for the GPUAutoscaler of this name, namespace and uid."""
+def desired(
+    spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, there: There, annotations: Mapping[str, str]
+) -> Wanted:
+    """What is to be done for the GPUAutoscaler of this name, namespace, uid and annotations."""
     scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda is not False)
     via: Via | None = None if there.keda is None else "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):
@@ -92,8 +94,11 @@ def desired(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, there:
     wrong, in_the_way = _not_wanted(name, uid, via, scalers, there.scalers)
     if in_the_way:
         return Wanted(delete=_deletions(wrong), waits_for=_until_gone(in_the_way[0]))
-    make = scaled_object if via == "keda" else autoscaler
-    return Wanted(apply=(make(spec, name, namespace, uid),), trouble=misgivings(spec, keda=via == "keda"))
+    if via == "keda":
+        item = scaled_object(spec, name, namespace, uid, annotations)
+    else:
+        item = autoscaler(spec, name, namespace, uid)
+    return Wanted(apply=(item,), trouble=misgivings(spec, keda=via == "keda"))
 
 
 def _not_wanted(

@@ -8,6 +8,7 @@ What KEDA's fields do is from kedacore/keda 2.20: apis/keda/v1alpha1/scaledobjec
 pkg/scaling/executor/scale_scaledobjects.go for what scales to zero and back.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from exporter.operator.objects.quantities import in_thousandths, plain, read, wr
 from exporter.operator.objects.resources import Behavior, GPUAutoscalerSpec, Object, ScaleTarget, ScalingRules
 
 _NAME = "pod-gpu-metrics-autoscaler"
+# https://keda.sh/docs/latest/concepts/scaling-deployments/: paused, paused-replicas, force-activation and the like
+_TELLS_KEDA = "autoscaling.keda.sh/"
 
 
 class Adapted(NamedTuple):
@@ -47,8 +50,14 @@ def labels(name: str) -> dict[str, str]:
     return {NAME_LABEL: _NAME, INSTANCE_LABEL: base_name(name), MANAGER_LABEL: MANAGER}
 
 
-def scaled_object(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> Object:
-    """A ScaledObject with one trigger for the cluster role, which is told what workload it is about."""
+def scaled_object(
+    spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, annotations: Mapping[str, str]
+) -> Object:
+    """A ScaledObject with one trigger for the cluster role, which is told what workload it is about.
+
+    Of the GPUAutoscaler's `annotations` it has those that tell KEDA when to scale: to pause, or to stay above zero.
+    Others of KEDA's might take the workload away from an autoscaler of somebody else.
+    """
     ref = spec.scale_target_ref
     wanted: Object = {
         "scaleTargetRef": _target(ref),
@@ -75,7 +84,10 @@ def scaled_object(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) 
             },
         }
     ]
-    return _object(SCALED_OBJECT, name, namespace, uid, wanted)
+    item = _object(SCALED_OBJECT, name, namespace, uid, wanted)
+    if handed_on := {key: value for key, value in annotations.items() if key.startswith(_TELLS_KEDA)}:
+        item["metadata"]["annotations"] = handed_on
+    return item
 
 
 def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> Object:

@@ -14,6 +14,7 @@ from exporter.operator.exporters.pods import (
 )
 from exporter.operator.objects.names import (
     FOR_ANNOTATION,
+    account_name,
     base_name,
     binding_name,
     config_name,
@@ -52,7 +53,7 @@ def desired(
     if not (spec.collectors and spec.collectors.config_map):
         wanted.append(_counters(name, spec))
     if asks_kubernetes(spec):
-        wanted.append(_object("v1", "ServiceAccount", base_name(name)))
+        wanted.append(_object("v1", "ServiceAccount", account_name(name)))
     wanted.append(_daemon_set(name, spec, image))
     if spec.service_monitor.enabled != "off" and pod_monitors:
         wanted.append(_pod_monitor(name, spec))
@@ -79,7 +80,7 @@ def all_references(name: str, namespace: str) -> tuple[Reference, ...]:
         Reference("v1", "Service", namespace, base),
         Reference("v1", "ConfigMap", namespace, config_name(name)),
         Reference("v1", "ConfigMap", namespace, counters_name(name)),
-        Reference("v1", "ServiceAccount", namespace, base),
+        Reference("v1", "ServiceAccount", namespace, account_name(name)),
         Reference("apps/v1", "DaemonSet", namespace, base),
         Reference("monitoring.coreos.com/v1", "PodMonitor", namespace, base),
     )
@@ -149,7 +150,7 @@ def _binding(name: str, namespace: str) -> Object:
         "ClusterRoleBinding",
         binding_name(name, namespace),
         roleRef={"apiGroup": _RBAC, "kind": "ClusterRole", "name": CLUSTER_ROLE},
-        subjects=[{"kind": "ServiceAccount", "name": base_name(name), "namespace": namespace}],
+        subjects=[{"kind": "ServiceAccount", "name": account_name(name), "namespace": namespace}],
     )
     item["metadata"] |= {"labels": labels(name), "annotations": {FOR_ANNOTATION: f"{namespace}/{name}"}}
     return item

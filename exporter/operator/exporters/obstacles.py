@@ -1,5 +1,6 @@
 """Why the objects of a GPUExporter are not what it wants, each with what to do. Pure."""
 
+from exporter.operator.objects.kinds import SERVICE_ACCOUNT
 from exporter.operator.objects.obstacles import Obstacle
 from exporter.operator.objects.parts import AnyObject, mapping, one_line, text
 from exporter.operator.objects.reading import Invalid
@@ -16,13 +17,16 @@ def invalid(error: Invalid) -> Obstacle:
 def in_the_way(item: AnyObject) -> Obstacle:
     """An object of somebody else has a name that is wanted."""
     what = f"{text(item, 'kind')} {text(mapping(item, 'metadata'), 'name')}"
+    holds = text(item, "kind") == SERVICE_ACCOUNT.name
+    more = ": no rights are given to it, and the DaemonSet stays as it is" if holds else ""
     return Obstacle(
         reason="NotOurs",
         message=one_line(
-            f"there is a {what} that is not of this GPUExporter, and is left alone -> delete or rename it, or give the"
-            " GPUExporter another name",
+            f"there is a {what} that is not of this GPUExporter, and is left alone{more} -> delete or rename it, or"
+            " give the GPUExporter another name",
             1024,
         ),
+        holds=holds,
     )
 
 
@@ -33,9 +37,10 @@ def no_counters(name: str, key: str, *, is_there: bool) -> Obstacle:
         reason="CollectorsMissing",
         message=one_line(
             f"the ConfigMap {name} of spec.collectors.configMap {lacks} -> make it, in the GPUExporter's namespace;"
-            " until then dcgm-exporter cannot start",
+            " until then the DaemonSet stays as it is",
             1024,
         ),
+        holds=True,
     )
 
 

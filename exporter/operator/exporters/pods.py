@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from exporter import __version__
 from exporter.config.settings import ENVIRONMENT_PREFIX
-from exporter.operator.objects.names import base_name, config_name, counters_name, selector
+from exporter.operator.objects.names import account_name, config_name, counters_name, selector
 from exporter.operator.objects.reading import key_of
 from exporter.operator.objects.resources import GPUExporterSpec, Object, ResourceRequirements, Toleration
 
@@ -52,7 +52,7 @@ def pod_template(name: str, spec: GPUExporterSpec, image: str) -> Object:
         "volumes": _volumes(name, spec),
     }
     if asks_kubernetes(spec):
-        pod["serviceAccountName"] = base_name(name)
+        pod["serviceAccountName"] = account_name(name)
     if _sees_processes(spec):
         pod["hostPID"] = True
     if spec.runtime_class_name:

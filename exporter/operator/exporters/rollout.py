@@ -12,6 +12,11 @@ from exporter.operator.objects.conditions import Verdict
 from exporter.operator.objects.parts import AnyObject, and_more, mapping, number
 
 _NAMED = 5
+# these settings are in ConfigMaps: the kubelet looks at them every minute, or a little more
+_ROLLED_OUT = (
+    "every node that is to have an exporter has what is wanted now; a change of collectors, sharing, labels, nvml or"
+    " probe reaches its pod within two minutes"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +95,7 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
 def progress_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
     """Whether anything is under way that will end by itself."""
     if rollout.is_done:
-        return Verdict("False", "RolledOut", "every node that is to have an exporter has what is wanted now")
+        return Verdict("False", "RolledOut", _ROLLED_OUT)
     if not rollout.is_known or not rollout.is_current:
         return Verdict("True", "Starting", "Kubernetes has not looked at the changed DaemonSet yet")
     waiting = rollout.wanted - min(rollout.updated, rollout.available)

@@ -11,6 +11,7 @@ from typing import Any
 
 from exporter.operator.exporters.nodes import (
     EXPORTER,
+    POD,
     NodeTrouble,
     age_seconds,
     is_ready,
@@ -116,6 +117,8 @@ def _troubles(seen: Seen, now: datetime) -> list[NodeTrouble]:
     """All that is wrong on nodes, in stable order."""
     pods = [pod for pod in seen.pods if not is_going(pod)]
     found = {each for pod in pods for each in pod_troubles(pod, now)}
+    held = [obstacle for obstacle in seen.obstacles if obstacle.holds]
+    found |= {trouble(node_of(pod), POD, each.reason, each.message) for pod in pods for each in held}
     ready = {node_of(pod) for pod in pods if is_ready(pod)}
     old_enough = {node_of(pod) for pod in pods if age_seconds(pod, now) >= GRACE_SECONDS}
     for each in seen.troubles or ():
@@ -127,7 +130,8 @@ def _troubles(seen: Seen, now: datetime) -> list[NodeTrouble]:
 
 def _degraded(seen: Seen, found: Sequence[NodeTrouble], rollout: Rollout) -> Verdict:
     if seen.obstacles:
-        more = f"; besides: {summary(found, rollout.wanted)}" if found else ""
+        others = [each for each in found if each.reason != seen.obstacles[0].reason]
+        more = f"; besides: {summary(others, rollout.wanted)}" if others else ""
         return Verdict("True", seen.obstacles[0].reason, f"{_all_of(seen.obstacles)}{more}")
     if found:
         return Verdict("True", "NodesInTrouble", summary(found, rollout.wanted))

@@ -44,6 +44,11 @@ def config_name(name: str) -> str:
     return f"{base_name(name)}-config"
 
 
+def account_name(name: str) -> str:
+    """The ServiceAccount. It is never `default`, and the admission policy lets pods run under no other name."""
+    return f"{base_name(name)}-gpu-metrics"
+
+
 def binding_name(name: str, namespace: str) -> str:
     """The ClusterRoleBinding: no namespace and no name has a colon."""
     return f"{EXPORTER}:{namespace}:{base_name(name)}"

@@ -8,10 +8,14 @@ from exporter.operator.objects.parts import one_line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why the objects of a custom resource are not what it wants: one word for programs, and a sentence for people."""
+    """Why the objects of a custom resource are not what it wants: one word for programs, and a sentence for people.
+
+    Where it holds, the DaemonSet and all that it uses stay as they are, and so its nodes are in trouble.
+    """
 
     reason: str
     message: str
+    holds: bool = False
 
 
 def refused(error: SourceError) -> Obstacle:

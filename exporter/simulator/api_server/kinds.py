@@ -137,6 +137,16 @@ BUILT_IN: tuple[Kind, ...] = (
     _rbac("RoleBinding", "rolebindings", namespaced=True),
     _rbac("ClusterRole", "clusterroles", namespaced=False),
     _rbac("ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+    *(
+        Kind(
+            group="admissionregistration.k8s.io", version="v1", name=name, plural=plural, namespaced=False,
+            categories=("api-extensions",), has_status=has_status, has_generation=True, skeleton={"spec": {}},
+        )
+        for name, plural, has_status in (
+            ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", True),
+            ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", False),
+        )
+    ),
     EVENT,
     LEASE,
     DEFINITION,

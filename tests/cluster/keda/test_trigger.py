@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from exporter.cluster.keda.notes import MOST_LINES, MOST_REMEMBERED, PERIOD_SECONDS, Notes
 from exporter.cluster.keda.scaler import MOST_ERROR_CHARS
-from exporter.cluster.keda.trigger import KEDAS_KEYS, KEYS, LEAST_TARGET, MOST_TARGET, Trigger, read_trigger
+from exporter.cluster.keda.trigger import (
+    KEDAS_KEYS,
+    KEYS,
+    LEAST_TARGET,
+    MOST_KEYS,
+    MOST_TARGET,
+    Trigger,
+    read_trigger,
+)
 from exporter.cluster.scaling import Unanswerable
 from exporter.log import LOG
 from exporter.outputs.objects import METRICS_TO_ASK
@@ -85,6 +93,14 @@ def test_a_key_is_refused_only_where_another_is_meant(key: str) -> None:
 @pytest.mark.parametrize("key", sorted(KEDAS_KEYS))
 def test_kedas_own_keys_are_none_of_ours(key: str) -> None:
     assert trigger(**{key: "x"}) == trigger()
+
+
+# issue 15, line 27
+def test_a_trigger_may_have_the_most_keys_and_not_one_more() -> None:
+    others = {f"of-somebody-{number}": "x" for number in range(MOST_KEYS - len(GOOD))}
+    assert trigger(**others) == trigger()
+    with pytest.raises(Unanswerable, match=f"there are {MOST_KEYS + 1} keys"):
+        trigger(**others, more="x")
 
 
 def test_the_log_has_a_line_for_each_change_and_a_most_of_lines(caplog: pytest.LogCaptureFixture) -> None:
