@@ -6,7 +6,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from exporter.simulator.api_server.server import SimulatedApiServer
 from tests.operator.specs import (
     CRDS,
     EVERYTHING,
@@ -18,7 +17,8 @@ from tests.operator.specs import (
     custom_resource,
     refused_spec,
 )
-from tests.support.api_server import Client
+from tests.support.api_client import Client
+from tests.support.api_server.server import SimulatedApiServer
 from tests.support.cel import reviewer
 from tests.support.real_api import IS_REAL, RealServer
 

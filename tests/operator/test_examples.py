@@ -7,9 +7,9 @@ import yaml
 
 from exporter.operator.autoscalers.doubts import misgivings, why_invalid
 from exporter.operator.objects.resources import read_autoscaler, read_exporter
-from exporter.simulator.api_server.schemas import pruned, with_defaults
-from exporter.simulator.api_server.validation import problems
 from tests.operator.specs import SCHEMAS
+from tests.support.api_server.schemas import pruned, with_defaults
+from tests.support.api_server.validation import problems
 from tests.support.cel import reviewer
 from tests.support.places import ROOT
 

@@ -13,10 +13,10 @@ from exporter.operator.exporters.objects import CLUSTER_ROLE
 from exporter.operator.exporters.pods import DCGM_IMAGE, IMAGE
 from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS
-from exporter.simulator.api_server import access
-from exporter.simulator.api_server.answers import Refused
-from exporter.simulator.api_server.handling import ADMIN
-from exporter.simulator.api_server.kinds import Kind
+from tests.support.api_server import access
+from tests.support.api_server.answers import Refused
+from tests.support.api_server.handling import ADMIN
+from tests.support.api_server.kinds import Kind
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, list_of_fields, until
 from tests.support.places import ROOT
 

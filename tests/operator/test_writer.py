@@ -12,7 +12,7 @@ from exporter.operator.api import writer as writing
 from exporter.operator.api.events import MOST_REMEMBERED, Events
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import Key
-from exporter.simulator.api_server.server import SimulatedApiServer
+from tests.support.api_server.server import SimulatedApiServer
 from tests.support.real_api import IS_REAL
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")

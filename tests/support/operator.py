@@ -28,8 +28,8 @@ from exporter.operator.objects.kinds import (
     Kind,
 )
 from exporter.operator.objects.names import FOR_ANNOTATION
-from exporter.simulator.api_server.handling import Write
-from exporter.simulator.api_server.server import SimulatedApiServer
+from tests.support.api_server.handling import Write
+from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.cel import reviewer
 from tests.support.components import free_port

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import yaml
 
 from exporter.operator.objects.kinds import BY_NAME, CLUSTER_ROLE_BINDING, DAEMON_SET, LEASE, OPERATOR, SERVICE_ACCOUNT
-from exporter.simulator.api_server.handling import Write
+from tests.support.api_server.handling import Write
 from tests.support.controllers import Controllers
 from tests.support.places import ROOT
 from tests.support.real_api import AUDITED_NAMESPACE, Object, RealServer
