@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from exporter.accounting.entries import MOST_ACCOUNTS
 from exporter.accounting.sharing import MOST_SERIES
@@ -19,6 +20,7 @@ from exporter.attribution.bearers import Listing
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Unmatched, needs_slices
 from exporter.attribution.rows import Attribution
+from exporter.attribution.tenures import Since
 from exporter.exposition.check import MOST_LINES
 from exporter.model.devices import Assignment, Inventory, Owners
 from exporter.model.pages import Page, Subject
@@ -34,6 +36,9 @@ from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.sources.source import Source, is_absent
+
+if TYPE_CHECKING:
+    from exporter.model.cuda import CudaUses
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
@@ -189,9 +194,6 @@ class Node:
         async with self._pages.turn:
             of = tuple(page.source for page in pages)
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
-        tenures = self.lasting.tenures
-        if kubelet.age_seconds is not None:
-            tenures.note(self._owners.owners, time.time())
         self._add_others(health)
         if not names:
             discovery.note_nothing(self.sources.pods.now.pods, self.sources.pods.health)
@@ -206,20 +208,28 @@ class Node:
             page_sources=names,
             facts=self._facts.now(),
             read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
-            values_read_at_seconds=tenures.read_at(pages),
-            held_since=tenures.since,
+            values_read_at_seconds=self.lasting.tenures.read_at(pages),
+            held_since=self._held_since(),
             pod_labels=self._owners.pod_labels,
             inventory=in_force,
             attribute=self._owners.attribution,
             measured=self._owners.measured,
             unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
             host=self.sources.host.host,
-            cuda=self.sources.probing.cuda_for(self._owners.owners, self.sources.pods.now.pods, in_force)
-            if self.sources.probing
-            else None,
+            cuda=self._cuda(in_force),
         )
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
+
+    def _cuda(self, inventory: Inventory) -> "CudaUses | None":
+        probing = self.sources.probing
+        return probing.cuda_for(self._owners.owners, self.sources.pods.now.pods, inventory) if probing else None
+
+    def _held_since(self) -> Since:
+        """Since when devices are in the hands that they are in; the kubelet has said which these are."""
+        if self.sources.kubelet.age_seconds is not None:
+            self.lasting.tenures.note(self._owners.owners, time.time())
+        return self.lasting.tenures.since
 
     def _begin_streams(self) -> Streams:
         """Keep those open that somebody needs; each whose first word is still awaited, with that."""
