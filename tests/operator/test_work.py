@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from exporter.operator.objects.kinds import Key
 from exporter.operator.work import (
     BURST,
-    BURST,
     EVERYTHING,
     FIRST_PAUSE_SECONDS,
     FORGIVEN_SECONDS,
