@@ -1,5 +1,6 @@
 """GPUAutoscalers: the one object that scales for each, and what that says of itself (autoscalers/)."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from exporter.errors import SourceError
 from exporter.operator.api.reader import Reader
 from exporter.operator.autoscalers.choice import LOOK_AGAIN_SECONDS, There, Via, Wanted, desired, with_what_stays
 from exporter.operator.autoscalers.hindrance import of_invalid
+from exporter.operator.autoscalers.objects import object_name
+from exporter.operator.autoscalers.scalers import name_of, uid_of, used_of
 from exporter.operator.autoscalers.scaling import decision
 from exporter.operator.autoscalers.status import Scaled, autoscaler_status
 from exporter.operator.autoscalers.targets import Target, group_path, object_path, resource_of, target_of
@@ -18,6 +21,7 @@ from exporter.operator.objects.conditions import utc_now
 from exporter.operator.objects.edits import Change
 from exporter.operator.objects.kinds import (
     AUTOSCALER,
+    BY_NAME,
     EVENT,
     GPU_AUTOSCALER,
     SCALED_OBJECT,
@@ -33,6 +37,8 @@ from exporter.operator.objects.plan import plan
 from exporter.operator.objects.reading import Invalid
 from exporter.operator.objects.resources import ScaleTarget, read_autoscaler
 
+# A GPUAutoscaler has one object, and KEDA makes one more: if somebody made others in its name, not all are read whole.
+MOST_OWN = 8
 _WAYS: Mapping[str, Via] = {SCALED_OBJECT.name: "keda", AUTOSCALER.name: "hpa"}
 
 
@@ -62,7 +68,7 @@ class CareOfAutoscalers:
         """
         key, uid = key_of(owner), text(metadata(owner), "uid")
         kinds = [kind for kind in (AUTOSCALER, SCALED_OBJECT) if kind is AUTOSCALER or kind in served]
-        scalers = [item for kind in kinds for item in await self._reader.listed(kind, key.namespace, {})]
+        scalers = await self._scalers(key, uid, kinds)
         own = [item for item in scalers if controller_of(item).get("uid") == uid]
         try:
             spec = read_autoscaler(owner)
@@ -73,7 +79,7 @@ class CareOfAutoscalers:
                 keda=SCALED_OBJECT in served,
                 target=await self._target(spec.scale_target_ref, key.namespace),
                 scalers=scalers,
-                autoscalers=await self._reader.listed(GPU_AUTOSCALER, key.namespace, {}),
+                autoscalers=await self._reader.neighbours(GPU_AUTOSCALER, key.namespace, used_of),
             )
             annotations = mapping(metadata(owner), "annotations")
             wanted, address = desired(spec, key.name, key.namespace, uid, there, annotations), spec.cluster_address
@@ -125,6 +131,22 @@ class CareOfAutoscalers:
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - as every care has it
         """Nothing: all that it has is its own, and the garbage collector's."""
         return ()
+
+    async def _scalers(self, key: Key, uid: str, kinds: Sequence[Kind]) -> Sequence[AnyObject]:
+        """What scales in the namespace. What is the GPUAutoscaler's is read whole, and as it is now."""
+        near = [item for kind in kinds for item in await self._reader.neighbours(kind, key.namespace, used_of)]
+        own = {uid, *(uid_of(item) for item in near if controller_of(item).get("uid") == uid)}
+        mine = [item for item in near if controller_of(item).get("uid") in own]
+        asked = [(kind, object_name(key.name)) for kind in kinds]
+        asked += [(BY_NAME[item["kind"]], name_of(item)) for item in mine[:MOST_OWN]]
+        whole = await asyncio.gather(
+            *(
+                self._reader.selected(kind, {"metadata.name": name}, key.namespace)
+                for kind, name in dict.fromkeys(asked)
+            )
+        )
+        others = [item for item in near if (BY_NAME[item["kind"]], name_of(item)) not in asked]
+        return [*chain.from_iterable(whole), *others]
 
     async def _target(self, ref: ScaleTarget, namespace: str) -> Target:
         """What is to be scaled; nothing is refused for what the operator may not read."""

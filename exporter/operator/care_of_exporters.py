@@ -8,6 +8,7 @@ from exporter.errors import SourceError
 from exporter.operator.api.reader import Reader
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of
+from exporter.operator.exporters.nodes import node_of
 from exporter.operator.exporters.objects import all_references, desired
 from exporter.operator.exporters.obstacles import in_the_way, invalid, no_counters, no_pod_monitors
 from exporter.operator.exporters.status import Seen, status_of
@@ -94,7 +95,7 @@ class CareOfExporters:
         key, obstacles = key_of(outcome.owner), _obstacles(outcome)
         pods: Sequence[AnyObject] = ()
         try:
-            pods = await self._reader.listed(POD, key.namespace, selector(key.name))
+            pods = await self._reader.listed(POD, key.namespace, selector(key.name), _used_of)
         except SourceError as error:
             if error.reason != "permission":
                 raise
@@ -126,6 +127,12 @@ class CareOfExporters:
 
 def _may_have(owner: Key) -> Sequence[Key]:
     return [Key(found.kind, found.namespace, found.name) for found in all_references(owner.name, owner.namespace)]
+
+
+def _used_of(pod: AnyObject) -> AnyObject:
+    """A pod without what is not looked at, which may be large: whoever makes pods in the namespace says how large."""
+    about = {name: value for name, value in metadata(pod).items() if name not in ("annotations", "managedFields")}
+    return {**pod, "metadata": about, "spec": {"nodeName": node_of(pod)}}
 
 
 def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:

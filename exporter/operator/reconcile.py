@@ -41,7 +41,7 @@ RESYNC_SECONDS = 600.0
 # What is not ours, or is going, may be gone soon: nothing may tell us.
 WAIT_SECONDS = 1.0
 # Failures of which the custom resource can tell: the API server has answered.
-_ANSWERED = frozenset({"permission", "http_status", "rate_limited"})
+_ANSWERED = frozenset({"permission", "http_status", "rate_limited", "oversize"})
 
 
 class Reconciler:
@@ -73,6 +73,7 @@ class Reconciler:
         """Until it is cancelled."""
         while True:
             key = await self._work.get()
+            self._reader.named_at_seconds = self._work.named_at_seconds
             began = time.monotonic()
             result = await self._looked_at(key)
             self._counted.reconciled(key.kind or "all", result, time.monotonic() - began)
@@ -107,7 +108,7 @@ class Reconciler:
         for kind in (care.kind for care in self._cares.values() if care.kind in self.served):
             for namespace in self._namespaces:
                 try:
-                    there.update([key_of(item) for item in await self._reader.listed(kind, namespace, {})])
+                    there |= await self._reader.keys(kind, namespace)
                 except SourceError as error:
                     failed = error
         for key in sorted(there):

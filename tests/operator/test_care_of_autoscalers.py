@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exporter.errors import SourceError, Unavailable
-from exporter.operator.api.reader import Reader
+from exporter.operator.api.reader import Reader, Use
 from exporter.operator.api.refused import Refused
+from exporter.operator.autoscalers.scalers import name_of
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_autoscalers import CareOfAutoscalers
 from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of
@@ -29,14 +30,16 @@ class Stored(Reader):
         self.scalers = scalers
         self.fails: SourceError | None = None
 
-    async def listed(self, kind: Kind, *_: object) -> Sequence[AnyObject]:
+    async def neighbours(self, kind: Kind, _: str, use: Use) -> Sequence[AnyObject]:
         if self.fails:
             raise self.fails
         items = (*self.scalers, gpu_autoscaler("trainer", UID))
-        return [item for item in items if item["kind"] == kind.name]
+        return [use(item) for item in items if item["kind"] == kind.name]
 
-    async def selected(self, *_: object) -> Sequence[AnyObject]:
-        return ()
+    async def selected(self, kind: Kind, fields: Mapping[str, str], _: str) -> Sequence[AnyObject]:
+        return [
+            item for item in self.scalers if (item["kind"], name_of(item)) == (kind.name, fields.get("metadata.name"))
+        ]
 
     async def document(self, path: str) -> AnyObject | None:
         return DEPLOYMENTS if path.endswith("/v1") else {"metadata": {"name": REF["name"]}}

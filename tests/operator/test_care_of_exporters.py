@@ -33,7 +33,9 @@ class Stored(Reader):
     async def get(self, key: Key) -> AnyObject | None:
         return self.items.get(key)
 
-    async def listed(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> Sequence[AnyObject]:
+    async def listed(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str], *_: object
+    ) -> Sequence[AnyObject]:
         assert (kind, namespace) == (POD, "ml")
         assert labels["app.kubernetes.io/instance"] in ("gpu", "default")
         return self.pods

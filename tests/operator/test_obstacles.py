@@ -19,6 +19,7 @@ REFUSALS: Sequence[tuple[SourceError, str]] = [
     (Unavailable("unreachable", "no route", remedy="wait"), "ApiUnavailable"),
     (TimedOut("deadline", "no answer within 5 s", remedy="wait"), "ApiUnavailable"),
     (Malformed("garbage", "no JSON", remedy="look"), "ApiUnavailable"),
+    (Malformed("oversize", "2001 HPAs", remedy="delete some"), "TooMany"),  # issue 15, line 15
 ]
 
 

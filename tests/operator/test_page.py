@@ -88,7 +88,7 @@ def test_every_reason_and_event_is_explained() -> None:
     status = "".join(path.read_text() for path in said_in)
     verdicts = re.findall(r'Verdict\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
     obstacles = re.findall(r'reason="([A-Z]\w+)"', status)
-    others = re.findall(r'"(Forbidden|Refused|ApiUnavailable)"', status)
+    others = re.findall(r'"(Forbidden|Refused|ApiUnavailable|TooMany)"', status)
     events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "decisions.py").read_text())
     of_autoscalers = {"Ready", "Scaled"}
     assert len(verdicts) > 8

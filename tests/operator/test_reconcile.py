@@ -57,7 +57,12 @@ class Stored(Reader):
     async def get(self, key: Key) -> AnyObject | None:
         return self.items.get(key)
 
-    async def listed(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> Sequence[AnyObject]:
+    async def keys(self, kind: Kind, namespace: str | None) -> set[Key]:
+        return {key_of(item) for item in await self.listed(kind, namespace, {})}
+
+    async def listed(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str], *_: object
+    ) -> Sequence[AnyObject]:
         check(self.fails, kind.name, (kind.name, namespace))
         return [
             item

@@ -195,7 +195,7 @@ async def test_a_watch_that_says_what_nobody_understands_is_begun_anew(event: Ob
 
     async def respond(request: web.Request) -> web.StreamResponse:
         nonlocal left
-        events = []
+        events: list[Object] = []
         if "watch" in request.query and request.path.endswith(CONFIG_MAP.plural):
             events = [event] if left else [{"type": "ADDED", "object": config_map("late")}]
             left -= bool(left)

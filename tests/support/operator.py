@@ -8,7 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,19 @@ class Api:
             status, answer = self.ask("PATCH", f"{path}/{about['name']}", item, MERGE)
         assert status in (200, 201), answer
         return dict(answer)
+
+    def fill(self, items: Iterable[Object]) -> None:
+        """Put objects into the simulated API server's store, past every check: thousands are there at once."""
+        self._background.run(self._filled([*items]))
+
+    async def _filled(self, items: Sequence[Object]) -> None:
+        assert self.simulated is not None
+        for item in items:
+            self.simulated.put(item)
+
+    def asked(self) -> Sequence[str]:
+        """Method and path of each request to the simulated API server."""
+        return () if self.simulated is None else tuple(self.simulated.asked)
 
     def patch(self, key: Key, changes: Object) -> None:
         """Somebody changes an object."""

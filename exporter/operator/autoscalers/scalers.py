@@ -9,11 +9,12 @@ from typing import NamedTuple
 from exporter.operator.autoscalers.objects import labels, object_name
 from exporter.operator.objects.kinds import GPU_AUTOSCALER, SCALED_OBJECT, Kind, controller_of, metadata
 from exporter.operator.objects.names import INSTANCE_LABEL
-from exporter.operator.objects.parts import AnyObject, is_going
+from exporter.operator.objects.parts import AnyObject, is_going, mapping
 from exporter.operator.objects.resources import ScaleTarget
 
 # what a ScaledObject means that names no kind (KEDA's ParseGVKR)
 _KEDAS_USUAL = "apps/v1", "Deployment"
+_LONGEST_NAME = 512
 
 
 class Scalers(NamedTuple):
@@ -28,6 +29,26 @@ class Scalers(NamedTuple):
     kedas: Sequence[AnyObject]
     others: Sequence[AnyObject]
     foreign: Sequence[AnyObject]
+
+
+def used_of(item: AnyObject) -> AnyObject:
+    """What an object that may scale something is called, whose it is, and what it scales. All else may be large."""
+    about, by, target = metadata(item), controller_of(item), mapping(item, "spec", "scaleTargetRef")
+    return {
+        **_cut(item, "apiVersion", "kind"),
+        "metadata": {
+            **_cut(about, "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"),
+            "labels": _cut(mapping(about, "labels"), *labels("")),
+            "finalizers": [True] if about.get("finalizers") else [],
+            "ownerReferences": [{**_cut(by, "apiVersion", "kind", "name", "uid"), "controller": True}] if by else [],
+        },
+        "spec": {"scaleTargetRef": _cut(target, "apiVersion", "kind", "name")},
+    }
+
+
+def _cut(of: AnyObject, *names: str) -> AnyObject:
+    """Those of the fields that there are, and no more of each than would fit into a name."""
+    return {name: str(of[name] or "")[:_LONGEST_NAME] for name in names if name in of}
 
 
 def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *, keda: bool) -> Scalers:

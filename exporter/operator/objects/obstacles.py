@@ -23,4 +23,6 @@ def refused(error: SourceError) -> Obstacle:
     reason = "Refused" if isinstance(getattr(error, "status", None), int) else "ApiUnavailable"
     if error.reason in ("permission", "unauthorized"):
         reason = "Forbidden"
+    if error.reason == "oversize":
+        reason = "TooMany"
     return Obstacle(reason=reason, message=one_line(str(error.trouble), 1024))
