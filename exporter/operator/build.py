@@ -71,5 +71,11 @@ def make_operator(config: OperatorConfig, lasting: Lasting | None = None) -> Ope
 
 
 def _cares(settings: OperatorSettings, reader: Reader, looks: Looks) -> Sequence[Care]:
-    exporters = CareOfExporters(reader, looks, image=settings.exporter_image, dcgm_image=settings.dcgm_image)
+    exporters = CareOfExporters(
+        reader,
+        looks,
+        namespaces=settings.namespaces,
+        image=settings.exporter_image,
+        dcgm_image=settings.dcgm_image,
+    )
     return (exporters, CareOfAutoscalers(reader))

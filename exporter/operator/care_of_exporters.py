@@ -10,7 +10,8 @@ from exporter.operator.care import Aim, Outcome
 from exporter.operator.decisions import Event, events_of
 from exporter.operator.exporters.nodes import node_of
 from exporter.operator.exporters.objects import all_references, desired
-from exporter.operator.exporters.obstacles import in_the_way, invalid, no_counters, no_pod_monitors
+from exporter.operator.exporters.obstacles import in_the_way, invalid, no_counters, no_pod_monitors, overlaps
+from exporter.operator.exporters.overlaps import age, both, shared
 from exporter.operator.exporters.status import Seen, status_of
 from exporter.operator.looks import Looks
 from exporter.operator.objects.conditions import utc_now
@@ -22,21 +23,26 @@ from exporter.operator.objects.kinds import (
     CONFIG_MAP,
     DAEMON_SET,
     GPU_EXPORTER,
+    NODE,
     POD,
     POD_MONITOR,
     SERVICE_ACCOUNT,
     Key,
     Kind,
+    is_controlled_by,
     is_for,
     key_of,
     metadata,
 )
-from exporter.operator.objects.names import selector
+from exporter.operator.objects.names import base_name, selector
 from exporter.operator.objects.obstacles import Obstacle, refused
-from exporter.operator.objects.parts import AnyObject, mapping, text
+from exporter.operator.objects.parts import AnyObject, is_going, mapping, text
 from exporter.operator.objects.plan import Plan, plan
 from exporter.operator.objects.reading import Invalid
 from exporter.operator.objects.resources import GPUExporterSpec, read_exporter
+
+# the fields by which a GPUExporter chooses its nodes, and its DaemonSet too
+_CHOOSE = ("nodeSelector", "tolerations")
 
 
 class CareOfExporters:
@@ -46,9 +52,19 @@ class CareOfExporters:
     look_again_seconds = 30.0
 
     def __init__(
-        self, reader: Reader, looks: Looks, *, image: str | None = None, dcgm_image: str | None = None
+        self,
+        reader: Reader,
+        looks: Looks,
+        *,
+        namespaces: Sequence[str] = (),
+        image: str | None = None,
+        dcgm_image: str | None = None,
     ) -> None:
-        """`image` and `dcgm_image` are those of GPUExporters that name none; None: the ones of this version."""
+        """`image` and `dcgm_image` are those of GPUExporters that name none; None: the ones of this version.
+
+        `namespaces` are those that the operator looks at; empty: all.
+        """
+        self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
         self._image, self._dcgm_image = image, dcgm_image
         self._reader = reader
         self._looks = looks
@@ -62,9 +78,10 @@ class CareOfExporters:
         """
         key, uid = key_of(owner), text(metadata(owner), "uid")
         spec = self._with_images(read_exporter(owner))
-        wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served)
-        live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
         lacking = await self._lacking(spec, key.namespace, served)
+        avoids = await self._avoids(owner, spec, lacking)
+        wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=POD_MONITOR in served, avoids=avoids)
+        live = await self._reader.all_of(each for each in _may_have(key) if _is_served(each, served))
         compared = plan(key, uid, wanted, live)
         if any(obstacle.holds for obstacle in (*map(in_the_way, compared.not_ours), *lacking)):
             compared = _held(compared, [item for item in live.values() if is_for(item, key)])
@@ -73,7 +90,45 @@ class CareOfExporters:
     def _with_images(self, spec: GPUExporterSpec) -> GPUExporterSpec:
         return replace(spec, image=spec.image or self._image, dcgm_image=spec.dcgm_image or self._dcgm_image)
 
-    async def _lacking(self, spec: GPUExporterSpec, namespace: str, served: AbstractSet[Kind]) -> Sequence[Obstacle]:
+    async def _avoids(
+        self, owner: AnyObject, spec: GPUExporterSpec, lacking: list[Obstacle]
+    ) -> Sequence[Mapping[str, str]]:
+        """The node selectors of older GPUExporters that have nodes of this one; why is added to what is `lacking`."""
+        avoids = []
+        for namespace in self._namespaces:
+            for rival in await self._reader.listed(GPU_EXPORTER, namespace, {}):
+                theirs = await self._nodes_of(rival) if age(rival) < age(owner) and not is_going(rival) else None
+                labels = both(spec, theirs) if theirs else None
+                if theirs is None or labels is None:
+                    continue
+                try:
+                    nodes = shared(spec, theirs, await self._reader.listed(NODE, None, labels))
+                except SourceError as error:
+                    if error.reason != "permission":
+                        raise
+                    lacking.append(refused(error))
+                    continue
+                if nodes:
+                    avoids.append(theirs.node_selector)
+                    lacking.append(overlaps(key_of(rival), nodes[0]))
+        return avoids
+
+    async def _nodes_of(self, rival: AnyObject) -> GPUExporterSpec | None:
+        """A spec with the nodes that another GPUExporter has by its DaemonSet, or will have; None where it has none."""
+        key = key_of(rival)
+        made = await self._reader.get(Key(DAEMON_SET.name, key.namespace, base_name(key.name)))
+        if made is not None and is_controlled_by(made, text(metadata(rival), "uid")):
+            chosen = {"nodeSelector": {}, "tolerations": [], **mapping(made, "spec", "template", "spec")}
+        elif mapping(rival, "status"):
+            return None  # it was looked at, and something keeps it from its nodes
+        else:
+            chosen = {**mapping(rival, "spec")}
+        try:
+            return read_exporter({"spec": {name: chosen[name] for name in _CHOOSE if name in chosen}})
+        except Invalid:
+            return None
+
+    async def _lacking(self, spec: GPUExporterSpec, namespace: str, served: AbstractSet[Kind]) -> list[Obstacle]:
         """What the spec names and the cluster does not have."""
         lacking = []
         named = spec.collectors.config_map if spec.collectors else None

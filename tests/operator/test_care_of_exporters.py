@@ -5,22 +5,23 @@ from typing import Any
 
 import pytest
 
+from exporter.errors import Unavailable
 from exporter.operator.api.reader import Reader
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.exporters.nodes import trouble
 from exporter.operator.looks import Looks
-from exporter.operator.objects.kinds import GPU_EXPORTER, POD, Key, Kind
+from exporter.operator.objects.kinds import GPU_EXPORTER, NODE, POD, Key, Kind
 from exporter.operator.objects.parts import AnyObject
 from exporter.operator.objects.reading import Invalid
-from tests.operator.made import Object, daemon_set, gpu_exporter, pod
+from tests.operator.made import Object, ago, daemon_set, gpu_exporter, pod
 
 KEY = Key(GPU_EXPORTER.name, "ml", "gpu")
 MINE: Object = {"collectors": {"configMap": {"name": "mine", "key": "list.csv"}}}
 
 
 def namespace_of(item: Object) -> str:
-    return "" if item["kind"] == "ClusterRoleBinding" else "ml"
+    return "" if item["kind"] in ("ClusterRoleBinding", "Node") else "ml"
 
 
 class Stored(Reader):
@@ -36,6 +37,10 @@ class Stored(Reader):
     async def listed(
         self, kind: Kind, namespace: str | None, labels: Mapping[str, str], *_: object
     ) -> Sequence[AnyObject]:
+        if kind is not POD:
+            assert namespace is None
+            items = [item for key, item in self.items.items() if key.kind == kind.name]
+            return [item for item in items if labels.items() <= item["metadata"].get("labels", {}).items()]
         assert (kind, namespace) == (POD, "ml")
         assert labels["app.kubernetes.io/instance"] in ("gpu", "default")
         return self.pods
@@ -132,6 +137,60 @@ async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: 
     assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"NotOurs"}
     assert "no rights are given to it, and the DaemonSet stays as it is" in told(status)
     assert status["nodesInTrouble"] == 1
+
+
+def named(name: str, seconds_ago: float, **spec: Any) -> Object:
+    """A GPUExporter as the API server gives it: with the defaults of the schema."""
+    item = gpu_exporter(**{"nodeSelector": {"gpu": "yes"}, "tolerations": [], **spec})
+    about = {"name": name, "uid": f"uid-{name}", "creationTimestamp": ago(seconds_ago)}
+    return {**item, "metadata": {**item["metadata"], **about}}
+
+
+async def affinity_of(owner: Object, *items: Object, looks: Looks) -> tuple[Any, str]:
+    """What a GPUExporter's pods must not be near to, and the reason that is told; None and "" where all is well."""
+    node = {"kind": "Node", "metadata": {"name": "n1", "labels": {"gpu": "yes", "pool": "a"}}, "spec": {}}
+    care = CareOfExporters(Stored(owner, node, *items), looks)
+    aim = await care.aim(owner, frozenset())
+    (made,) = (item for item, _ in aim.plan.apply if item["kind"] == "DaemonSet")
+    affinity = made["spec"]["template"]["spec"].get("affinity")
+    terms = affinity and affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    status = await care.status(Outcome(owner=owner, aim=aim, live={Key("DaemonSet", "ml", "gpu"): daemon_set(1)}))
+    return terms, reason(status, "Ready")
+
+
+# issue 15, line 16
+async def test_the_younger_of_two_exporters_leaves_nodes_to_the_older(looks: Looks) -> None:
+    young, free = named("gpu", 10), (None, "AllNodesReady")
+    pool: Object = {"nodeSelector": {"pool": "a"}}
+    without_pool = [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["a"]}]}]
+    taken = (without_pool, "Overlaps")
+    assert await affinity_of(young, named("old", 20), looks=looks) == ([{}], "Overlaps")
+    assert await affinity_of(young, named("old", 20, **pool), looks=looks) == taken
+    assert await affinity_of(young, named("even-younger", 5), looks=looks) == free
+    assert await affinity_of(young, named("old", 20, nodeSelector={"gpu": "no"}), looks=looks) == free
+    assert await affinity_of(young, named("old", 20, nodeSelector={"pool": "b"}), looks=looks) == free
+    # what has no DaemonSet although it was looked at takes no nodes; otherwise its DaemonSet says which
+    old = {**named("old", 20), "status": {"conditions": []}}
+    assert await affinity_of(young, old, looks=looks) == free
+    template = {"spec": {"template": {"spec": pool}}}
+    about = {"name": "old", "ownerReferences": [{"uid": "uid-old", "controller": True}]}
+    assert await affinity_of(young, old, {"kind": "DaemonSet", "metadata": about, **template}, looks=looks) == taken
+    going = named("old", 20)
+    going["metadata"]["deletionTimestamp"] = ago(1)
+    assert await affinity_of(young, going, looks=looks) == free
+
+
+# issue 15, line 16
+async def test_an_operator_that_may_not_list_nodes_says_so(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Stored.listed
+
+    async def refusing(reader: Stored, kind: Kind, *more: Any) -> Sequence[AnyObject]:
+        if kind is NODE:
+            raise Unavailable("permission", "403", remedy="apply it")
+        return await listed(reader, kind, *more)
+
+    monkeypatch.setattr(Stored, "listed", refusing)
+    assert await affinity_of(named("gpu", 10), named("old", 20), looks=looks) == (None, "Forbidden")
 
 
 async def test_a_pod_monitor_that_cannot_be_is_told(looks: Looks) -> None:

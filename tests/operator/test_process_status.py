@@ -1,5 +1,6 @@
 """The operator as a process: what it says of nodes in the status, and in events."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ from tests.support.operator import Api, Object, OperatorProcess, exporter, list_
 
 
 @pytest.fixture
-def key(api: Api, operator: OperatorProcess, namespace: str) -> Key:
+def key(api: Api, operator: OperatorProcess, namespace: str) -> Iterator[Key]:
     """A GPUExporter of two nodes, of which one is not ready."""
     api.set_nodes("ab", unready="b")
     made = key_of(api.put(exporter("gpu", namespace)))
     until(lambda: status(api, made).get("nodesWanted") == 2, why=lambda: api.get(made))
-    return made
+    yield made
+    api.remove(made)  # a younger one of the same nodes would leave them alone
 
 
 def status(api: Api, key: Key) -> Object:
@@ -30,6 +32,13 @@ def events(api: Api, key: Key) -> dict[str, Object]:
     """The last event of each reason."""
     _, answer = api.ask("GET", EVENT.path(key.namespace))
     return {each["reason"]: each for each in answer["items"] if each["regarding"]["name"] == key.name}
+
+
+def pods_on(api: Api, namespace: str) -> list[str]:
+    """Each pod's node and exporter."""
+    _, answer = api.ask("GET", POD.path(namespace))
+    named = "app.kubernetes.io/instance"
+    return sorted(f"{each['spec']['nodeName']} {each['metadata']['labels'][named]}" for each in answer["items"])
 
 
 def test_a_node_that_becomes_ready(api: Api, key: Key) -> None:
@@ -81,6 +90,31 @@ def test_a_list_of_fields_that_is_not_there_leaves_the_pods_alone(api: Api, key:
     api.patch(key, {"metadata": {"annotations": {"look": "now"}}})
     until(lambda: (api.get(mine) or {})["spec"] != before[0], why=lambda: api.get(key))
     until(lambda: api.get(theirs) is None)
+
+
+# issue 15, line 16
+def test_the_younger_exporter_of_a_node_does_not_roll_out_there(
+    api: Api, operator: OperatorProcess, namespace: str
+) -> None:
+    """Before, both were Ready, and sum by (node) counted the GPU of node b twice."""
+    api.set_nodes("ab", labels={"b": {"pool": "b"}})
+    old = key_of(api.put(exporter("old", namespace, nodeSelector={"pool": "b"})))
+    until(lambda: pods_on(api, namespace) == ["b old"], why=lambda: api.get(old))
+    wide, same = (key_of(api.put(exporter(name, namespace))) for name in ("young", "zero"))
+    for key in (wide, same):
+        until(lambda key=key: condition(api, key, "Ready")["reason"] == "Overlaps", why=lambda: operator.told)  # type: ignore[misc]
+        until(lambda key=key: events(api, key).get("Overlaps"))  # type: ignore[misc]
+    until(lambda: pods_on(api, namespace) == ["a young", "b old"], why=lambda: pods_on(api, namespace))
+    assert f"GPUExporter {namespace}/old, which is older," in condition(api, wide, "Degraded")["message"]
+    until(lambda: status(api, same).get("nodesWanted") == 0, why=lambda: api.get(same))
+    for gone in (old, wide):
+        api.remove(gone)
+        until(lambda gone=gone: not any(str(gone.name) in pod for pod in pods_on(api, namespace)))  # type: ignore[misc]
+    # others are not told of its end, and look every half minute
+    api.patch(same, {"metadata": {"annotations": {"look": "now"}}})
+    until(lambda: pods_on(api, namespace) == ["a zero", "b zero"], why=lambda: (api.get(same), operator.told))
+    until(lambda: condition(api, same, "Ready")["status"] == "True")
+    api.remove(same)
 
 
 def test_somebodys_edit_is_told_with_who_it_was(api: Api, key: Key) -> None:

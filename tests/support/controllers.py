@@ -12,6 +12,7 @@ import aiohttp
 from exporter.log import debug
 from exporter.operator.api.watching import MADE
 from exporter.operator.objects.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, POD, SCALED_OBJECT, Kind
+from exporter.simulator.api_server.daemon_sets import is_meant
 from tests.support.real_api import Object, RealServer
 
 LOOK_SECONDS = 0.1
@@ -50,10 +51,11 @@ class Controllers:
     async def _keep_daemon_sets(self) -> None:
         pods = await self._all(POD) or []
         for item in await self._all(DAEMON_SET) or ():
+            spec = item["spec"]["template"]["spec"]
             wanted = {
                 name
                 for name, labels in self.nodes.items()
-                if labels.items() >= item["spec"]["template"]["spec"].get("nodeSelector", {}).items()
+                if is_meant(spec, {"metadata": {"labels": labels}, "spec": {}})
             }
             own = [pod for pod in pods if _is_owned(pod, item)]
             for pod in own:

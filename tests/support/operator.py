@@ -117,19 +117,28 @@ class Api:
         """The token of an operator: `a` or `b`."""
         return f"token-{user}" if self.real is None else self.real.tokens[user]
 
-    def set_nodes(self, names: Iterable[str], *, unready: Iterable[str] = ()) -> None:
-        """The cluster has these GPU nodes. Their exporters have no address: nobody asks them."""
-        self._background.run(self._set_nodes([*names], [*unready]))
+    def set_nodes(
+        self,
+        names: Iterable[str],
+        *,
+        unready: Iterable[str] = (),
+        labels: Mapping[str, Object] | None = None,
+    ) -> None:
+        """The cluster has these GPU nodes, some with more `labels`. Their exporters have no address: nobody asks."""
+        more = labels or {}
+        all_labels = {name: {"nvidia.com/gpu.present": "true", **more.get(name, {})} for name in names}
+        self._background.run(self._set_nodes(all_labels, [*unready]))
+        for name in all_labels if self.real is not None else ():
+            self.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": all_labels[name]}})
 
-    async def _set_nodes(self, names: list[str], unready: list[str]) -> None:
-        labels = {"nvidia.com/gpu.present": "true"}
+    async def _set_nodes(self, names: Mapping[str, Mapping[str, str]], unready: list[str]) -> None:
         if self.simulated is not None:
             nodes = self.simulated.daemon_sets
             nodes.addresses, nodes.unready = dict.fromkeys(names, ""), {*unready}
-            for name in names:
+            for name, labels in names.items():
                 nodes.add_node(name, labels)
         elif self.real is not None:
-            self.real.set_nodes(dict.fromkeys(names, labels), unready)
+            self.real.set_nodes(names, unready)
 
     def ask(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
         """The status and the body of an answer."""

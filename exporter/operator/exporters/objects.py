@@ -1,8 +1,10 @@
 """A GPUExporterSpec → the objects that it stands for, as they are applied. Pure: equal specs give equal objects."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.operator.exporters.counters import counters_csv
+from exporter.operator.exporters.overlaps import elsewhere
 from exporter.operator.exporters.pods import (
     CONFIG_KEY,
     COUNTERS_KEY,
@@ -40,12 +42,20 @@ class Reference(NamedTuple):
 
 
 def desired(
-    name: str, namespace: str, uid: str, spec: GPUExporterSpec, *, pod_monitors: bool, image: str = IMAGE
+    name: str,
+    namespace: str,
+    uid: str,
+    spec: GPUExporterSpec,
+    *,
+    pod_monitors: bool,
+    image: str = IMAGE,
+    avoids: Sequence[Mapping[str, str]] = (),
 ) -> tuple[Object, ...]:
     """Every object that a GPUExporter stands for, in the order in which they are applied.
 
     `name`, `namespace` and `uid` are the GPUExporter's; `pod_monitors` says whether the cluster knows PodMonitors;
-    `image` is the exporter's where the spec names none. All belong to the GPUExporter by an owner reference but the
+    `image` is the exporter's where the spec names none; `avoids` are node selectors of others, whose nodes it leaves
+    alone. All belong to the GPUExporter by an owner reference but the
     ClusterRoleBinding, which no namespaced object can own:
     FOR_ANNOTATION says whose it is, to whoever deletes it.
     """
@@ -54,7 +64,7 @@ def desired(
         wanted.append(_counters(name, spec))
     if asks_kubernetes(spec):
         wanted.append(_object("v1", "ServiceAccount", account_name(name)))
-    wanted.append(_daemon_set(name, spec, image))
+    wanted.append(_daemon_set(name, spec, image, avoids))
     if spec.service_monitor.enabled != "off" and pod_monitors:
         wanted.append(_pod_monitor(name, spec))
     for item in wanted:
@@ -105,7 +115,10 @@ def _counters(name: str, spec: GPUExporterSpec) -> Object:
     return _object("v1", "ConfigMap", counters_name(name), data={COUNTERS_KEY: counters_csv(fields)})
 
 
-def _daemon_set(name: str, spec: GPUExporterSpec, image: str) -> Object:
+def _daemon_set(name: str, spec: GPUExporterSpec, image: str, avoids: Sequence[Mapping[str, str]]) -> Object:
+    template = pod_template(name, spec, image)
+    if avoids:
+        template["spec"]["affinity"] = elsewhere(spec.node_selector, avoids)
     return _object(
         "apps/v1",
         "DaemonSet",
@@ -113,7 +126,7 @@ def _daemon_set(name: str, spec: GPUExporterSpec, image: str) -> Object:
         spec={
             "selector": {"matchLabels": selector(name)},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": pod_template(name, spec, image),
+            "template": template,
         },
     )
 

@@ -1,6 +1,6 @@
 """Why the objects of a GPUExporter are not what it wants, each with what to do. Pure."""
 
-from exporter.operator.objects.kinds import SERVICE_ACCOUNT
+from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key
 from exporter.operator.objects.obstacles import Obstacle
 from exporter.operator.objects.parts import AnyObject, mapping, one_line, text
 from exporter.operator.objects.reading import Invalid
@@ -27,6 +27,19 @@ def in_the_way(item: AnyObject) -> Obstacle:
             1024,
         ),
         holds=holds,
+    )
+
+
+def overlaps(older: Key, node: str) -> Obstacle:
+    """An older GPUExporter chooses nodes of this one, such as `node`. Not all are named: they come and go."""
+    return Obstacle(
+        reason="Overlaps",
+        message=one_line(
+            f"GPUExporter {older.namespace}/{older.name}, which is older, chooses nodes of this one, such as {node}:"
+            " this one leaves it all nodes that its spec.nodeSelector selects, since both would count each GPU there ->"
+            " change spec.nodeSelector of one of the two, or delete one",
+            1024,
+        ),
     )
 
 

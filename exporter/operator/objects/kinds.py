@@ -63,6 +63,7 @@ POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
 AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 POD = Kind("v1", "Pod", "pods")
+NODE = Kind("v1", "Node", "nodes")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 
@@ -86,10 +87,11 @@ ALL = (
     SCALED_OBJECT,
     AUTOSCALER,
     POD,
+    NODE,
     LEASE,
     EVENT,
 )
-CLUSTER_WIDE = frozenset({CLUSTER_ROLE, CLUSTER_ROLE_BINDING})
+CLUSTER_WIDE = frozenset({CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NODE})
 BY_NAME = {kind.name: kind for kind in ALL}
 OPERATOR = MANAGER  # the field manager, too
 

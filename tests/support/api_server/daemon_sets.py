@@ -75,7 +75,7 @@ class DaemonSets:
         """Put the pods of one DaemonSet right, and its status."""
         template = item["spec"]["template"]
         revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
-        meant = {node["metadata"]["name"] for node in nodes if _is_meant(template["spec"], node)}
+        meant = {node["metadata"]["name"] for node in nodes if is_meant(template["spec"], node)}
         pods = dict(self._pods_of(item))
         there = {pod["spec"]["nodeName"]: (pod_key, pod) for pod_key, pod in pods.items()}
         for node, (pod_key, pod) in there.items():
@@ -157,14 +157,25 @@ def _is_true(condition: Object) -> bool:
     return bool(condition["type"] == "Ready" and condition["status"] == "True")
 
 
-def _is_meant(spec: Object, node: Object) -> bool:
+def is_meant(spec: Object, node: Object) -> bool:
     """Whether pods of this specification are to run on the node, by its labels and taints."""
     labels = node["metadata"].get("labels") or {}
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    if required and not any(_matches(term, labels) for term in required["nodeSelectorTerms"]):
+        return False
     if any(labels.get(name) != value for name, value in (spec.get("nodeSelector") or {}).items()):
         return False
     tolerations = spec.get("tolerations") or ()
     taints = [taint for taint in node["spec"].get("taints") or () if taint["effect"] != "PreferNoSchedule"]
     return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
+
+
+def _matches(term: Object, labels: Object) -> bool:
+    """Whether a node is in a term of an affinity, which has expressions with NotIn alone; an empty one matches none."""
+    expressions = term.get("matchExpressions") or ()
+    return bool(expressions) and all(labels.get(each["key"]) not in each["values"] for each in expressions)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

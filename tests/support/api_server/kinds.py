@@ -140,7 +140,8 @@ BUILT_IN: tuple[Kind, ...] = (
     *(
         Kind(
             group="admissionregistration.k8s.io", version="v1", name=name, plural=plural, namespaced=False,
-            categories=("api-extensions",), has_status=has_status, has_generation=True, skeleton={"spec": {}},
+            categories=("api-extensions",), has_status=has_status, has_generation=True,
+            skeleton={"spec": {}, **({"status": {}} if has_status else {})},
         )
         for name, plural, has_status in (
             ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", True),

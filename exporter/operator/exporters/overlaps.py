@@ -1,0 +1,62 @@
+"""Two GPUExporters that choose the same nodes: the older one has them, since two would count each GPU twice. Pure."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice, product
+
+from exporter.operator.objects.kinds import metadata
+from exporter.operator.objects.parts import AnyObject, mapping, mappings, text
+from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration
+
+# of a nodeAffinity; with fewer ways to be allowed, a node is left out rather than counted twice
+MOST_TERMS = 64
+# every pod of a DaemonSet bears these (pkg/controller/daemon/util/daemonset_util.go)
+_OF_KUBERNETES = "node.kubernetes.io/"
+
+
+def age(exporter: AnyObject) -> tuple[str, str, str]:
+    """What GPUExporters are ordered by, the oldest first: all of them agree on it."""
+    about = metadata(exporter)
+    return text(about, "creationTimestamp"), text(about, "namespace"), text(about, "name")
+
+
+def both(one: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | None:
+    """The labels of a node that both may select; None where there can be no such node."""
+    labels = {**one.node_selector, **other.node_selector}
+    return labels if labels.items() >= one.node_selector.items() else None
+
+
+def shared(one: GPUExporterSpec, other: GPUExporterSpec, nodes: Sequence[AnyObject]) -> Sequence[str]:
+    """The names of those nodes whose taints both bear; `nodes` have the labels that both select."""
+    taints = ((text(metadata(node), "name"), mappings(mapping(node, "spec"), "taints")) for node in nodes)
+    return sorted(name for name, of in taints if _bears(one, of) and _bears(other, of))
+
+
+def elsewhere(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> Object:
+    """The affinity of pods with the node selector `own` to nodes that no selector of `others` matches.
+
+    Terms are alternatives, and of each of the others one label must differ. Where another one selects all nodes of this
+    one, the only term is an empty one, which matches no node.
+    """
+    differences = [
+        [{"key": key, "operator": "NotIn", "values": [value]} for key, value in other.items() if own.get(key) != value]
+        for other in others
+    ]
+    terms = [{"matchExpressions": [*each]} for each in islice(product(*differences), MOST_TERMS)]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms or [{}]}}}
+
+
+def _bears(spec: GPUExporterSpec, taints: Sequence[AnyObject]) -> bool:
+    return all(
+        text(taint, "effect") == "PreferNoSchedule"
+        or text(taint, "key").startswith(_OF_KUBERNETES)
+        or any(_tolerates(toleration, taint) for toleration in spec.tolerations)
+        for taint in taints
+    )
+
+
+def _tolerates(toleration: Toleration, taint: AnyObject) -> bool:
+    return (
+        (not toleration.effect or toleration.effect == text(taint, "effect"))
+        and (not toleration.key or toleration.key == text(taint, "key"))
+        and (toleration.operator == "Exists" or (toleration.value or "") == text(taint, "value"))
+    )
