@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from exporter.accounting.instances import USUAL_SLICES, compute_slices, slices_of_model
 from exporter.model.devices import DeviceKey, Inventory, Match, Owners
+from exporter.model.entities import gpus_among
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 
@@ -70,14 +71,13 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, k
     `known_models` are those of GPUs that the page lacks for the moment. A GPU that is cut is its instances: whoever
     holds all of it holds each that has no holder of its own.
     """
+    subjects = tuple(subjects)
     models: dict[str, str] = {}
     profiles: dict[DeviceKey, str] = {}
     sampled: set[DeviceKey] = set()
     numbers: set[str] = set()  # of GPUs whose samples have no UUID
-    for subject in subjects:
+    for subject in gpus_among(subjects, owners, inventory):
         key = subject.key
-        if not subject.is_device and key not in owners.holders:
-            continue
         sampled.add(key)
         if not subject.uuid:
             numbers.add(subject.index)
@@ -91,6 +91,8 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, k
     for key in sorted({*sampled, *owners.holders}):
         if key.instance:
             instances[key.uuid].append(key)
+    # a GPU that rules name otherwise than samples do; an instance is no GPU, and without samples names lead nowhere
+    on_offer = {key.uuid for key in owners.named if subjects and not key.instance and not key.uuid.startswith(_MIG)}
     shares = _Shares(owners.matches, owners.offered)
     models = {**known_models, **{uuid: model for uuid, model in models.items() if model}}
     slices = _Slices(inventory, models, profiles)
@@ -106,7 +108,7 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, k
                 owners,
                 shares,
             )
-            for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory})
+            for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory, *on_offer})
         }
     )
 

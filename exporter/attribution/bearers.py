@@ -8,6 +8,7 @@ uid and the labels are left off rather than wrong.
 Pure, except for what `PodsOfOwners` remembers.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -18,6 +19,8 @@ from exporter.model.pods import Bearer, Bearers, PodInfo
 
 PodName = tuple[str, str]
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+# what an API server appends to a generateName: letters and digits that form no words
+_GENERATED = re.compile(r".*-[bcdfghjklmnpqrstvwxz2456789]{5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,11 @@ def pods_of(
 def may_change(names: Iterable[PodName], bearers: Bearers) -> bool:
     """Whether the kubelet's next answer alone, with the same bearers, may change the pod of one of these names."""
     return any(len(of_name) > 1 or of_name[0].until < inf for name in names if (of_name := bearers.get(name)))
+
+
+def may_come_again(pod: PodInfo) -> bool:
+    """Whether another pod may get this one's name: not where its controller had the name generated."""
+    return not (any(owner.is_controller for owner in pod.owners) and _GENERATED.fullmatch(pod.name))
 
 
 class PodsOfOwners:

@@ -46,7 +46,12 @@ class SampleLabels:
     @property
     def of_gpus(self) -> tuple[str, ...]:
         """The labels that only samples of GPUs have: samples of disks have a uuid or a device, too."""
-        return tuple(name for name in (*self.uuid, *self.index, *self.device, *self.model) if name not in _ANYBODYS)
+        return (*(name for name in (*self.uuid, *self.model) if name not in _ANYBODYS), *self.names_of_gpus)
+
+    @property
+    def names_of_gpus(self) -> tuple[str, ...]:
+        """Of these, those that hold a GPU's number or name."""
+        return tuple(name for name in (*self.index, *self.device) if name not in _ANYBODYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,8 @@ class LabelPolicy:
             came_shared=bool(labels.get(SHARED_LABEL)),
             host=first(HOST_LABELS),
             exported=_exported(labels),
-            has_gpu_label=bool(uuid) and not uuid.startswith(NVIDIA_UUIDS) and bool(first(says.of_gpus)),
+            has_gpu_label=not uuid.startswith(NVIDIA_UUIDS)
+            and bool(first(says.of_gpus if uuid else says.names_of_gpus)),
             xid=labels.get("xid", ""),
         )
 

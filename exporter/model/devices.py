@@ -215,6 +215,11 @@ class Owners:
     units: tuple[Assignment, ...] = ()
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def named(self) -> set[DeviceKey]:
+        """The devices that the kubelet names: those that somebody holds, and those on offer."""
+        return {*self.holders, *(key for _, key in self.offered)}
+
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:
         """The holders of a device, in stable order; () for a device that nobody holds.
 

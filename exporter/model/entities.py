@@ -2,9 +2,27 @@
 
 from collections.abc import Container, Iterable
 
+from exporter.model.devices import Inventory, Owners
 from exporter.model.pages import Subject
 
 _MAX_INDEX_DIGITS = 9
+
+
+def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory) -> list[Subject]:
+    """The GPUs and MIG instances among what samples are about: labels show it, or the kubelet or the inventory does.
+
+    Disks and machines have UUIDs, names and numbers too. A label that only GPUs have shows a GPU also without a UUID,
+    unless it is one whose UUID other samples carry, or the kubelet has names that the samples have not: then these may
+    be the same GPUs.
+    """
+    subjects, named = tuple(subjects), owners.named
+    of_inventory = {gpu.uuid for gpu in inventory.gpus} | {gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus}
+    found = [each for each in subjects if each.is_device or each.key in named or each.uuid in of_inventory]
+    labelled = [each for each in subjects if each.has_gpu_label and not each.uuid and each.key not in named]
+    if labelled and named <= {each.key for each in subjects}:
+        with_uuid = {name for each in found if each.uuid for name in (each.index, each.device)}
+        found += (each for each in labelled if with_uuid.isdisjoint({each.index, each.device} - {""}))
+    return found
 
 
 def cut_gpus(devices: Iterable[Subject]) -> frozenset[str]:

@@ -17,7 +17,8 @@ class Subject:
     with -k, virtual GPUs), and `came_extra` are the page's other labels of that owner (of the pod, of a claim).
     `exported` is the owner that a Prometheus on the way has moved to exported_pod, exported_namespace and
     exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only samples
-    of GPUs have. `xid` is the error that a count is of (dcgm-exporter's label of that name).
+    of GPUs have; without a `uuid`, the one that holds the number or the name. `xid` is the error that a count is of
+    (dcgm-exporter's label of that name).
     """
 
     uuid: str = ""
@@ -38,8 +39,8 @@ class Subject:
 
     @property
     def is_device(self) -> bool:
-        """Whether the labels show a GPU or MIG instance. A label uuid alone does not: volumes and machines have one."""
-        return self.uuid.startswith(NVIDIA_UUIDS) or self.has_gpu_label
+        """Whether the labels show a GPU or MIG instance by its UUID. A label uuid alone does not: volumes have one."""
+        return self.uuid.startswith(NVIDIA_UUIDS) or (bool(self.uuid) and self.has_gpu_label)
 
     @property
     def gpu(self) -> str:

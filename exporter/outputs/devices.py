@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from exporter.attribution.explain import Explainer
 from exporter.model.devices import DeviceKey, DeviceRef, Inventory
-from exporter.model.entities import in_order
+from exporter.model.entities import gpus_among, in_order
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Snapshot
 
@@ -29,12 +29,10 @@ def known_devices(snapshot: Snapshot) -> list[Subject]:
 
 def _seen(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
     found: dict[DeviceKey, Subject] = {}
-    for subject in snapshot.joined.subjects if snapshot.joined else ():
-        key = subject.key
-        # other things have names, numbers and UUIDs too: what does not say that it is a GPU is one if somebody holds it
-        if subject.is_device or key in snapshot.owners.holders:
-            # NvLink rows know less of their GPU than others do
-            found[key] = _merged(found.get(key), subject)
+    subjects = snapshot.joined.subjects if snapshot.joined else ()
+    for subject in gpus_among(subjects, snapshot.owners, snapshot.inventory):
+        # NvLink rows know less of their GPU than others do
+        found[subject.key] = _merged(found.get(subject.key), subject)
     return found
 
 

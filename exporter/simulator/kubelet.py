@@ -111,7 +111,7 @@ class SimulatedKubelet:
         self.gone: frozenset[str] = frozenset()  # versions that are no longer served
         self._socket = socket
         self._pods = pods
-        self._offers = offers
+        self.offers = offers
         self._versions = tuple(versions)
         self._server: grpc.aio.Server | None = None
         self._answering = asyncio.Event()
@@ -198,7 +198,7 @@ class SimulatedKubelet:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
         if self.failure:
             await context.abort(*self.failure)
-        return allocatable_response(() if self.plugin_gone else tuple(self._offers()), self._random)
+        return allocatable_response(() if self.plugin_gone else tuple(self.offers()), self._random)
 
     def _handler(self, version: str) -> Callable[[bytes, Context], object]:
         async def answer(_: bytes, context: Context) -> bytes:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
 
+from exporter.attribution.bearers import may_come_again
 from exporter.attribution.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.errors import Malformed
 from exporter.log import log
@@ -67,6 +68,7 @@ class PodTable:
         self._uids_of: dict[PodName, set[str]] = {}  # of pods that are there and of those that are gone
         self._first_told_at: float | None = None
         self._silent_since: float | None = None
+        self._cut_off_since = inf
         self._by_name: Mapping[PodName, PodInfo] | None = None
         self._bearers: Bearers | None = None
 
@@ -106,7 +108,10 @@ class PodTable:
         self._stop_awaiting(now)
         if self._bearers is None:
             found: dict[PodName, list[Bearer]] = {}
-            for known, until in (*self._gone.values(), *((known, inf) for known in self._pods.values())):
+            known_until = (
+                (known, self._cut_off_since if may_come_again(known.pod) else inf) for known in self._pods.values()
+            )
+            for known, until in (*self._gone.values(), *known_until):
                 found.setdefault(known.name, []).append(known.bearer(until))
             self._bearers = MappingProxyType({name: tuple(of_name) for name, of_name in found.items()})
         return self._bearers
@@ -135,6 +140,15 @@ class PodTable:
         """A pod is gone."""
         if uid in self._pods:
             self._let_go(uid, now)
+
+    def cut_off(self, since: float) -> None:
+        """The source hears nothing of pods from `since` on (infinity: it does hear of them).
+
+        From then on a name that may come again may be another pod's.
+        """
+        since = since if since == inf else min(since, self._cut_off_since)
+        if since != self._cut_off_since:
+            self._cut_off_since, self._bearers = since, None
 
     def open_stream(self) -> None:
         """A new stream begins: whatever is known, it has not been told of there yet."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.bearers import Listing, PodsOfOwners, may_change, pods_of
+from exporter.attribution.bearers import Listing, PodsOfOwners, may_change, may_come_again, pods_of
 from exporter.model.devices import Assignment
-from exporter.model.pods import Bearer, Owner, PodInfo
+from exporter.model.pods import Bearer, Owner, OwnerReference, PodInfo
 
 NAME = ("data", "db-0")
 
@@ -138,3 +138,21 @@ def test_pods_of_owners_are_worked_out_anew_only_where_something_may_have_change
     assert pods.update(assignments, made_anew, Listing(asked_at_seconds=3.5)) == {}
     assert pods.update(assignments, made_anew, Listing(asked_at_seconds=5.0))[NAME].uid == "b"
     assert pods.update(frozenset(), made_anew, Listing(asked_at_seconds=6.0)) == {}
+
+
+# issue 15, line 20
+@pytest.mark.parametrize(
+    ("name", "kind", "may"),
+    [
+        ("db-0", "StatefulSet", True),
+        ("worker-12345", "PyTorchJob", True),
+        ("train-5d5bc5cd68-nzr67", "ReplicaSet", False),
+        ("eval-gkckv", "Job", False),
+        ("eval-gkckv", "", True),
+        ("my-train", "", True),
+    ],
+)
+def test_only_a_name_that_was_generated_is_one_pods_alone(name: str, kind: str, may: bool) -> None:
+    owner = OwnerReference(api_version="v1", kind=kind, name="x", uid="x", is_controller=True)
+    pod = PodInfo(namespace="ml", name=name, uid="u", labels={}, owners=(owner,) if kind else ())
+    assert may_come_again(pod) is may

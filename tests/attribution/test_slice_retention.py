@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution import slice_retention
-from exporter.attribution.slice_retention import KnownDevices, named, told
+from exporter.attribution.slice_retention import UNNAMED_SECONDS, KnownDevices, named, told
 from exporter.model.devices import Assignment, Claim, ResourceSlice, SliceDevice
 from exporter.model.pods import Owner
 
 DRIVER, POOL = "gpu.nvidia.com", "node-1"
+STEP = UNNAMED_SECONDS
 
 
 def slice_of(*devices: str, generation: int = 1, count: int = 1, pool: str = POOL, uuid: str = "") -> ResourceSlice:
@@ -33,8 +34,9 @@ def held(*devices: str, pool: str = POOL) -> frozenset[Assignment]:
 def after(*steps: list[ResourceSlice], holds: frozenset[Assignment] = held("a", "b")) -> dict[str, str]:
     """What is known of the pool's devices after these sets of slices, with a look after each."""
     known = KnownDevices()
-    for slices in steps:
-        known = named(told(known, slices), holds)
+    for number, slices in enumerate(steps):
+        known = named(told(known, slices, now=STEP * number), holds, now=STEP * number)
+    known = named(known, holds, now=STEP * len(steps))
     return {name[2]: device.uuid for name, device in known.devices.items()}
 
 
@@ -87,17 +89,27 @@ def test_what_is_known(steps: list[list[ResourceSlice]], found: dict[str, str]) 
 # issue 7, line 1
 def test_nothing_is_let_go_of_before_somebody_has_looked() -> None:
     """A pod may have been given its claim since the last look."""
-    known = told(told(KnownDevices(), [slice_of("a", "b")]), [])
+    known = told(told(KnownDevices(), [slice_of("a", "b")], now=0), [], now=0)
     assert set(known.kept) == {(DRIVER, POOL, "a"), (DRIVER, POOL, "b")}
-    assert set(named(known, held("b")).devices) == {(DRIVER, POOL, "b")}
-    assert named(known, held("a", "b")) is known
+    assert set(named(known, held("b"), now=STEP).devices) == {(DRIVER, POOL, "b")}
+    assert named(known, held("a", "b"), now=STEP) is known
+
+
+# issue 15, line 21
+def test_a_wiped_pools_devices_are_kept_for_two_minutes_named_or_not() -> None:
+    """A pod may get its claim between the wipe and the driver's next slices: 31 s of a kubelet's restart."""
+    known = told(told(KnownDevices(), [slice_of("a", "b")], now=0), [], now=100)
+    assert named(known, held("b"), now=100 + STEP - 1) is known
+    again = told(known, [slice_of("c", pool="other")], now=150)
+    assert set(named(again, held("b"), now=100 + STEP - 1).kept) == {(DRIVER, POOL, "a"), (DRIVER, POOL, "b")}
+    assert set(named(again, held("b"), now=100 + STEP).kept) == {(DRIVER, POOL, "b")}, "from the wipe on"
 
 
 # issue 7, line 1
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slice_retention, "MOST_KEPT", 3)
-    known = named(told(told(KnownDevices(), [slice_of("a")]), []), held("a"))
-    known = told(told(known, [slice_of(*"bcdefg", pool="p")]), [])
+    known = named(told(told(KnownDevices(), [slice_of("a")], now=0), [], now=0), held("a"), now=STEP)
+    known = told(told(known, [slice_of(*"bcdefg", pool="p")], now=STEP), [], now=STEP)
     assert len(known.kept) == 3
     assert (DRIVER, POOL, "a") in known.kept, "what was kept first is what somebody holds"
 
@@ -119,10 +131,10 @@ pools = st.lists(
 @given(steps=st.lists(st.tuples(pools, st.frozensets(names)), max_size=8))
 def test_whatever_slices_come_and_go(steps: list[tuple[list[ResourceSlice], frozenset[str]]]) -> None:
     known, ever = KnownDevices(), set[tuple[str, str]]()
-    for slices, holds in steps:
+    for number, (slices, holds) in enumerate(steps):
         before = known
-        known = named(told(known, slices), held(*holds))
-        plain = told(KnownDevices(), slices).devices
+        known = named(told(known, slices, now=STEP * number), held(*holds), now=STEP * (number + 1))
+        plain = told(KnownDevices(), slices, now=0).devices
         ever |= {(name[2], device.uuid) for name, device in plain.items()}
         assert dict(plain).items() <= dict(known.devices).items(), "what the slices say holds"
         assert {(name[2], device.uuid) for name, device in known.devices.items()} <= ever, "nothing is made up"

@@ -99,6 +99,29 @@ async def test_a_kubelet_restart_costs_no_owner_of_a_claim(stack: AsyncExitStack
     assert 'of="resourceslice_devices_kept"} 0' in (await exporter.get("/metrics"))[1]
 
 
+# issue 15, line 21
+async def test_a_claim_that_comes_after_the_wipe_has_its_owner_at_once(stack: AsyncExitStack) -> None:
+    """A scrape falls between the wipe and the kubelet's first list: nobody names the device at that moment."""
+    simulated = await stack.enter_async_context(node_of(World(gpus=2, claims=2, seed=7)))
+    world = simulated.world
+    coming = holder_of_claim(world)
+    world.pods = tuple(pod for pod in world.pods if pod is not coming)
+    exporter = await exporter_of(stack, simulated, dra="on")
+    await exporter.until("/metrics", lambda text: 'of="resourceslices"} 2' in text)
+    await exporter.page()
+    simulated.api.wipe_slices(away_seconds=600.0)
+    await exporter.until("/metrics", lambda text: 'of="resourceslices"} 0' in text)
+    await exporter.page()
+    world.pods += (coming,)
+    await exporter.until_page(lambda page: f'pod="{coming.name}"' in page)
+    assigned = json.loads((await exporter.get("/debug/mapping"))[1])["assigned"]
+    assert all(row["matched"] for row in assigned)
+
+
+def holder_of_claim(world: World) -> Pod:
+    return next(pod for pod in world.pods if pod.containers[0].claims)
+
+
 # issue 7, line 1
 async def test_an_exporter_that_starts_while_the_slices_are_away_gives_the_right_advice(stack: AsyncExitStack) -> None:
     simulated = await stack.enter_async_context(node_of(World(gpus=4, claims=4, seed=7)))
@@ -252,3 +275,49 @@ async def test_no_series_flickers_when_a_pod_ends_and_is_deleted_here_before_the
     assert set(seen) == {frozenset(before), frozenset(without)}
     changes = sum(one != other for one, other in pairwise(seen))
     assert changes == 1
+
+
+# issue 15, line 20
+async def test_a_pod_made_anew_while_the_api_refuses_has_no_uid_and_labels(stack: AsyncExitStack) -> None:
+    """A StatefulSet's name comes again, and what is known of it is not current; a generated name is one pod's alone."""
+    simulated = await stack.enter_async_context(node_of(World(gpus=4, seed=7)))
+    world = simulated.world
+    held = [pod for pod in world.pods if pod.devices]
+    old = replace(held[0], name="db-0", owner=("StatefulSet", "db"))
+    world.pods = tuple(old if pod is held[0] else pod for pod in world.pods)
+    exporter = await exporter_of(stack, simulated, pods_source="api")
+
+    async def known() -> dict[str, tuple[str, str]]:
+        return {pod: (uid, team) for _, pod, uid, team in shown(await exporter.page())}
+
+    before = await known()
+    assert before["db-0"] == (old.uid, dict(old.labels)["team"])
+    simulated.api.failure = (403, {})
+    simulated.api.break_watches()
+    await exporter.until("/metrics", lambda text: 'source_up{source="pods"} 0' in text)
+    new = world.recreate(old)
+    without = {**before, "db-0": ("", "")}
+    for _ in range(5):
+        assert await known() == without
+    await simulated.kubelet.stop()
+    assert await known() == without, "nor is it known of which one the kubelet's last word was"
+    await simulated.kubelet.start()
+    assert await known() == without
+    simulated.api.failure = None
+    await exporter.until_page(lambda page: new.uid in page)
+    assert await known() == {**before, "db-0": (new.uid, dict(new.labels)["team"])}
+
+
+# issue 15, line 20
+async def test_the_kubelets_word_from_before_the_refusal_still_counts(stack: AsyncExitStack) -> None:
+    simulated = await stack.enter_async_context(node_of(World(gpus=4, seed=7)))
+    world = simulated.world
+    world.pods = tuple(replace(pod, owner=("StatefulSet", "db")) for pod in world.pods)
+    exporter = await exporter_of(stack, simulated, pods_source="api")
+    before = shown(await exporter.page())
+    await simulated.kubelet.stop()
+    simulated.api.failure = (403, {})
+    simulated.api.break_watches()
+    await exporter.until("/metrics", lambda text: 'source_up{source="pods"} 0' in text)
+    assert shown(await exporter.page()) == before
+    assert all(uid for _, _, uid, _ in before)

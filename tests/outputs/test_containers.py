@@ -30,6 +30,7 @@ from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.support.exporter import Exporter, Start, config_of, running
 from tests.support.places import ROOT
 from tests.support.strategies import attribution_of, owner_states, pages
+from tests.support.waiting import until
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666"
 
@@ -632,6 +633,83 @@ async def test_what_is_a_device_and_what_only_has_a_uuid(
     assert len(json.loads(debug)["seen"]) == 1 + is_device
     _, page = await exporter.get("/")
     assert f'id="figure-unknown">{1 + is_device}<' in page, "the kubelet lists no pod"
+
+
+RULES = """
+devices: [{resource: example.com/chip, id: "chip-(?P<%s>[0-9a-z]+)"}]
+samples: {%s: [chip]}
+"""
+
+
+# issue 15, line 6
+@pytest.mark.parametrize("part", ["index", "device"])
+@pytest.mark.parametrize("offers", [True, False])
+async def test_chips_that_nobody_holds_are_there_and_counted(
+    start: Start, simulated: SimulatedNode, tmp_path: Path, part: str, offers: bool
+) -> None:
+    """8 chips that rules name by a number or a name, 2 of them held; an old kubelet does not say what it offers."""
+    (tmp_path / "rules.yaml").write_text(RULES % (part, part))
+    page = "".join(f'chip_power_watts{{chip="{number}",model_name="X"}} 50\n' for number in range(8))
+    serve(simulated, page + 'chip_power_watts{switch="0"} 5\n')
+    hold(simulated, "example.com/chip", a="chip-0", b="chip-5")
+    ids = [("example.com/chip", f"chip-{number}") for number in range(8)]
+    simulated.kubelet.offers = lambda: ids if offers else ()
+    exporter = await start(resources="example.com/chip", device_rules=str(tmp_path / "rules.yaml"))
+    found = await rows_of(exporter)
+    name = "device_id" if part == "index" else "device"
+    assert [(row[name], row["pod"]) for row in found] == [
+        (str(number), {0: "a", 5: "b"}.get(number, "")) for number in range(8)
+    ]
+
+    async def is_counted() -> bool:
+        metrics = (await exporter.get("/metrics"))[1]
+        return 'node_gpu_capacity{model="X",node="gpu-node-1"} 8\n' in metrics and (
+            'node_gpu_allocated_ratio{model="X",node="gpu-node-1"} 0.25\n' in metrics
+        )
+
+    await until(is_counted)
+
+
+# issue 15, line 6
+async def test_chips_whose_samples_have_other_names_than_their_ids_count_once(
+    start: Start, simulated: SimulatedNode, tmp_path: Path
+) -> None:
+    """The kubelet hands out PCI addresses, the samples have numbers: what it offers is what there is."""
+    (tmp_path / "rules.yaml").write_text(RULES % ("device", "index"))
+    serve(simulated, "".join(f'chip_power_watts{{chip="{number}"}} 50\n' for number in range(8)))
+    hold(simulated, "example.com/chip", a="chip-c1", b="chip-c5")
+    simulated.kubelet.offers = lambda: [("example.com/chip", f"chip-c{number}") for number in range(8)]
+    exporter = await start(resources="example.com/chip", device_rules=str(tmp_path / "rules.yaml"))
+
+    async def is_counted() -> bool:
+        return 'node_gpu_capacity{model="",node="gpu-node-1"} 8\n' in (await exporter.get("/metrics"))[1]
+
+    await until(is_counted)
+
+
+# issue 15, line 6
+@pytest.mark.parametrize("known_by", ["kubelet", "inventory"])
+async def test_an_idle_gpu_whose_uuid_lacks_its_prefix_has_an_object(
+    start: Start, simulated: SimulatedNode, tmp_path: Path, known_by: str
+) -> None:
+    """As nvidia_gpu_exporter writes it, with `uuid` as its only label."""
+    uuids = [GPU.format(number) for number in range(3)]
+    disk = 'node_btrfs_info{uuid="0abb23a9-579b-43e6-ad30-227ef47fcb9d"} 1\n'
+    serve(simulated, disk + "".join(f'nvidia_smi_temperature_gpu{{uuid="{uuid[4:]}"}} 40\n' for uuid in uuids))
+    hold(simulated, a=uuids[1])
+    simulated.kubelet.offers = lambda: [(GPU_RESOURCE, uuid) for uuid in uuids if known_by == "kubelet"]
+    inventory = {"gpus": [{"uuid": uuid, "index": number} for number, uuid in enumerate(uuids)]}
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory if known_by == "inventory" else {"gpus": []}))
+    exporter = await start(inventory_file=str(tmp_path / "inventory.json"))
+
+    async def are_all_there() -> bool:
+        found = await rows_of(exporter)
+        return [(row["device_uuid"], row["pod"]) for row in found] == [
+            (uuid[4:], "a" if uuid == uuids[1] else "") for uuid in uuids
+        ]
+
+    await until(are_all_there)
+    assert len(json.loads((await exporter.get("/debug/mapping"))[1])["seen"]) == 3
 
 
 # issue 7, line 20

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from math import inf
 
 from exporter.attribution.workloads import read_owners
 from exporter.model.pods import Bearers, PodInfo
@@ -79,8 +80,9 @@ class ApiPods:
             replace=lambda pods: self._table.replace(pods, now=clock()),
             put=lambda pod: self._table.put(pod, now=clock()),
             remove=lambda pod: self._table.remove(pod.uid, now=clock()),
-            on_health=on_health,
+            on_health=self._note_health,
         )
+        self._on_health = on_health
         self.begin = self._listed.watch.begin
 
     @property
@@ -97,6 +99,10 @@ class ApiPods:
     def bearers(self) -> Bearers:
         """Who bears a name, and who did; the same object as long as nothing changed."""
         return self._table.bearers(now=self._clock())
+
+    def _note_health(self, name: str, health: Health) -> None:
+        self._table.cut_off(inf if health.up else self._clock())
+        self._on_health(name, health)
 
     async def close(self) -> None:
         """End the watch and the connections."""

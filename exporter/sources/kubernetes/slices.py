@@ -1,5 +1,6 @@
 """The ResourceSlices of this node, by the Kubernetes API."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
@@ -53,7 +54,7 @@ class Slices(Source, Protocol):
         """What is known now by driver, pool and device; the same object as long as nothing changed."""
 
     def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
-        """Those of the slices, and those of slices that are gone which the `assignments` in force name."""
+        """Those of the slices, and those of slices that are gone as long as they are kept."""
 
 
 class NoSlices:
@@ -85,8 +86,16 @@ class ApiSlices:
     name = SLICES
     patience_seconds = PATIENCE_SECONDS
 
-    def __init__(self, *, api: KubernetesApi, node_name: str, on_health: OnHealth) -> None:
+    def __init__(
+        self,
+        *,
+        api: KubernetesApi,
+        node_name: str,
+        on_health: OnHealth,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
+        self._clock = clock
         self._slices: dict[str, ResourceSlice] = {}
         self._known = KnownDevices()
         self._listed = ListWatch(
@@ -124,11 +133,11 @@ class ApiSlices:
         return self._known.devices
 
     def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
-        """By driver, pool and device: those of the slices, and those of slices that are gone which are assigned.
+        """By driver, pool and device: those of the slices, and those of slices that are gone as long as they are kept.
 
         `assignments` are the ones in force. The answer is the same object as long as nothing changed.
         """
-        self._known = named(self._known, assignments)
+        self._known = named(self._known, assignments, now=self._clock())
         return self._known.devices
 
     async def close(self) -> None:
@@ -144,18 +153,18 @@ class ApiSlices:
                 remedy=_TOO_MANY,
             )
         self._slices = dict(slices)
-        self._known = told(self._known, self._slices.values())
+        self._known = told(self._known, self._slices.values(), now=self._clock())
 
     def _put(self, named_slice: tuple[str, ResourceSlice]) -> None:
         name, resource_slice = named_slice
         if len(self._slices) >= MOST_SLICES and name not in self._slices:
             raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node", remedy=_TOO_MANY)
         self._slices[name] = resource_slice
-        self._known = told(self._known, self._slices.values())
+        self._known = told(self._known, self._slices.values(), now=self._clock())
 
     def _remove(self, named_slice: tuple[str, ResourceSlice]) -> None:
         self._slices.pop(named_slice[0], None)
-        self._known = told(self._known, self._slices.values())
+        self._known = told(self._known, self._slices.values(), now=self._clock())
 
 
 def _bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
