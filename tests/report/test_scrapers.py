@@ -104,21 +104,31 @@ LEAST_APART = 300  # seconds between restarts
 
 
 @st.composite
-def scrapers(draw: st.DrawFn) -> Scraper:
-    """It asks every 10 to 60 s, some of its answers are late, and for a while it may be away."""
+def scrapers(draw: st.DrawFn, away: tuple[float, float]) -> Scraper:
+    """It asks every 10 to 60 s, and some of its answers are late."""
     every = float(draw(st.sampled_from((10, 15, 30, 60))))
     scrapes = int(SPAN_SECONDS // every)
     late = st.dictionaries(st.integers(0, scrapes), st.floats(0, LATEST), max_size=40)
-    away = math.inf
-    if draw(st.booleans()):
-        away = START + draw(st.floats(0, SPAN_SECONDS))
     return Scraper(
         every=every,
         first=draw(st.floats(0, every)),
         ahead=draw(st.floats(0, CLOCKS_APART)),
         late=draw(late),
-        away=(away, away + draw(st.floats(0, 3600))),
+        away=away,
     )
+
+
+@st.composite
+def several(draw: st.DrawFn) -> Sequence[Scraper]:
+    """Up to four. Each may be away for a while, while another one is there: else nobody could know of a restart."""
+    count = draw(st.integers(1, 4))
+    share = SPAN_SECONDS / count
+    made = []
+    for number in range(count):
+        begins = START + number * share
+        away = (begins, begins + draw(st.floats(0, share - 300))) if count > 1 and draw(st.booleans()) else (math.inf,) * 2
+        made.append(draw(scrapers(away)))
+    return made
 
 
 @st.composite
@@ -146,7 +156,7 @@ def truly(each: Sequence[Scraper], restarts: Sequence[Restart]) -> float:
 
 # issue 15, line 1, and "Must show" 2
 @settings(max_examples=200, deadline=None)
-@given(st.lists(scrapers(), min_size=1, max_size=4), restarts())
+@given(several(), restarts())
 def test_any_scrapers_bill_what_the_counter_grew_to_one_scrape(
     each: Sequence[Scraper], restarts: Sequence[Restart]
 ) -> None:
