@@ -85,14 +85,10 @@ class Growth:
         """
         unclear = {one.key.node for piece in pieces for one in piece.fell}
         for piece in pieces:
-            unclear.update(
-                one.key.node for one in piece.last if one.target not in self.targets.get(one.key.node, ())
-            )
+            unclear.update(one.key.node for one in piece.last if one.target not in self.targets.get(one.key.node, ()))
         ends = [_ends(piece) for piece in pieces]
         for counters, rows in zip(self._counters, ends, strict=True):
-            unclear.update(
-                key.node for key, seen in rows.items() if not _is_clear(counters.get(key), key, seen)
-            )
+            unclear.update(key.node for key, seen in rows.items() if not _is_clear(counters.get(key), key, seen))
         for family, rows in zip(_FAMILIES, ends, strict=True):
             for key, seen in rows.items():
                 if key.node not in unclear:

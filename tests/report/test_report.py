@@ -190,7 +190,8 @@ def collected_rows() -> list[tuple[object, ...]]:
 )
 def test_more_than_all_is_no_percentage_and_its_cause_is_named(seen_ms: float, says: str) -> None:
     report = made(
-        rows=[row("a", "p", Amounts(36 * HOUR, joules=KWH))], facts=facts(capacity={("n", H100): 24 * HOUR}, seen_ms={"n": seen_ms})
+        rows=[row("a", "p", Amounts(36 * HOUR, joules=KWH))],
+        facts=facts(capacity={("n", H100): 24 * HOUR}, seen_ms={"n": seen_ms}),
     )
     (note,) = report.notes
     assert says in note.says

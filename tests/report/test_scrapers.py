@@ -126,7 +126,9 @@ def several(draw: st.DrawFn) -> Sequence[Scraper]:
     made = []
     for number in range(count):
         begins = START + number * share
-        away = (begins, begins + draw(st.floats(0, share - 300))) if count > 1 and draw(st.booleans()) else (math.inf,) * 2
+        away = (
+            (begins, begins + draw(st.floats(0, share - 300))) if count > 1 and draw(st.booleans()) else (math.inf,) * 2
+        )
         made.append(draw(scrapers(away)))
     return made
 
@@ -155,7 +157,7 @@ def truly(each: Sequence[Scraper], restarts: Sequence[Restart]) -> float:
 
 
 # issue 15, line 1, and "Must show" 2
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(several(), restarts())
 def test_any_scrapers_bill_what_the_counter_grew_to_one_scrape(
     each: Sequence[Scraper], restarts: Sequence[Restart]
