@@ -3,24 +3,26 @@
 increase() guesses what lies between a row's ends and the ends of its window, and cannot know that a row begins at 0.
 Here a row's growth is its last value less the last one before, a piece of the span after the other, so that pieces add
 up. What makes a row begin anew inside a piece, a restart of the exporter above all, cannot be told from two values.
-The nodes where that happened are `unclear`: they are asked for in smaller pieces, and in the smallest for each sample.
+Such nodes are left out: they are asked for in smaller pieces, and in the smallest for each sample.
 
 Rules:
 1. A row that was not there before began at 0, if its node was known before. That is how the exporter writes them.
 2. Of a node that was not known, what its first scrape shows may be older than the span: it counts from there on.
-3. A value below the one before means that the row began at 0 in between.
-4. Several series of one key are one counter, scraped twice or under labels that came late. Their samples are one line.
-   Of one exporter two of them may also be two pods of one name, with other labels: then the later one begins at 0.
+3. Several series of one key are one counter, scraped by several targets (counter.py) or under labels that came late.
+   Of one target two of them may also be two pods of one name, with other labels: then the later one begins at 0.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from exporter.report.counter import Ends, ScrapedCounter
 from exporter.report.rows import FAMILIES, Amounts, Key, Series
 
 _FAMILIES = range(len(FAMILIES))
+# Rows of one node begin anew together, but for those that have nothing yet, and not at the same time for each target.
+_ONE_RESTART_SECONDS = 60.0
 Nodes = AbstractSet[str]
 
 
@@ -34,17 +36,17 @@ class Piece:
 
 
 class Growth:
-    """Adds up what rows have grown. `labels` are the newest of each key."""
+    """Adds up what rows have grown. `labels` are the newest of each key, `targets` those of each node."""
 
     def __init__(self) -> None:
         self.labels: dict[Key, dict[str, str]] = defaultdict(dict)
-        self._fell: dict[tuple[int, Key], int] = defaultdict(int)
-        self.targets: dict[str, set[tuple[str, str]]] = {}
+        self.targets: dict[str, set[str]] = {}
         # seconds of Unix time of the very first sample, where none was there at the beginning of the span
         self.began_seconds: float | None = None
-        self._values: tuple[dict[Key, float], ...] = tuple({} for _ in FAMILIES)
+        self._counters: tuple[dict[Key, ScrapedCounter], ...] = tuple({} for _ in FAMILIES)
         self._grown: dict[Key, list[float]] = defaultdict(lambda: [0.0] * len(FAMILIES))
         self._lately = [0.0] * len(FAMILIES)
+        self._restarted: dict[str, list[float]] = defaultdict(list)
 
     @property
     def grown(self) -> Mapping[Key, Amounts]:
@@ -54,15 +56,12 @@ class Growth:
     @property
     def restarts(self) -> Mapping[str, int]:
         """How many times the counters of a node began anew, by node."""
-        found: dict[str, int] = {}
-        for (_, key), count in self._fell.items():
-            found[key.node] = max(count, found.get(key.node, 0))
-        return found
+        return {node: len(moments) for node, moments in self._restarted.items()}
 
     @property
     def rows(self) -> int:
         """How many are remembered."""
-        return max(len(values) for values in self._values)
+        return max(len(counters) for counters in self._counters)
 
     def take_lately(self) -> Amounts:
         """By how much all rows have grown since this was asked last."""
@@ -71,101 +70,104 @@ class Growth:
 
     def begin(self, families: Sequence[Sequence[Series]]) -> None:
         """The values at the beginning of the span."""
-        for values, found in zip(self._values, families, strict=True):
-            for one in found:
-                values[one.key] = max(one.value, values.get(one.key, 0.0))
-        self._note(one for found in families for one in found)
+        for counters, series in zip(self._counters, families, strict=True):
+            for one in series:
+                if one.key in counters:
+                    counters[one.key].join(one.target, one.value)
+                else:
+                    counters[one.key] = ScrapedCounter(one.target, one.value)
+        self._note(one for series in families for one in series)
 
-    def unclear(self, pieces: Sequence[Piece]) -> Nodes:
-        """The nodes whose growth cannot be told from first and last values alone.
+    def count(self, pieces: Sequence[Piece]) -> Nodes:
+        """Add what grew in a piece of the span, but for the nodes that are returned: ends do not tell what grew there.
 
-        A row fell, or went on as another series that is lower, or an exporter is new there.
+        A row fell, or went on as another series that is lower, or a target is new there.
         """
-        fell = {one.key.node for piece in pieces for one in piece.fell}
-        for family, piece in zip(_FAMILIES, pieces, strict=True):
-            fell.update(self._anew(family, piece))
-        new = {
-            one.key.node
-            for piece in pieces
-            for one in piece.last
-            if one.target not in self.targets.get(one.key.node, ())
-        }
-        return fell | new
+        unclear = {one.key.node for piece in pieces for one in piece.fell}
+        for piece in pieces:
+            unclear.update(one.key.node for one in piece.last if one.target not in self.targets.get(one.key.node, ()))
+        ends = [_ends(piece) for piece in pieces]
+        for counters, rows in zip(self._counters, ends, strict=True):
+            unclear.update(key.node for key, seen in rows.items() if not _is_clear(counters.get(key), key, seen))
+        for family, rows in zip(_FAMILIES, ends, strict=True):
+            for key, seen in rows.items():
+                if key.node not in unclear:
+                    self._add(family, key, self._counter(family, key).count(seen))
+        self._note(one for piece in pieces for one in piece.last if one.key.node not in unclear)
+        return unclear
 
-    def _anew(self, family: int, piece: Piece) -> Iterable[str]:
-        """The nodes where one exporter has several series of a row that are several counters.
-
-        Several series can be one counter whose labels changed: then they follow each other, and none begins below the
-        row's value before.
-        """
-        before = self._values[family]
-        several = {source: ends for source, ends in _by_source(piece.last).items() if len(ends) > 1}
-        firsts = _by_source(piece.first) if several else {}
-        for (key, target), ends in several.items():
-            begins = firsts.get((key, target), ends)
-            overlap = any(begin < end for end, begin in zip(ends, begins[1:], strict=False))
-            if begins[0] < before[key] if key in before else overlap:
-                yield key.node
-
-    def count(self, pieces: Sequence[Piece], *, without: Nodes) -> None:
-        """Add what grew in a piece of the span, but for these nodes."""
-        for family, piece in zip(_FAMILIES, pieces, strict=True):
-            first = _by_key(piece.first, min)
-            for key, last in _by_key(piece.last, max).items():
-                if key.node not in without:
-                    self._step(family, key, min(first.get(key, last), last))
-                    self._step(family, key, last)
-        self._note(one for piece in pieces for one in piece.last if one.key.node not in without)
-
-    def replay(self, families: Sequence[Sequence[Series]]) -> None:
-        """Add what grew in a piece of which every sample is known."""
+    def replay(self, families: Sequence[Sequence[Series]], since_seconds: float) -> None:
+        """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time."""
         began: dict[str, float] = {}
-        for one in (one for found in families for one in found):
+        for one in (one for series in families for one in series):
             node = one.key.node
             if node not in self.targets:
                 began[node] = min(began.get(node, one.points[0][0]), one.points[0][0])
         if not self.targets:
             self.began_seconds = min(began.values(), default=None)
-        for family, found in zip(_FAMILIES, families, strict=True):
-            points = defaultdict[Key, list[tuple[float, float]]](list)
-            for one in found:
-                points[one.key] += one.points
-            for key, line in points.items():
-                for at, value in sorted(line):
-                    if key not in self._values[family] and at == began.get(key.node):
-                        self._values[family][key] = value
-                    else:
-                        self._step(family, key, value)
-        self._note(one for found in families for one in found)
+        for family, series in zip(_FAMILIES, families, strict=True):
+            for key, samples in _samples(series).items():
+                at, target, value = samples[0]
+                if key not in self._counters[family] and at == began.get(key.node):
+                    self._counters[family][key] = ScrapedCounter(target, value)
+                grew, begun = self._counter(family, key).follow(samples, since_seconds)
+                self._add(family, key, grew)
+                if not key.pod:
+                    # these rows are there as long as their GPU, so it was not the row that went and came back
+                    self._note_restarts(key.node, begun)
+        self._note(one for series in families for one in series)
 
-    def _step(self, family: int, key: Key, value: float) -> None:
-        before = self._values[family].get(key, 0.0)
-        grew = value - before if value >= before else value
-        if value < before and not key.pod:
-            # these rows are there as long as their GPU, so it was not the row that went and came back
-            self._fell[family, key] += 1
-        self._values[family][key] = value
+    def _counter(self, family: int, key: Key) -> ScrapedCounter:
+        return self._counters[family].setdefault(key, ScrapedCounter())
+
+    def _add(self, family: int, key: Key, grew: float) -> None:
         if grew:
             self._grown[key][family] += grew
             self._lately[family] += grew
 
-    def _note(self, found: Iterable[Series]) -> None:
-        for one in found:
+    def _note_restarts(self, node: str, moments: Iterable[float]) -> None:
+        for at in moments:
+            if all(abs(at - other) > _ONE_RESTART_SECONDS for other in self._restarted[node]):
+                self._restarted[node].append(at)
+
+    def _note(self, series: Iterable[Series]) -> None:
+        for one in series:
             self.targets.setdefault(one.key.node, set()).add(one.target)
             if one.labels:
                 self.labels[one.key].update(one.labels)
 
 
-def _by_key(found: Iterable[Series], choose: Callable[[float, float], float]) -> dict[Key, float]:
-    values: dict[Key, float] = {}
-    for one in found:
-        values[one.key] = choose(one.value, values.get(one.key, one.value))
+def _is_clear(counter: ScrapedCounter | None, key: Key, seen: Mapping[str, Ends]) -> bool:
+    if counter is None:
+        return not any(ends.overlap for ends in seen.values())
+    # nobody's row is there as long as its GPU: where it begins anew, the exporter did, and its moment is wanted
+    has_restarted = not key.pod and any(counter.has_begun_anew(target, ends) for target, ends in seen.items())
+    return not has_restarted and counter.is_clear(seen)
+
+
+def _ends(piece: Piece) -> Mapping[Key, Mapping[str, Ends]]:
+    first, last = _by_target(piece.first), _by_target(piece.last)
+    return {
+        key: {target: Ends(first.get(key, {}).get(target, values), values) for target, values in targets.items()}
+        for key, targets in last.items()
+    }
+
+
+def _by_target(series: Iterable[Series]) -> Mapping[Key, Mapping[str, Sequence[float]]]:
+    """The values of a row's series, the least first."""
+    values: dict[Key, dict[str, list[float]]] = defaultdict(dict)
+    for one in series:
+        each = values[one.key].setdefault(one.target, [])
+        each.append(one.value)
+        each.sort()
     return values
 
 
-def _by_source(found: Iterable[Series]) -> Mapping[tuple[Key, tuple[str, str]], Sequence[float]]:
-    """The values of a row's series by exporter, the least first."""
-    values = defaultdict[tuple[Key, tuple[str, str]], list[float]](list)
-    for one in found:
-        values[one.key, one.target].append(one.value)
-    return {source: sorted(each) for source, each in values.items()}
+def _samples(series: Iterable[Series]) -> Mapping[Key, Sequence[tuple[float, str, float]]]:
+    """All targets' samples of each row, in order of time. Of several that a target has at a time it is the highest."""
+    rows: dict[Key, dict[tuple[float, str], float]] = defaultdict(dict)
+    for one in series:
+        row = rows[one.key]
+        for at, value in one.points:
+            row[at, one.target] = max(value, row.get((at, one.target), value))
+    return {key: sorted((at, target, value) for (at, target), value in row.items()) for key, row in rows.items()}

@@ -49,15 +49,20 @@ def notes_of(
     *,
     span: Span,
     by: By,
+    overheld: Sequence[str],
     unpriced: Sequence[str],
     ungrouped: bool,
     has_workloads: bool,
     unmeasured: bool,
 ) -> Sequence[Note]:
-    """What could not be known. `unpriced` are models that hours were held of; "" is one that nobody knows."""
+    """What could not be known.
+
+    `overheld` are nodes of which more was held than there was, `unpriced` models that hours were held of; "" is one
+    that nobody knows.
+    """
     return (
         *_of_time(facts, span),
-        *_of_nodes(facts, span),
+        *_of_nodes(facts, span, overheld),
         *_of_gaps(facts),
         *_of_groups(by, ungrouped=ungrouped, has_workloads=has_workloads),
         *_of_prices(unpriced),
@@ -75,7 +80,7 @@ def _of_time(facts: Facts, span: Span) -> Iterable[Note]:
         )
 
 
-def _of_nodes(facts: Facts, span: Span) -> Iterable[Note]:
+def _of_nodes(facts: Facts, span: Span, overheld: Sequence[str]) -> Iterable[Note]:
     began_ms = span.from_ms if facts.began_ms is None else facts.began_ms
     there_ms = span.to_ms - began_ms
     slack_ms = max(_SLACK_MS, there_ms * _SLACK_OF_SPAN)
@@ -86,6 +91,13 @@ def _of_nodes(facts: Facts, span: Span) -> Iterable[Note]:
             f"for a part of the span there is nothing of {_count(len(away), 'node')}: {_list(named)}. Pods that were"
             " there before and after are counted; those that came and went meanwhile are not",
             "where a node is not new, and was not switched off: look at its exporter, and at its target in Prometheus",
+        )
+    several = [node for node in overheld if node not in away]
+    if several:
+        yield Note(
+            f"more was held on {_list(several)} than the GPUs there could give: another node has the same name",
+            "ask for one cluster at a time with --match, such as --match cluster=a; give each cluster's Prometheus a"
+            " label cluster of its own (external_labels)",
         )
     missing = sorted(facts.nodes_elsewhere - facts.seen_ms.keys())
     if missing:

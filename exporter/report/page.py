@@ -83,10 +83,10 @@ def _section(heading: str, chart: str, key: str) -> Sequence[str]:
 
 
 def _tiles(report: Report) -> str:
-    total, capacity = report.total, report.capacity_hours
+    total = report.total
     tiles = [("GPU-hours held", number(total.held_hours)), ("of them used", percent(total.used_ratio))]
-    if capacity:
-        tiles.insert(1, ("of all there were", percent(total.held_hours / capacity)))
+    if report.capacity_hours:
+        tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
     tiles += [("GPU-hours idle", number(total.idle_hours)), ("kWh", number(total.kwh))]
     if report.prices.are_given:
         tiles.append(("cost", number(total.cost)))

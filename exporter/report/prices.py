@@ -1,6 +1,5 @@
 """What GPU-hours and kWh cost. Prices have no currency: they are in whatever the user counts in."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,6 +9,7 @@ from exporter.report.rows import Amounts
 
 SECONDS_OF_HOUR = 3600.0
 JOULES_OF_KWH = 3.6e6
+_MOST = 1e12  # of whatever currency; sums of it are still numbers
 _NONE: Mapping[str, float] = MappingProxyType({})
 
 
@@ -55,13 +55,13 @@ class Prices:
 
 
 def read_price(text: str) -> float:
-    """A price: 0 or more.
+    """A price: 0 to 1e12.
 
     Raises:
         ValueError: it is none.
     """
     price = float(text)
-    if not math.isfinite(price) or price < 0 or "_" in text:
+    if not 0 <= price <= _MOST or "_" in text:
         raise ValueError(text)
     return price
 

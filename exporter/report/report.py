@@ -13,6 +13,7 @@ from exporter.report.rows import Amounts, Key
 from exporter.report.span import Span
 
 MOST_WASTEFUL = 10
+_MOST_OF_ALL = 1.02  # of capacity, which is looked at twelve times in a piece of the span
 
 
 class Moment(NamedTuple):
@@ -86,6 +87,13 @@ class Report:
     capacity_hours: float | None
     notes: Sequence[Note]
 
+    @property
+    def held_of_capacity(self) -> float | None:
+        """0 to 1; None where capacity is unknown, or less than what was held: then the notes name the cause."""
+        if not self.capacity_hours or self.total.held_hours > self.capacity_hours * _MOST_OF_ALL:
+            return None
+        return min(1.0, self.total.held_hours / self.capacity_hours)
+
 
 class _Row(NamedTuple):
     key: Key
@@ -118,12 +126,24 @@ def make_report(collected: Collected, by: By, prices: Prices) -> Report:
             facts,
             span=collected.span,
             by=by,
+            overheld=_overheld(rows, facts),
             unpriced=sorted({row.model for row in rows if prices.cost(row.amounts, row.model) is None}),
             ungrouped=bool(rows) and not any(line.name for line in groups),
             has_workloads=any("workload_name" in row.labels for row in rows),
             unmeasured=sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows),
         ),
     )
+
+
+def _overheld(rows: Iterable[_Row], facts: Facts) -> Sequence[str]:
+    """Nodes of which more was held than there was."""
+    held = defaultdict[str, float](float)
+    for row in rows:
+        held[row.key.node] += row.amounts.held
+    there = defaultdict[str, float](float)
+    for (node, _), seconds in facts.capacity.items():
+        there[node] += seconds
+    return [node for node, seconds in sorted(held.items()) if node in there and seconds > there[node] * _MOST_OF_ALL]
 
 
 def _rows(collected: Collected) -> Iterable[_Row]:

@@ -1,6 +1,7 @@
 """What a server knows of the accounts, row by row, and what of it is added up."""
 
 from collections.abc import Mapping
+from sys import intern
 from typing import Final, NamedTuple, Self
 
 # In the order of the fields of Amounts. Each is a counter with a row for every container and device.
@@ -12,6 +13,9 @@ FAMILIES: Final = (
 )
 # What a row is about, and what stays as long as it is counted. Labels of pods may come later than the row.
 KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
+# What else the exporter writes of a row's pod; all other labels tell one target from another.
+_OF_ROW = frozenset({*KEY_LABELS, "pod_uid", "workload_name", "workload_kind", "__name__"})
+_OF_ROW_PREFIXES = ("label_", "exported_")
 
 
 class Key(NamedTuple):
@@ -39,13 +43,13 @@ class Amounts(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A series as it was scraped. `target` says by whom and from where: its labels job and instance.
+    """A series as it was scraped. `target` says by whom and from where: the labels that Prometheus and its store add.
 
     `labels` are those that a report may group by. A point is seconds of Unix time, and the value then.
     """
 
     key: Key
-    target: tuple[str, str]
+    target: str
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
 
@@ -69,7 +73,17 @@ def series_of(labels: Mapping[str, str], points: tuple[tuple[float, float], ...]
     prefix = "exported_" if is_renamed(labels) else ""
     return Series(
         key=Key(*(labels.get(prefix + name) or labels.get(name, "") for name in KEY_LABELS)),
-        target=(labels.get("job", ""), labels.get("instance", "")),
+        target=_target(labels),
         labels={name: labels[name] for name in wanted if labels.get(name)},
         points=points,
     )
+
+
+def _target(labels: Mapping[str, str]) -> str:
+    """Two servers of an HA pair have the same job and instance, and tell their series apart by a label of any name."""
+    added = (
+        f"{name}={value}"
+        for name, value in sorted(labels.items())
+        if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES)
+    )
+    return intern(",".join(added))

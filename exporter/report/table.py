@@ -17,8 +17,8 @@ def render_table(report: Report, columns: int | None) -> str:
     title = f"GPUs from {written(report.span.from_ms)} to {written(report.span.to_ms)}"
     parts = [f"{title} ({long_written(report.span.ms)}), by {clean(str(report.by))}", ""]
     parts += _table(str(report.by), (*report.groups, report.total), columns_of_groups(report), columns, has_total=True)
-    if report.capacity_hours:
-        part = percent(report.total.held_hours / report.capacity_hours)
+    if report.capacity_hours and report.held_of_capacity is not None:
+        part = percent(report.held_of_capacity)
         parts += ["", f"{part} of the {number(report.capacity_hours)} GPU-hours that there were was held."]
     if report.wasteful:
         parts += ["", "Workloads that hold most and use least:", ""]

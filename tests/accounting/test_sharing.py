@@ -182,6 +182,19 @@ def test_two_upstreams_that_export_one_gpu() -> None:
     assert rows([A], "2", read(12, other)) == ["35", "0"]
 
 
+# issue 15, line 27
+def test_of_too_many_counters_the_one_read_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.accounting.sharing.MOST_SERIES", 2)
+    book = CounterBook()
+    rows = []
+    for moment, names in enumerate((b"xy", b"xz", b"xy")):
+        book.turn_to([read(float(moment))])
+        rows.append([book.advance(bytes([name]), [A], b"%d" % moment)[0] for name in names])
+        assert book.series == 2
+    # x goes on; y was forgotten when z came, and begins anew
+    assert rows == [[b"0", b"0"], [b"1", b"0"], [b"2", b"0"]]
+
+
 def test_what_is_remembered_is_limited() -> None:
     reads = Reads()
     many = [Owner(namespace="ml", pod=f"job-{number}", container="main") for number in range(100)]

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -151,8 +152,22 @@ def test_a_restart_is_told_by_rows_that_are_there_as_long_as_their_gpu() -> None
     assert growth.began_seconds is None
 
 
+# issue 15, line 10
+def test_every_restart_counts_though_no_row_shows_them_all() -> None:
+    """Of two GPUs one is held all day and has nothing to lose, until the other one is held instead."""
+    ends = [START + hours * HOUR for hours in (2, 5, 9, 14)]
+    idle = {"GPU-1": ends[:2], "GPU-2": ends[2:]}
+    rows = [OF_NODE]
+    for uuid, restarts in idle.items():
+        moments = [START - 60, *restarts, END]
+        energy = [point for begin, end in pairwise(moments) for point in line(begin, end)]
+        rows.append(row("", energy, family=FAMILIES[3], UUID=uuid))
+    growth, _ = read(rows, DAY)
+    assert growth.restarts == {"n": len(ends)}
+
+
 def test_data_that_begins_within_the_span_is_told() -> None:
-    growth, _ = read([row("p", line(START + 5000, END))], DAY)
+    growth, _ = read([row("q", line(START + 5010, END), node="m"), row("p", line(START + 5000, END))], DAY)
     assert growth.began_seconds == START + 5000
 
 
@@ -240,6 +255,14 @@ def test_what_is_read_in_pieces_is_what_every_sample_says(
             truth[labels["pod"]] = plain_growth(points)
     growth, _ = read(rows, DAY, most)
     assert held(growth) == pytest.approx({pod: seconds for pod, seconds in truth.items() if seconds})
+
+
+# issue 15, line 27
+@pytest.mark.parametrize("turn", [1, -1], ids=["older row first", "younger row first"])
+def test_a_new_nodes_first_scrape_counts_from_there_in_any_order(turn: int) -> None:
+    old, young = (row(name, line(START + at, START + 1500, first=1000)) for name, at in (("old", 600), ("young", 900)))
+    growth, _ = read([old, young][::turn], DAY)
+    assert held(growth) == {"old": 840, "young": 1540}
 
 
 def test_a_row_that_nobody_knows_a_node_of_is_counted_too() -> None:

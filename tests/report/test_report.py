@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from exporter.report.by import By, read_by
 from exporter.report.facts import Facts
 from exporter.report.notes import nothing_there
+from exporter.report.page import render_page
 from exporter.report.prices import Prices, read_prices
 from exporter.report.report import make_report
 from exporter.report.rows import Amounts
+from exporter.report.table import render_table
 from tests.report.made import A100, H100, HOUR, KWH, SPAN, collected, made, row
 
 
@@ -86,6 +88,8 @@ def test_costs(prices: list[str], of_kwh: str | None, costs: Mapping[str | None,
     [
         (["cheap"], None, "--price-per-gpu-hour: 'cheap'"),
         (["A100=nan"], None, "'A100=nan' is not allowed"),
+        # issue 15, line 10
+        (["1e308"], None, "--price-per-gpu-hour: '1e308'"),
         (["-1"], None, "'-1' is not allowed"),
         (["1", "2"], None, "second price"),
         (["A=1", "A=2"], None, "second price"),
@@ -173,6 +177,26 @@ def test_what_the_exporter_was_not_asked_for_is_said(by: str, rows: list[tuple[o
 
 def collected_rows() -> list[tuple[object, ...]]:
     return [row("a", "p", Amounts(HOUR, joules=KWH))]
+
+
+# issue 15, line 10
+@pytest.mark.parametrize(
+    ("seen_ms", "says"),
+    [
+        (SPAN.ms, "more was held on n than the GPUs there could give: another node has the same name"),
+        (SPAN.ms / 2, "there is nothing of 1 node: n (12h)"),
+    ],
+    ids=["two nodes of one name", "not scraped for half of the span"],
+)
+def test_more_than_all_is_no_percentage_and_its_cause_is_named(seen_ms: float, says: str) -> None:
+    report = made(
+        rows=[row("a", "p", Amounts(36 * HOUR, joules=KWH))],
+        facts=facts(capacity={("n", H100): 24 * HOUR}, seen_ms={"n": seen_ms}),
+    )
+    (note,) = report.notes
+    assert says in note.says
+    assert report.held_of_capacity is None
+    assert "150%" not in render_table(report, 100) + render_page(report)
 
 
 def test_why_there_are_no_accounts_at_all() -> None:

@@ -185,6 +185,18 @@ def test_a_shared_device() -> None:
     assert [held.is_shared for held in nodes_of(target(), by_count)["n1"].devices] == [True, True]
 
 
+# issue 15, line 27
+@pytest.mark.parametrize("turn", [1, -1], ids=["the bare series first", "the bare series last"])
+def test_what_any_series_of_a_device_tells_of_it_is_kept(turn: int) -> None:
+    bare = {"gpu": "", "device": "", "GPU_I_ID": "3"}
+    full = {"modelName": "H100", "GPU_I_ID": "3", "GPU_I_PROFILE": "1g.10gb"}
+    of_own = [(of_device("pod_gpu_info", pod="a", **labels), "1") for labels in (bare, full)]
+    (held,) = (held for held in rows_of(nodes_of(target(), of_own[::turn])["n1"]) if held["entity"] == "mig")
+    assert [held[name] for name in ("device_id", "device", "model_name", "mig_profile")] == [
+        "0", "nvidia0", "H100", "1g.10gb",
+    ]  # fmt: skip
+
+
 def test_a_gpu_in_instances() -> None:
     instance = {"GPU_I_ID": "3", "GPU_I_PROFILE": "1g.10gb"}
     found = nodes_of(

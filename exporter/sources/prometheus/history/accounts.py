@@ -88,9 +88,7 @@ class AccountsReader:
                 await self._read(shorter, matchers)
             return
         pieces = [Piece(first=one, last=two, fell=three) for one, two, three in zip(first, last, fell, strict=True)]
-        unclear = self.growth.unclear(pieces)
-        self.growth.count(pieces, without=unclear)
-        for nodes in batches(unclear):
+        for nodes in batches(self.growth.count(pieces)):
             of_these = (*self._matchers, of_nodes(nodes))
             rows = max(sum(one.key.node in nodes for one in found) for found in last)
             if piece.ms <= RAW_MS or rows * piece.ms <= MOST_SAMPLES * _USUAL_SCRAPE_MS:
@@ -108,7 +106,7 @@ class AccountsReader:
             for shorter in piece.cut(-(-piece.ms // 2)):
                 await self._replay(shorter, matchers)
             return
-        self.growth.replay(samples)
+        self.growth.replay(samples, piece.from_ms / 1000)
 
     async def _all(self, function: str, piece: Span, matchers: Sequence[str]) -> Sequence[Sequence[Series]]:
         """Of every family, what the function says of the piece; every sample where there is none."""

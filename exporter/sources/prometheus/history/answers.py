@@ -13,6 +13,8 @@ from typing import NamedTuple
 from exporter.errors import Malformed
 
 MOST_SERIES = 500_000
+# of seconds, joules and GPUs: a megawatt for thirty years
+MOST_AMOUNT = 1e15
 MOST_WARNINGS = 10
 MOST_TOLD_CHARS = 300
 _NOT_PROMETHEUS = (
@@ -21,7 +23,7 @@ _NOT_PROMETHEUS = (
 
 
 class Found(NamedTuple):
-    """A series: its labels, and its points as seconds of Unix time and a value that is a number of 0 or more."""
+    """A series: its labels, and its points as seconds of Unix time and a value that is a number from 0 to 1e15."""
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
@@ -124,7 +126,7 @@ def _point(pair: object) -> tuple[float, float] | None:
         seconds, value = float(at), float(text)
     except (ValueError, OverflowError) as error:
         raise _garbage("a value is no number") from error
-    return (seconds, value) if math.isfinite(seconds) and math.isfinite(value) and value >= 0 else None
+    return (seconds, value) if math.isfinite(seconds) and 0 <= value <= MOST_AMOUNT else None
 
 
 def _warnings(listed: object) -> Sequence[str]:

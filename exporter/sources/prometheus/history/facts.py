@@ -35,8 +35,9 @@ class FactsReader:
         for found in await self._ask(models, piece):
             facts.models[found.labels.get("UUID", "")] = found.labels.get("modelName", "")
         step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
-        looks = f"[{piece.ms}ms:{step_ms}ms]"
-        capacity = f"max by (node, model) ({self._rows(CAPACITY)})"
+        # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
+        looks = f"[{piece.ms - 1}ms:{step_ms}ms]"
+        capacity = f"max by (cluster, node, model) ({self._rows(CAPACITY)})"
         for found in await self._ask(f"sum_over_time({capacity}{looks})", piece):
             where = found.labels.get("node", ""), found.labels.get("model", "")
             facts.capacity[where] = facts.capacity.get(where, 0.0) + found.points[-1][1] * step_ms / 1000

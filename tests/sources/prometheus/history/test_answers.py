@@ -23,7 +23,8 @@ def test_a_vector_and_a_matrix() -> None:
     assert found == Answer(series=[Found({}, ((1.0, 2.0), (2.0, 300.0)))], warnings=("a b",))
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1"])
+# issue 15, line 10: 1e308 ended the report with a traceback
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e308"])
 def test_what_is_no_amount_is_counted_and_left_out(value: str) -> None:
     rows = [{"metric": {}, "value": [1, value]}, {"metric": {"a": "b"}, "value": [1, "7"]}]
     found = read_answer(answer(rows))

@@ -1,0 +1,52 @@
+"""What a report says beside the accounts: the GPUs that there were, and how long each node was seen."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from exporter.report.span import Span
+from exporter.sources.prometheus.history.answers import Answer, Found
+from exporter.sources.prometheus.history.facts import FactsReader
+
+DAY = Span(20_000 * 86_400_000, 20_001 * 86_400_000)
+_BY = re.compile(r"by \(([^)]*)\)")
+_LOOKS = re.compile(r"\[(\d+)ms:(\d+)ms\]")
+
+
+class ClustersServer:
+    """Eight GPUs on a node of the same name in each cluster. It answers the queries about capacity, and no others.
+
+    A subquery looks at the multiples of its step; `has_left_end` says whether the moment at which the window begins is
+    one of them, as in Prometheus before 3.0.
+    """
+
+    def __init__(self, clusters: Sequence[str], *, has_left_end: bool) -> None:
+        self._clusters = clusters
+        self._has_left_end = has_left_end
+
+    async def query(self, expression: str, at_ms: int) -> Answer:
+        if "node_gpu_capacity" not in expression:
+            return Answer(series=())
+        long, step = map(int, _LOOKS.search(expression).groups())  # type: ignore[union-attr]
+        begin = at_ms - long
+        looks = at_ms // step - begin // step + (self._has_left_end and begin % step == 0)
+        names = _BY.search(expression)[1].split(", ")  # type: ignore[index]
+        each = 8 if expression.startswith("sum_over_time") else 1
+        rows = {
+            tuple((name, labels[name]) for name in names)
+            for labels in ({"cluster": cluster, "node": "n", "model": "H100"} for cluster in self._clusters)
+        }
+        return Answer(series=[Found(dict(row), ((at_ms / 1000, float(each * looks)),)) for row in rows])
+
+
+@pytest.mark.parametrize("has_left_end", [True, False], ids=["Prometheus 2", "Prometheus 3"])
+@pytest.mark.parametrize("clusters", [("a",), ("a", "b")], ids=["one cluster", "two clusters"])
+# issue 15, lines 5 and 10
+def test_a_day_of_eight_gpus_is_192_gpu_hours_in_each_cluster(clusters: Sequence[str], has_left_end: bool) -> None:
+    reader = FactsReader(api=ClustersServer(clusters, has_left_end=has_left_end), matchers=())  # type: ignore[arg-type]
+    for piece in DAY.pieces():
+        asyncio.run(reader.read(piece))
+    assert sum(reader.facts.capacity.values()) / 3600 == 192 * len(clusters)
+    assert reader.facts.seen_ms == {"n": DAY.ms}
