@@ -12,7 +12,7 @@ import aiohttp
 from exporter.log import debug
 from exporter.operator.api.watching import MADE
 from exporter.operator.objects.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, POD, SCALED_OBJECT, Kind
-from exporter.simulator.api_server.daemon_sets import is_meant
+from tests.support.api_server.daemon_sets import is_meant
 from tests.support.real_api import Object, RealServer
 
 LOOK_SECONDS = 0.1
