@@ -73,6 +73,7 @@ def no_faults(api: Api) -> Iterator[None]:
         ("initializing", {"resource": "gpuexporters", "times": 6}),
         ("unavailable", {"share": 0.3}),
         ("error", {"share": 0.3}),
+        ("slow", {"seconds": 0.7}),
     ],
 )
 def test_it_survives(api: Api, start: Start, namespace: str, answer: str, more: dict[str, object]) -> None:

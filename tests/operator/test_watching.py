@@ -16,6 +16,7 @@ from exporter.log import LOG
 from exporter.operator.api.watching import MADE, Watching
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import CLUSTER_ROLE_BINDING, CONFIG_MAP, GPU_EXPORTER, SERVICE, Key
+from exporter.sources.kubernetes import api as kubernetes_api
 from tests.operator.made import Object, gpu_exporter
 from tests.support.certificates import Authority
 from tests.support.waiting import until
@@ -34,6 +35,7 @@ class Heard:
         self.keys: list[Key] = []
         self.lists = self.failures = 0
         self.answers: list[tuple[str, str]] = []
+        self.writer: Writer
 
     def a_list(self) -> None:
         self.lists += 1
@@ -52,7 +54,7 @@ async def watching(
     app.router.add_get("/{path:.*}", respond)
     server = TestServer(app)
     await server.start_server()
-    writer = Writer(
+    heard.writer = writer = Writer(
         url=url or str(server.make_url("")),
         token_file="/nonexistent/token",
         ca_file=str(ca_file),
@@ -157,6 +159,28 @@ async def test_of_some_namespaces_nothing_else_is_asked_for() -> None:
     kinds = [GPU_EXPORTER, *MADE]
     wanted = {kind.path(namespace) for kind in kinds for namespace in ("ml", "dev") if kind is not CLUSTER_ROLE_BINDING}
     assert paths == {path for path in wanted if "podmonitors" not in path and "scaledobjects" not in path}
+
+
+async def test_watches_of_many_namespaces_leave_connections_to_others() -> None:
+    """A watch has a connection for as long as it lasts, and the writer's requests go by the same client."""
+    names = " ".join(f"ns-{number}" for number in range(20))
+    async with watching(usual, namespaces=names) as heard:
+        await until(lambda: heard.answers.count(("watch", "200")) == 20 * (WATCHED - 1))
+        assert (await heard.writer.get(GPU_EXPORTER.path("ml", "gpu")))["kind"] == "List"
+
+
+# issue 15, line 15
+async def test_a_tenant_with_very_many_objects_hides_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_api, "MOST_OBJECTS", 2)
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        crowd = [config_map(f"n{number}") for number in range(9)] if request.path.endswith(CONFIG_MAP.plural) else []
+        listed = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": crowd}
+        return await streaming(request) if "watch" in request.query else web.json_response(listed)
+
+    async with watching(respond) as heard:
+        await until(lambda: MINE._replace(name="n8") in heard.keys)
+        assert heard.failures == 0
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429, 500, 503])

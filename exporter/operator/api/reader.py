@@ -20,8 +20,8 @@ MOST_KEPT = 20_000
 # So many names of a namespace are given, of so many that are read.
 MOST_NAMES_OF_NAMESPACE = 2_500
 MOST_NAMES = 1_000_000
-# A list may be so much older than a periodic look as it took to read: that leaves time for all else.
-_OLDER = 20.0
+# A list may be so many times older than a periodic look as it took to read: that leaves time for all else.
+_TIMES_OLDER, _MOST_SECONDS_OLDER = 20.0, 10.0
 Use = Callable[[AnyObject], AnyObject]
 
 
@@ -127,7 +127,7 @@ class Reader:
     def _is_new_enough(self, listed: _Listed, now: float) -> bool:
         if self.named_at_seconds is not None:
             return listed.began_seconds >= self.named_at_seconds
-        return now - listed.began_seconds <= _OLDER * listed.took_seconds
+        return now - listed.began_seconds <= min(_TIMES_OLDER * listed.took_seconds, _MOST_SECONDS_OLDER)
 
     async def selected(self, kind: Kind, fields: Mapping[str, str], namespace: str) -> Sequence[AnyObject]:
         """The objects of a kind with these values in fields by which it can be selected.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from exporter.log import log
 from exporter.model.snapshot import Health
+from exporter.operator.api.reader import MOST_NAMES
 from exporter.operator.objects.kinds import (
     AUTOSCALER,
     CLUSTER_ROLE_BINDING,
@@ -81,15 +82,10 @@ class Watching:
         return () if kind in CLUSTER_WIDE else self.namespaces
 
     def _list_watch(self, kind: Kind, namespace: str | None) -> ListWatch:
-        def changed(item: AnyObject) -> None:
+        def name(item: AnyObject) -> None:
             # in metadata alone the kind is PartialObjectMetadata
             for key in [key_of({**item, "kind": kind.name})] if kind in CUSTOM else whose(item):
                 self.on_key(key)
-
-        def listed(items: Sequence[AnyObject]) -> None:
-            for item in items:
-                changed(item)
-            self.on_list()
 
         return ListWatch(
             kind.path(namespace),
@@ -97,9 +93,12 @@ class Watching:
             paths=(kind.path(namespace),),
             labels="" if kind in CUSTOM else f"{MANAGER_LABEL}={OPERATOR}",
             metadata_only=True,
-            replace=listed,
-            put=changed,
-            remove=changed,
+            most=MOST_NAMES,
+            # named as it is read, and let go: of a million objects nothing is kept
+            read=name,
+            replace=lambda _: self.on_list(),
+            put=lambda _: None,
+            remove=lambda _: None,
             on_health=self._note,
         )
 

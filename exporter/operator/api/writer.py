@@ -36,6 +36,8 @@ MERGE = "application/merge-patch+json"
 JSON = "application/json"
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.2
+# A watch of each kind in each namespace of --operator.namespace has a connection of its own.
+MOST_CONNECTIONS = 10_000
 # Somebody who asks for more patience than this is asked by a later attempt.
 LONGEST_WAIT_SECONDS = 5.0
 _MANAGER: Mapping[str, str] = {"fieldManager": OPERATOR}
@@ -93,6 +95,7 @@ class Writer(KubernetesApi):
             headers=(("Accept", "application/json"), ("User-Agent", OPERATOR)),
             may_lack_authority=True,
             unpacks=True,
+            most_connections=MOST_CONNECTIONS,
         )
         self._chance = random.Random(seed)  # noqa: S311 - no secret
 

@@ -42,6 +42,7 @@ class ListWatch:
         selector: str = "",
         labels: str = "",
         metadata_only: bool = False,
+        most: int | None = None,
         read: Callable[[Object], Any] = as_it_is,
         replace: Callable[[Sequence[Any]], None],
         put: Callable[[Any], None],
@@ -50,7 +51,7 @@ class ListWatch:
     ) -> None:
         """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels.
 
-        With `metadata_only` the API server is asked for nothing else of each object.
+        With `metadata_only` the API server is asked for nothing else of each object. A list of more than `most` fails.
         """
         self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._api = api
@@ -59,6 +60,7 @@ class ListWatch:
             name: value for name, value in (("fieldSelector", selector), ("labelSelector", labels)) if value
         }
         self._metadata_only = metadata_only
+        self._most = most
         self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
         self._read, self._replace, self._put, self._remove = read, replace, put, remove
         self._path = ""
@@ -84,7 +86,7 @@ class ListWatch:
         for path in self._paths:
             try:
                 items, version = await self._api.list(
-                    path, parameters, partial(self._used_of, path), metadata_only=self._metadata_only
+                    path, parameters, partial(self._used_of, path), metadata_only=self._metadata_only, most=self._most
                 )
             except Unsupported:
                 continue
