@@ -1,5 +1,6 @@
 """GPUExporters: their objects and their status (exporters/), and what the exporters say by looks.py."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -11,7 +12,7 @@ from exporter.operator.decisions import Event, events_of
 from exporter.operator.exporters.nodes import node_of
 from exporter.operator.exporters.objects import all_references, desired
 from exporter.operator.exporters.obstacles import in_the_way, invalid, no_counters, no_pod_monitors, overlaps
-from exporter.operator.exporters.overlaps import age, both, shared
+from exporter.operator.exporters.overlaps import age, both, choice_of, shared, spec_of_nodes
 from exporter.operator.exporters.status import Seen, status_of
 from exporter.operator.looks import Looks
 from exporter.operator.objects.conditions import utc_now
@@ -29,7 +30,6 @@ from exporter.operator.objects.kinds import (
     SERVICE_ACCOUNT,
     Key,
     Kind,
-    is_controlled_by,
     is_for,
     key_of,
     metadata,
@@ -41,8 +41,8 @@ from exporter.operator.objects.plan import Plan, plan
 from exporter.operator.objects.reading import Invalid
 from exporter.operator.objects.resources import GPUExporterSpec, read_exporter
 
-# the fields by which a GPUExporter chooses its nodes, and its DaemonSet too
-_CHOOSE = ("nodeSelector", "tolerations")
+# many GPUExporters that are looked at together list each other once
+_LISTED_SECONDS = 5.0
 
 
 class CareOfExporters:
@@ -65,6 +65,9 @@ class CareOfExporters:
         `namespaces` are those that the operator looks at; empty: all.
         """
         self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
+        self._listed: Sequence[AnyObject] = ()
+        self._listed_until = 0.0
+        self._nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = {}  # by the labels that select them
         self._image, self._dcgm_image = image, dcgm_image
         self._reader = reader
         self._looks = looks
@@ -94,39 +97,43 @@ class CareOfExporters:
         self, owner: AnyObject, spec: GPUExporterSpec, lacking: list[Obstacle]
     ) -> Sequence[Mapping[str, str]]:
         """The node selectors of older GPUExporters that have nodes of this one; why is added to what is `lacking`."""
+        exporters = await self._exporters(owner)
         avoids = []
-        for namespace in self._namespaces:
-            for rival in await self._reader.listed(GPU_EXPORTER, namespace, {}):
-                theirs = await self._nodes_of(rival) if age(rival) < age(owner) and not is_going(rival) else None
-                labels = both(spec, theirs) if theirs else None
-                if theirs is None or labels is None:
+        try:
+            for rival in exporters:
+                if age(rival) >= age(owner) or is_going(rival) or not await self._shared(spec, spec_of_nodes(rival)):
                     continue
-                try:
-                    nodes = shared(spec, theirs, await self._reader.listed(NODE, None, labels))
-                except SourceError as error:
-                    if error.reason != "permission":
-                        raise
-                    lacking.append(refused(error))
-                    continue
-                if nodes:
+                # what it wants may not be so yet
+                theirs = choice_of(rival, await self._reader.get(_daemon_set_of(rival)))
+                if theirs and (names := await self._shared(spec, theirs)):
                     avoids.append(theirs.node_selector)
-                    lacking.append(overlaps(key_of(rival), nodes[0]))
+                    lacking.append(overlaps(key_of(rival), names[0]))
+        except SourceError as error:
+            if error.reason != "permission":
+                raise
+            lacking.append(refused(error))
         return avoids
 
-    async def _nodes_of(self, rival: AnyObject) -> GPUExporterSpec | None:
-        """A spec with the nodes that another GPUExporter has by its DaemonSet, or will have; None where it has none."""
-        key = key_of(rival)
-        made = await self._reader.get(Key(DAEMON_SET.name, key.namespace, base_name(key.name)))
-        if made is not None and is_controlled_by(made, text(metadata(rival), "uid")):
-            chosen = {"nodeSelector": {}, "tolerations": [], **mapping(made, "spec", "template", "spec")}
-        elif mapping(rival, "status"):
-            return None  # it was looked at, and something keeps it from its nodes
-        else:
-            chosen = {**mapping(rival, "spec")}
-        try:
-            return read_exporter({"spec": {name: chosen[name] for name in _CHOOSE if name in chosen}})
-        except Invalid:
-            return None
+    async def _exporters(self, owner: AnyObject) -> Sequence[AnyObject]:
+        """All GPUExporters, as they were a moment ago: any that is older than `owner` is among them."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._listed_until or key_of(owner) not in map(key_of, self._listed):
+            self._nodes.clear()
+            self._listed = [
+                item for each in self._namespaces for item in await self._reader.listed(GPU_EXPORTER, each, {})
+            ]
+            self._listed_until = now + _LISTED_SECONDS
+        return self._listed
+
+    async def _shared(self, one: GPUExporterSpec, other: GPUExporterSpec | None) -> Sequence[str]:
+        """The names of the nodes that both choose."""
+        labels = both(one, other) if other else None
+        if other is None or labels is None:
+            return ()
+        selected = frozenset(labels.items())
+        if selected not in self._nodes:
+            self._nodes[selected] = await self._reader.listed(NODE, None, labels)
+        return shared(one, other, self._nodes[selected])
 
     async def _lacking(self, spec: GPUExporterSpec, namespace: str, served: AbstractSet[Kind]) -> list[Obstacle]:
         """What the spec names and the cluster does not have."""
@@ -176,6 +183,7 @@ class CareOfExporters:
             SourceError: it cannot be read.
         """
         self._looks.forget(key)
+        self._listed_until = 0.0
         live = await self._reader.all_of(each for each in _may_have(key) if not each.namespace)
         return [item for item in live.values() if is_for(item, key)]
 
@@ -188,6 +196,11 @@ def _used_of(pod: AnyObject) -> AnyObject:
     """A pod without what is not looked at, which may be large: whoever makes pods in the namespace says how large."""
     about = {name: value for name, value in metadata(pod).items() if name not in ("annotations", "managedFields")}
     return {**pod, "metadata": about, "spec": {"nodeName": node_of(pod)}}
+
+
+def _daemon_set_of(exporter: AnyObject) -> Key:
+    key = key_of(exporter)
+    return Key(DAEMON_SET.name, key.namespace, base_name(key.name))
 
 
 def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:

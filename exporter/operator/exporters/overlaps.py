@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from itertools import islice, product
 
-from exporter.operator.objects.kinds import metadata
+from exporter.operator.objects.kinds import is_controlled_by, metadata
 from exporter.operator.objects.parts import AnyObject, mapping, mappings, text
-from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration
+from exporter.operator.objects.reading import Invalid
+from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration, read_exporter
 
 # of a nodeAffinity; with fewer ways to be allowed, a node is left out rather than counted twice
 MOST_TERMS = 64
+# the fields by which a GPUExporter chooses its nodes, and its DaemonSet too
+_CHOOSE = ("nodeSelector", "tolerations")
 # every pod of a DaemonSet bears these (pkg/controller/daemon/util/daemonset_util.go)
 _OF_KUBERNETES = "node.kubernetes.io/"
 
@@ -17,6 +20,24 @@ def age(exporter: AnyObject) -> tuple[str, str, str]:
     """What GPUExporters are ordered by, the oldest first: all of them agree on it."""
     about = metadata(exporter)
     return text(about, "creationTimestamp"), text(about, "namespace"), text(about, "name")
+
+
+def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterSpec | None:
+    """A spec with the nodes that a GPUExporter has by its DaemonSet, or will have; None where it has none."""
+    if daemon_set is not None and is_controlled_by(daemon_set, text(metadata(exporter), "uid")):
+        pod = mapping(daemon_set, "spec", "template", "spec")
+        return spec_of_nodes({"spec": {"nodeSelector": {}, "tolerations": [], **pod}})
+    # it was looked at, and something keeps it from its nodes
+    return None if mapping(exporter, "status") else spec_of_nodes(exporter)
+
+
+def spec_of_nodes(exporter: AnyObject) -> GPUExporterSpec | None:
+    """A spec with the nodes that a GPUExporter wants; None where it says none that could be."""
+    chosen = mapping(exporter, "spec")
+    try:
+        return read_exporter({"spec": {name: chosen[name] for name in _CHOOSE if name in chosen}})
+    except Invalid:
+        return None
 
 
 def both(one: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | None:
