@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from exporter.model.measured import WithoutOwner
 
 
+_NVML: Final = "nvml"  # as inventories call it (known_by)
 # why a device has no owner where nothing is wrong
 NOBODY: Final = "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
@@ -65,7 +66,9 @@ class Explainer:
         for doubt in self._inventory.doubts:
             if mig in doubt.leaves_out:
                 return Advice(f"the inventory leaves this MIG instance out: {doubt.says}", doubt.remedy)
-        if self._facts.has_inventory:
+        if any(_NVML in gpu.known_by for gpu in self._inventory.gpus):
+            return _NVML_LACKS_IT
+        if self._facts.has_inventory_file:
             return _FILE_LACKS_IT
         return _SPECS_LACK_IT if any(gpu.mig for gpu in self._inventory.gpus) else _NO_INVENTORY
 
@@ -175,6 +178,11 @@ _NO_INVENTORY = Advice(
     " instance this id is",
     "mount /etc/cdi and /var/run/cdi with the node's CDI specs (nvidia-ctk cdi generate writes one), or give"
     " --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what it says is kept",
+)
+_NVML_LACKS_IT = Advice(
+    "NVML does not name this MIG instance",
+    "was the GPU cut anew a moment ago? NVML is asked again within a minute; if it stays so, restart the device plugin,"
+    " which hands out an id that is no more",
 )
 _FILE_LACKS_IT = Advice(
     "the inventory does not name this MIG instance",

@@ -54,8 +54,8 @@ class Health:
 class Facts:
     """What explanations need beside the devices: the settings that decide, and what these settings leave out.
 
-    `outside` are assignments of resources that `resources` (globs) leave out. `has_inventory` says that the user
-    gives a file of one. `label_problems` counts the labels of pods that hold devices by what became of them:
+    `outside` are assignments of resources that `resources` (globs) leave out. `has_inventory_file` says that the user
+    names an inventory's file. `label_problems` counts the labels of pods that hold devices by what became of them:
     `collision` (renamed) or `limit` (left out). `node_is_named`: the node's name was given, and is not just the host
     name. `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices.
     `slices_up` says whether the source of ResourceSlices answers; None where there is no such source.
@@ -66,7 +66,7 @@ class Facts:
     resources: tuple[str, ...] = ()
     outside: tuple[Assignment, ...] = ()
     incoming_wins: bool = False
-    has_inventory: bool = False
+    has_inventory_file: bool = False
     kubelet_version: str = ""
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     node_is_named: bool = True

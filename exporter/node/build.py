@@ -130,7 +130,7 @@ def _settings(config: Config) -> Facts:
     return Facts(
         resources=config.devices.resources,
         incoming_wins=config.labels.incoming_wins,
-        has_inventory=config.devices.inventory_file is not None,
+        has_inventory_file=config.devices.inventory_file is not None,
         node_is_named=config.node.is_named,
         follows_claims=config.devices.follows_claims,
         exposes_processes=config.processes.is_exposed,

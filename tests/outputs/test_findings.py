@@ -6,7 +6,7 @@ import pytest
 
 from exporter.attribution.owners import build_owners
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, Claim, Inventory, InventoryGpu
+from exporter.model.devices import Assignment, Claim, Inventory, InventoryGpu, MigInstance
 from exporter.model.host import DeviceFile, Refusal
 from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
@@ -201,3 +201,30 @@ def test_a_cut_gpu_whose_slices_nobody_knows_is_named(model: str, by_nvml: int |
     look = snapshot(seen=(Subject(uuid="GPU-1", instance="3", profile="1g.10gb", model=model),))
     look = replace(look, inventory=Inventory(gpus=(InventoryGpu(uuid="GPU-1", slices=by_nvml),)))
     assert [finding.about for finding in of_attribution(look) if model in finding.says] == ["accounts"] * is_said
+
+
+# issue 15, line 26
+@pytest.mark.parametrize(
+    ("known_by", "with_file", "says", "remedy"),
+    [
+        ((), False, "MIG id and no inventory", "mount /etc/cdi"),
+        (("driver",), False, "MIG id and no inventory", "mount /etc/cdi"),
+        (("driver", "cdi"), False, "the inventory does not name", "Have the CDI specs written anew"),
+        (("driver", "nvml"), False, "NVML does not name", "restart the device plugin"),
+        (("file:/x", "driver", "nvml"), True, "NVML does not name", "restart the device plugin"),
+        (("file:/x", "driver"), True, "the inventory does not name", "Bring --inventory.file up to date"),
+        ((), True, "the inventory does not name", "Bring --inventory.file up to date"),
+    ],
+)
+def test_who_has_an_inventory_is_advised_by_where_it_comes_from(
+    known_by: tuple[str, ...], with_file: bool, says: str, remedy: str
+) -> None:
+    look = snapshot(
+        given("MIG-x", resource="nvidia.com/mig-1g.10gb"), seen=(Subject(uuid="GPU-1", instance="7"),),
+        facts=Facts(resources=("nvidia.com/*",), has_inventory_file=with_file),
+    )  # fmt: skip
+    mig = tuple(MigInstance(uuid="MIG-y", instance_id="7", known_by=(name,)) for name in known_by if name == "cdi")
+    gpus = (InventoryGpu(uuid="GPU-1", mig=mig, known_by=known_by),) if known_by else ()
+    (finding,) = of_devices(replace(look, inventory=Inventory(gpus=gpus)))
+    assert finding.says.startswith(says)
+    assert remedy in finding.remedy
