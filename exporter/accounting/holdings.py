@@ -8,6 +8,7 @@ from math import lcm
 from types import MappingProxyType
 
 from exporter.accounting.instances import compute_slices, slices_of_gpu
+from exporter.model.slices import Work
 from exporter.model.devices import DeviceKey, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -15,6 +16,7 @@ from exporter.model.pods import Owner
 # `<k>c.<c>g.<m>gb`: k of the c compute slices of a MIG instance
 _COMPUTE_INSTANCE = re.compile(r"([0-9]+)c\.([0-9]+)g\.")
 _MIG = "MIG-"
+_GPUS_A_SLICE = 100
 
 Share = tuple[int, int]  # numerator and denominator
 
@@ -62,7 +64,9 @@ class Gpu:
 Gpus = Mapping[str, Gpu]
 
 
-def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]) -> Gpus:
+def gpus_of(
+    owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]
+) -> Work[Gpus]:
     """The GPUs of a look, by UUID and in stable order: those of samples, those that somebody holds, the inventory's.
 
     `known_models` are those of GPUs that the page lacks for the moment. A GPU that is cut is its instances: whoever
@@ -90,20 +94,14 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, k
         if key.instance:
             instances[key.uuid].append(key)
     shares = _Shares(owners.matches, owners.offered)
-    return MappingProxyType(
-        {
-            uuid: _gpu(
-                uuid,
-                models.get(uuid) or known_models.get(uuid, ""),
-                instances.get(uuid) or [DeviceKey(uuid=uuid)],
-                profiles,
-                sampled,
-                owners,
-                shares,
-            )
-            for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory})
-        }
-    )
+    gpus: dict[str, Gpu] = {}
+    for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory}):
+        model = models.get(uuid) or known_models.get(uuid, "")
+        keys = instances.get(uuid) or [DeviceKey(uuid=uuid)]
+        gpus[uuid] = _gpu(uuid, model, keys, profiles, sampled, owners, shares)
+        if not len(gpus) % _GPUS_A_SLICE:
+            yield
+    return MappingProxyType(gpus)
 
 
 def _of_inventory(

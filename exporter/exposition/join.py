@@ -20,7 +20,7 @@ from exporter.exposition.owned import Attribute, OwnedPage, own
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
 from exporter.exposition.shape_reader import Wanted
-from exporter.exposition.slices import Work, at_once
+from exporter.model.slices import Work, at_once
 from exporter.model.pages import JoinedPage, Subject
 
 AttributeFor = Callable[[Mapping[Subject, int]], Attribute]

@@ -12,7 +12,8 @@ from exporter.exposition.layout import Layout, Parts, Seen, lay_out
 from exporter.exposition.lines import Reason
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
-from exporter.exposition.slices import Work
+from exporter.exposition.series import unread
+from exporter.model.slices import Work
 from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject
 
 _SUBJECTS_A_SLICE = 1000
@@ -111,6 +112,7 @@ class OwnedPage:
             subjects=self.shape.subjects,
             sample_count=self._sample_count,
             rejected=self._rejected,
+            unread=unread(self.shape.subjects),
             cells=partial(self._cells, body, places, parts),
             readings=partial(self._readings, body, places),
         )

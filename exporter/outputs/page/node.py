@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from exporter.attribution.explain import NOBODY
+from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import why_not
 from exporter.outputs.devices import explainer, known_devices, seen_devices
@@ -18,18 +19,21 @@ from exporter.outputs.page.tools import MORE, TOOLS
 SILENT = "The kubelet does not say who holds devices: its line under Sources has the reason."
 
 
-def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Answer:
+def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answer]:
     """The page of this moment, with links to the outputs."""
+    found = yield from rows(snapshot)
+    is_unknown = are_owners_unknown(snapshot, found)
     gpus = {subject.uuid for subject in seen_devices(snapshot)}
     held = gpus & {key.uuid for key in snapshot.owners.holders}
     seen = f"{len(gpus)} GPUs seen, {len(held)} held by pods." if snapshot.joined else "No GPU page."
-    found = rows(snapshot)
+    yield
+    table = yield from devices_table(found, _Nobody(snapshot, is_unknown=is_unknown), with_node=False)
     sections = (
-        alert(_trouble(snapshot)),
+        alert(why_not(snapshot) if snapshot.joined is None else SILENT if is_unknown else ""),
         summary(Figures.of(found)),
         sources(snapshot.health),
         TOOLS,
-        devices_table(found, _Nobody(snapshot), with_node=False),
+        *table,
         MORE,
     )
     # the script asks there for what the objects do not say: the sources, and why nobody holds a device
@@ -37,19 +41,13 @@ def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Answer:
     return document(f"GPUs of {snapshot.node}", seen, sections, data, outputs)
 
 
-def _trouble(snapshot: Snapshot) -> str:
-    if snapshot.joined is None:
-        return why_not(snapshot)
-    return SILENT if are_owners_unknown(snapshot) else ""
-
-
 class _Nobody:
     """Says why nobody holds a device: in a word where that is all right, otherwise with the reason."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, is_unknown: bool) -> None:
         self._subjects = {(each.uuid or each.device, each.instance): each for each in known_devices(snapshot)}
         self._words = explainer(snapshot)
-        self._is_unknown = are_owners_unknown(snapshot)
+        self._is_unknown = is_unknown
 
     def __call__(self, row: Object) -> str:
         subject = self._subjects.get((row["device_uuid"] or row["device"], row.get("mig_instance_id", "")))
@@ -61,7 +59,7 @@ class _Nobody:
         return f'<details class="why"><summary>not known</summary>{text(reason.removeprefix("not known: "))}</details>'
 
 
-def _make(look: Look) -> Answer:
+def _make(look: Look) -> Work[Answer]:
     return render(look.snapshot, look.outputs)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from exporter.attribution.labels import STANDARD_NAMES, LabelPolicy
 from exporter.errors import Trouble
-from exporter.exposition.slices import Work
+from exporter.model.slices import Work
 from exporter.model.cluster import OWNERS_UNKNOWN, NodeView
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
