@@ -66,7 +66,9 @@ class Joiner:
         last = page.shape if page is not None else None
         page = self._page = None
         shape, places = yield from self._reader.read(body, last, _page_starts(bodies))
-        page = self._page = yield from own(shape, attribute_for(shape.subjects), self._reader)
+        attribute = attribute_for(shape.subjects)
+        yield
+        page = self._page = yield from own(shape, attribute, self._reader)
         joined = yield from page.fill(body, places)
         if joined is None:
             raise AssertionError("a page is not of the shape that was read of it")

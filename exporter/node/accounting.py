@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from exporter.accounting.ledger import Rules
-from exporter.accounting.state import dump, restore
+from exporter.accounting.state import dump_in_slices, restore
 from exporter.log import log
 from exporter.model.accounts import Accounts
 from exporter.model.slices import at_once
@@ -102,7 +102,7 @@ class Accounting:
         if file is None or lasting.looked_at_ns is None:
             return
         if lasting.writing is None or lasting.writing.done():
-            body = dump(lasting.ledger, lasting.looked_at_ns)
+            body = await in_slices(dump_in_slices(lasting.ledger, lasting.looked_at_ns))
             lasting.writing = asyncio.create_task(_write(file, body))
         await asyncio.wait((lasting.writing,), timeout=WRITE_SECONDS)
         if not lasting.writing.done():
