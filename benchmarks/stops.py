@@ -48,8 +48,7 @@ def _page(devices: int, more: Callable[[int], str] = lambda _: "", families: int
     """A page of as many lines as may be, of so many devices, each in all families."""
     names = _FAMILIES[:families]
     lines = (
-        f'{names[number // devices]}{{gpu="{of}",UUID="{_uuid(of)}"{more(of)}}}'
-        f" {number % 89}\n"
+        f'{names[number // devices]}{{gpu="{of}",UUID="{_uuid(of)}"{more(of)}}} {number % 89}\n'
         for number in range(min(_LINES, devices * families))
         for of in (number % devices,)
     )
@@ -183,14 +182,9 @@ def run(_: float) -> list[Row]:
     rows = []
     for name, make in PAGES.items():
         stops = stops_of(make())
-        print(name)
-        for path, each in stops.items():
-            print(f"   {path:20} {each.status} {each.longest * 1e3:8.1f} ms of {each.total * 1e3:8.1f} {each.most_mib:6.1f}")
         path, worst = max(stops.items(), key=lambda of: of[1].longest)
         figure = f"{worst.longest * 1e3:.0f} ms ({path}), {max(each.most_mib for each in stops.values()):.0f} MiB"
-        rows.append(
-            Row(f"every path, {name}: longest stop, memory", figure, f"100 ms, {LIMIT_MIB} MiB", worst.longest)
-        )
+        rows.append(Row(f"every path, {name}: longest stop, memory", figure, f"100 ms, {LIMIT_MIB} MiB", worst.longest))
     return rows
 
 
@@ -222,9 +216,7 @@ async def _serve(page: str, *more: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     beside = (asyncio.create_task(watch()), asyncio.create_task(answer()))
-    await serve(
-        load(flags, {}, None, "gpu-node-1"), NODE, lambda addresses: print(addresses[0].port, flush=True)
-    )
+    await serve(load(flags, {}, None, "gpu-node-1"), NODE, lambda addresses: print(addresses[0].port, flush=True))
     for task in beside:
         task.cancel()
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 
 from exporter.model.accounts import Account
@@ -138,8 +139,8 @@ class Entries:
         if len(self._all) < MOST_ACCOUNTS:
             return
         if self._gone_first is None:
-            gone = [(entry.gone_at_ns, number, entry) for number, entry in enumerate(self) if entry.gone_at_ns is not None]
-            self._gone_first = deque(entry for *_, entry in sorted(gone))
+            gone = [(entry.gone_at_ns, entry) for entry in self if entry.gone_at_ns is not None]
+            self._gone_first = deque(entry for _, entry in sorted(gone, key=itemgetter(0)))
         while self._gone_first:
             entry = self._gone_first.popleft()
             if entry.gone_at_ns is not None and not entry.is_dropped:

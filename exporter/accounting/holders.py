@@ -7,9 +7,9 @@ from types import MappingProxyType
 from exporter.accounting.entries import Entries, Entry
 from exporter.accounting.held import HeldDevice, HeldGpu
 from exporter.accounting.holdings import Gpus, gpus_of
-from exporter.model.slices import Work
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
+from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 
 # GPUs that are remembered. One that is not there any more is forgotten after this many others.

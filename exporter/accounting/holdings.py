@@ -8,10 +8,10 @@ from math import lcm
 from types import MappingProxyType
 
 from exporter.accounting.instances import compute_slices, slices_of_gpu
-from exporter.model.slices import Work
 from exporter.model.devices import DeviceKey, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import Work
 
 # `<k>c.<c>g.<m>gb`: k of the c compute slices of a MIG instance
 _COMPUTE_INSTANCE = re.compile(r"([0-9]+)c\.([0-9]+)g\.")

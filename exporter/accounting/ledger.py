@@ -20,9 +20,9 @@ from exporter.accounting.kernels import KernelTimes, SmNs
 from exporter.accounting.observation import PageReader
 from exporter.accounting.stretches import NO_KERNELS
 from exporter.accounting.turn import GpuState, Interval, Turn
-from exporter.model.slices import Work, at_once
 from exporter.model.accounts import Accounts
 from exporter.model.pages import JoinedPage
+from exporter.model.slices import Work, at_once
 from exporter.model.snapshot import Snapshot
 
 _NOT_MEASURED: SmNs = {}

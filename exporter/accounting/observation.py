@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.accounting.amounts import units
-from exporter.model.slices import ITEMS_A_SLICE, Work, listed
 from exporter.model.accounts import Gap
 from exporter.model.pages import JoinedPage, Reading, Sampled
+from exporter.model.slices import ITEMS_A_SLICE, Work, listed
 from exporter.model.snapshot import KUBELET, Snapshot
 
 

@@ -74,9 +74,7 @@ def share_page(
     return parts
 
 
-def _cut_gpus(
-    readings: Iterable[Reading], additive: Mapping[bytes, Additive]
-) -> Work[Mapping[str, CutGpu]]:
+def _cut_gpus(readings: Iterable[Reading], additive: Mapping[bytes, Additive]) -> Work[Mapping[str, CutGpu]]:
     gpus: dict[str, CutGpu] = {}
     for number, reading in enumerate(readings, start=1):
         if not number % _READINGS_A_SLICE:

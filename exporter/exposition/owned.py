@@ -13,8 +13,8 @@ from exporter.exposition.lines import Reason
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
 from exporter.exposition.series import unread
-from exporter.model.slices import Work
 from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject
+from exporter.model.slices import Work
 
 _SUBJECTS_A_SLICE = 1000
 _SAMPLES_A_SLICE = 10_000

@@ -49,9 +49,9 @@ class Interned:
     """
 
     subjects: dict[Subject, Subject]
+    room: int = MOST_DEVICES
     texts: dict[str, str] = field(default_factory=dict)
     names: dict[bytes, bytes] = field(default_factory=dict)
-    room: int = MOST_DEVICES
 
     def intern(self, subject: Subject) -> Subject:
         """The one object for this subject; UNREAD or UNREAD_OWNED where there is no room for its device."""

@@ -155,8 +155,8 @@ class JoinedPage:
     """The page that goes out, and what was learnt while reading it. Valid until a page or the owners change.
 
     `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
-    page has few, and is never copied whole. `subjects` counts the samples that came in, by subject; `unread` of them are
-    of devices beyond those that are told apart, and are in the text alone. `rejected` counts the lines and parts of
+    page has few, and is never copied whole. `subjects` counts the samples that came in, by subject; `unread` of them
+    are of devices beyond those that are told apart, and are in the text alone. `rejected` counts the lines and parts of
     lines that were left out, by reason. `cells(families)` gives the rows of these families, in the page's order;
     `readings(families)` gives the samples that the rows were made of, whatever `--sharing` made of them.
     """

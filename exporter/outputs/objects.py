@@ -91,8 +91,8 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     yield
     read_at = _rfc3339(snapshot.read_at_seconds)
     found: list[Object] = []
-    for number, (key, device) in enumerate(devices.items(), start=1):
-        if not number % _DEVICES_A_SLICE:
+    for count, (key, device) in enumerate(devices.items(), start=1):
+        if not count % _DEVICES_A_SLICE:
             yield
         identity = _identity(snapshot, device, cut)
         of_device = held[key]

@@ -10,6 +10,7 @@ from exporter.attribution.owners import Unmatched, build_owners
 from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inventory, Match, Owners
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.outputs import mapping
 from exporter.outputs.page import node as page
@@ -101,7 +102,7 @@ def test_the_page_counts_held_gpus_once() -> None:
         )
     )
     # two are seen and not held
-    assert f"{MANY + 2} GPUs seen, {MANY} held by pods." in b"".join(made.pieces).decode()
+    assert f"{MANY + 2} GPUs seen, {MANY} held by pods." in b"".join(at_once(made).pieces).decode()
     assert holders.rounds < 5
 
 

@@ -106,7 +106,7 @@ def devices_table(
         yield
     caption = f'GPUs and MIG instances, and who holds them{escape(note)}.<span id="shared">{escape(shared)}</span>'
     return (
-        '<div class="wide" role="region" aria-labelledby="devices-caption" tabindex="0">'
+        '<div class="wide" role="region" aria-labelledby="devices-caption" tabindex="0">',
         f'<table id="devices" role="table"><caption id="devices-caption">{caption}</caption>',
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>',
         *texts,

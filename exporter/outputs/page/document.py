@@ -85,7 +85,9 @@ def document(
         data="".join(f' data-{name}="{escape(value)}"' for name, value in data.items()),
     )
     foot = _endpoints(outputs) + _FOOT.format(version=escape(__version__))
-    made = answer("text/html; charset=utf-8", head.encode(), *(f"{each}\n".encode() for each in sections), foot.encode())
+    made = answer(
+        "text/html; charset=utf-8", head.encode(), *(f"{each}\n".encode() for each in sections), foot.encode()
+    )
     return made._replace(headers=(("Content-Security-Policy", POLICY),))
 
 
