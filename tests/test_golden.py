@@ -13,9 +13,9 @@ from exporter.attribution.owners import build_owners
 from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
-from exporter.exposition.slices import at_once
 from exporter.model.devices import Assignment
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.simulator.families import FAMILIES, more_families
 from exporter.simulator.pages import Row, page
 from tests.support.components import LINT, check

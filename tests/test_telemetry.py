@@ -104,7 +104,8 @@ def test_the_revision_that_an_image_was_built_from(environ: dict[str, str], revi
     usual = {name: value for name, value in os.environ.items() if name != "EXPORTER_REVISION"}
     code = (
         "from exporter.outputs import own_metrics; from exporter.outputs.output import NOTHING_SEEN, Look;"
-        "print(own_metrics.render(Look(snapshot=NOTHING_SEEN)).decode())"
+        "from exporter.model.slices import at_once;"
+        "print(b''.join(at_once(own_metrics.render(Look(snapshot=NOTHING_SEEN)))).decode())"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30, env={**usual, **environ}

@@ -15,8 +15,9 @@ from exporter.accounting.fields import FIELDS
 from exporter.accounting.holdings import Gpu, gpus_of
 from exporter.accounting.units import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB
 from exporter.model.devices import Assignment, DeviceKey, Inventory, Owners
-from exporter.model.pages import Reading, Subject
+from exporter.model.pages import Reading, Sampled, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import ITEMS_A_SLICE, Work
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -80,20 +81,28 @@ def cards_by_owner(
     inventory: Inventory,
     measured: "Measured | None",
     index_of: Mapping[str, str],
-) -> Mapping[Owner, Cards]:
+) -> Work[Mapping[Owner, Cards]]:
     """What each container that holds something of a GPU asked for and uses, in stable order.
 
     `subjects` are what the page is about, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of
     GPUs by UUID.
     """
-    page = _Page(readings)
-    gpus = gpus_of(owners, subjects, inventory, {})
+    page = _Page()
+    for number, reading in enumerate(readings, start=1):
+        page.take(*reading)
+        if not number % ITEMS_A_SLICE:
+            yield
+    gpus = yield from gpus_of(owners, subjects, inventory, {})
     used: defaultdict[Owner, list[_Used]] = defaultdict(list)
-    for key, holders in owners.holders.items():
+    for number, (key, holders) in enumerate(owners.holders.items(), start=1):
+        if not number % ITEMS_A_SLICE:
+            yield
         is_alone = len(holders) == 1 and not holders[0].shared
         for holder in holders:
             used[holder.owner].append(_use(key, holder.owner, page if is_alone else _NO_PAGE, measured))
+    yield
     asked = _asked(gpus.values(), page)
+    yield
     _add_units(owners, gpus.values(), page, measured, used, asked)
     return {owner: _cards(used[owner], *asked[owner], index_of) for owner in sorted(asked)}
 
@@ -101,15 +110,21 @@ def cards_by_owner(
 class _Page:
     """What a page says of devices, each without those that are parts of it."""
 
-    def __init__(self, readings: Iterable[Reading]) -> None:
+    def __init__(self) -> None:
         self._known: defaultdict[DeviceKey, dict[str, float]] = defaultdict(dict)
-        for sampled, text in readings:
-            if sampled.subject.vgpu:
-                continue
-            field, factor = _FACTORS[sampled.name]
-            value = float(text) * factor if is_amount(text) else float("nan")
-            if isfinite(value):
-                self._known[sampled.subject.key].setdefault(field, round(value, _PLACES))
+        self._instances: defaultdict[str, dict[DeviceKey, None]] = defaultdict(dict)
+
+    def take(self, sampled: Sampled, text: bytes) -> None:
+        """Read a sample of FAMILIES_OF_CARDS."""
+        if sampled.subject.vgpu:
+            return
+        field, factor = _FACTORS[sampled.name]
+        value = float(text) * factor if is_amount(text) else float("nan")
+        if isfinite(value):
+            key = sampled.subject.key
+            self._known[key].setdefault(field, round(value, _PLACES))
+            if key.instance:
+                self._instances[key.uuid][key] = None
 
     def of(self, device: DeviceKey, field: str) -> float | None:
         """A field of a device; None where the page does not say it."""
@@ -120,9 +135,7 @@ class _Page:
         own = self.of(device, _USED)
         if own is not None or device.instance:
             return own
-        return _sum(
-            [known.get(_USED) for key, known in self._known.items() if key.uuid == device.uuid and key.instance]
-        )
+        return _sum([self._known[key].get(_USED) for key in self._instances.get(device.uuid, ())])
 
     def all_memory_of(self, device: DeviceKey) -> float | None:
         """All memory of a device, in MiB. Of what is reserved not every page tells: it is half a percent or so."""
@@ -133,7 +146,7 @@ class _Page:
         return None if known is None else known + (self.of(device, _RESERVED) or 0.0)
 
 
-_NO_PAGE = _Page(())
+_NO_PAGE = _Page()
 
 
 def _use(key: DeviceKey, owner: Owner, page: _Page, measured: "Measured | None") -> _Used:

@@ -1,7 +1,9 @@
 """The entries of the ledger: one for each container and device, kept for a while after the container is gone."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 
 from exporter.model.accounts import Account
@@ -68,6 +70,7 @@ class Entries:
         self.shown = 0
         self._all: dict[tuple[Owner | None, str, DeviceKey], Entry] = {}
         self._uids: dict[tuple[Owner | None, DeviceKey], str] = {}
+        self._gone_first: deque[Entry] | None = None  # in the order in which they make room, until another is gone
 
     def __len__(self) -> int:
         return len(self._all)
@@ -118,6 +121,7 @@ class Entries:
     def note_gone(self, entry: Entry, at_ns: int) -> None:
         """The entry's container, or its device, is not there any more."""
         entry.gone_at_ns, entry.shown_before, entry.ratio = at_ns, self.shown, None
+        self._gone_first = None
 
     def forget(self, before_ns: int) -> None:
         """Drop those that are gone since this moment, or longer, and were shown since."""
@@ -134,10 +138,14 @@ class Entries:
     def _make_room(self) -> None:
         if len(self._all) < MOST_ACCOUNTS:
             return
-        gone = [(entry.gone_at_ns, number) for number, entry in enumerate(self) if entry.gone_at_ns is not None]
-        if gone:
-            _, oldest = min(gone)
-            self._drop(list(self)[oldest])
+        if self._gone_first is None:
+            gone = [(entry.gone_at_ns, entry) for entry in self if entry.gone_at_ns is not None]
+            self._gone_first = deque(entry for _, entry in sorted(gone, key=itemgetter(0)))
+        while self._gone_first:
+            entry = self._gone_first.popleft()
+            if entry.gone_at_ns is not None and not entry.is_dropped:
+                self._drop(entry)
+                return
 
     def _drop(self, entry: Entry) -> None:
         entry.is_dropped = True

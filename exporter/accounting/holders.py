@@ -9,10 +9,12 @@ from exporter.accounting.held import HeldDevice, HeldGpu
 from exporter.accounting.holdings import Gpus, gpus_of
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
+from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 
 # GPUs that are remembered. One that is not there any more is forgotten after this many others.
 MOST_GPUS = 1_024
+_GPUS_A_SLICE = 100
 _UID = "pod_uid"
 _WORKLOAD = ("workload_name", "workload_kind")
 
@@ -34,7 +36,7 @@ class Holders:
         self._made_from: tuple[object, ...] = ()
         self._named_by: tuple[object, ...] = ()
 
-    def update(self, snapshot: Snapshot, at_ns: int) -> None:
+    def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
         """Turn to the look of this moment. Entries of those who hold nothing any more are gone from here on."""
         subjects = snapshot.joined.subjects if snapshot.joined is not None else {}
         made_from = (snapshot.owners, subjects, snapshot.inventory)
@@ -44,12 +46,14 @@ class Holders:
         if is_known and named_by == self._named_by:
             return
         if not is_known:
-            self._gpus = gpus_of(snapshot.owners, subjects, snapshot.inventory, self.models)
+            self._gpus = yield from gpus_of(snapshot.owners, subjects, snapshot.inventory, self.models)
             self._sum_up()
         self._made_from, self._named_by = made_from, named_by
         live: set[Entry] = set()
         held: dict[str, HeldGpu] = {}
-        for uuid, gpu in self._gpus.items():
+        for number, (uuid, gpu) in enumerate(self._gpus.items(), start=1):
+            if not number % _GPUS_A_SLICE:
+                yield
             of_gpu = DeviceKey(uuid=uuid)
             devices = []
             for device in gpu.devices:
@@ -99,7 +103,8 @@ class Holders:
         """Nobody's entry of a device. Of one that is not there any more it is gone from the start."""
         entry = self._entries.of(None, device)
         if entry not in self._live:
-            if device in (gpu.key for gpu in self.held.values()):
+            held = self.held.get(device.uuid)
+            if held is not None and device == held.key:
                 self._live.add(entry)
             elif entry.gone_at_ns is None:
                 self._entries.note_gone(entry, at_ns)

@@ -12,10 +12,12 @@ from exporter.model.devices import DeviceKey, Inventory, Match, Owners
 from exporter.model.entities import gpus_among
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import Work
 
 # `<k>c.<c>g.<m>gb`: k of the c compute slices of a MIG instance
 _COMPUTE_INSTANCE = re.compile(r"([0-9]+)c\.([0-9]+)g\.")
 _MIG = "MIG-"
+_GPUS_A_SLICE = 100
 
 Share = tuple[int, int]  # numerator and denominator
 
@@ -65,7 +67,9 @@ class Gpu:
 Gpus = Mapping[str, Gpu]
 
 
-def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]) -> Gpus:
+def gpus_of(
+    owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]
+) -> Work[Gpus]:
     """The GPUs of a look, by UUID and in stable order: those of samples, those that somebody holds, the inventory's.
 
     `known_models` are those of GPUs that the page lacks for the moment. A GPU that is cut is its instances: whoever
@@ -96,21 +100,13 @@ def gpus_of(owners: Owners, subjects: Iterable[Subject], inventory: Inventory, k
     shares = _Shares(owners.matches, owners.offered)
     models = {**known_models, **{uuid: model for uuid, model in models.items() if model}}
     slices = _Slices(inventory, models, profiles)
-    return MappingProxyType(
-        {
-            uuid: _gpu(
-                uuid,
-                models.get(uuid, ""),
-                instances.get(uuid) or [DeviceKey(uuid=uuid)],
-                profiles,
-                slices,
-                sampled,
-                owners,
-                shares,
-            )
-            for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory, *on_offer})
-        }
-    )
+    gpus: dict[str, Gpu] = {}
+    for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory, *on_offer}):
+        keys = instances.get(uuid) or [DeviceKey(uuid=uuid)]
+        gpus[uuid] = _gpu(uuid, models.get(uuid, ""), keys, profiles, slices, sampled, owners, shares)
+        if not len(gpus) % _GPUS_A_SLICE:
+            yield
+    return MappingProxyType(gpus)
 
 
 def _of_inventory(

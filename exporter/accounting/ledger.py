@@ -22,9 +22,11 @@ from exporter.accounting.stretches import NO_KERNELS
 from exporter.accounting.turn import GpuState, Interval, Turn
 from exporter.model.accounts import Accounts
 from exporter.model.pages import JoinedPage
+from exporter.model.slices import Work, at_once
 from exporter.model.snapshot import Snapshot
 
 _NOT_MEASURED: SmNs = {}
+_GPUS_A_SLICE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +70,29 @@ class Ledger:
 
     def note(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> None:
         """A look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object."""
+        at_once(self.work_for(snapshot, at_ns, rules))
+
+    def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
+        """The same in slices. It has to be done to its end: a half of it is no state of the accounts."""
         if self.gaps.note(snapshot, at_ns, rules.interval_ns) and snapshot.joined is not None:
-            self._count(snapshot, snapshot.joined, at_ns, rules)
+            yield from self._count(snapshot, snapshot.joined, at_ns, rules)
         self.publish()
 
-    def _count(self, snapshot: Snapshot, joined: JoinedPage, at_ns: int, rules: Rules) -> None:
+    def _count(self, snapshot: Snapshot, joined: JoinedPage, at_ns: int, rules: Rules) -> Work[None]:
         before, interval = self.holders.held, None
         if self.counted_at_ns is not None:
             interval = Interval(max(0, at_ns - self.counted_at_ns), self.gaps.is_gap)
         self.gaps.is_gap, self.counted_at_ns = False, at_ns
         self.look += 1
-        self.holders.update(snapshot, at_ns)
-        seen = self._pages.read(joined)
+        yield from self.holders.update(snapshot, at_ns)
+        seen = yield from self._pages.read(joined)
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else _NOT_MEASURED
         kernels = self._kernels.since_last(measured, {} if interval is None or interval.is_gap else before)
         if interval is not None:
             _count_time(before, interval)
-        for uuid, of_gpu in seen.items():
+        for number, (uuid, of_gpu) in enumerate(seen.items()):
+            if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
+                yield
             held = self.holders.held.get(uuid)
             if held is None:
                 continue  # no GPU's
@@ -107,8 +115,10 @@ class Ledger:
             throttling.count(turn)
             _begin_rows(turn)
             turn.end(page)
-        while len(self.states) > MOST_GPUS:
-            del self.states[min(self.states, key=lambda uuid: self.states[uuid].look)]
+        too_many = len(self.states) - max(MOST_GPUS, len(seen))
+        if too_many > 0:
+            for uuid in sorted(self.states, key=lambda uuid: self.states[uuid].look)[:too_many]:
+                del self.states[uuid]
         self.entries.forget(at_ns - rules.keep_ns)
 
     def publish(self) -> None:

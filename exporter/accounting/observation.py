@@ -12,6 +12,7 @@ from typing import NamedTuple
 from exporter.accounting.amounts import units
 from exporter.model.accounts import Gap
 from exporter.model.pages import JoinedPage, Reading, Sampled
+from exporter.model.slices import ITEMS_A_SLICE, Work, listed
 from exporter.model.snapshot import KUBELET, Snapshot
 
 
@@ -170,15 +171,17 @@ class PageReader:
         self._series: list[Sampled] = []
         self._tables: Mapping[_Table, _Rows] = {}
 
-    def read(self, joined: JoinedPage) -> Mapping[str, Seen]:
+    def read(self, joined: JoinedPage) -> Work[Mapping[str, Seen]]:
         """What the page says, by the GPU's UUID (`Subject.key`). The rows of a virtual GPU's pods are left aside."""
-        readings = list(joined.readings(FAMILIES))
+        readings = yield from listed(joined.readings(FAMILIES))
         # they are the same objects as long as the page has the same series
         series = [each for each, _ in readings]
         if series != self._series:
-            self._series, self._tables = series, _tables_of(series)
+            self._series, self._tables = series, (yield from _tables_of(series))
         found: dict[str, Seen] = {}
-        for table, rows in self._tables.items():
+        for number, (table, rows) in enumerate(self._tables.items(), start=1):
+            if not number % ITEMS_A_SLICE:
+                yield
             amounts = rows.amounts(readings, table.family.power)
             if amounts:
                 seen = found.get(table.uuid)
@@ -188,9 +191,11 @@ class PageReader:
         return found
 
 
-def _tables_of(series: Sequence[Sampled]) -> Mapping[_Table, _Rows]:
+def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _Rows]]:
     tables: defaultdict[_Table, _Rows] = defaultdict(_Rows)
     for place, each in enumerate(series):
+        if place % ITEMS_A_SLICE == ITEMS_A_SLICE - 1:
+            yield
         subject, family = each.subject, _OF[each.name]
         if subject.vgpu:
             continue

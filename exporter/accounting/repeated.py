@@ -6,13 +6,14 @@ instances' own values, and stay as they are. What becomes of a part among the ow
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.accounting.decimals import NOTHING, Amount, divisible, growth, is_amount, read_amount, write_amount
 from exporter.accounting.fields import Additive
 from exporter.accounting.instances import apportion, compute_slices, is_repeated, weights
 from exporter.model.pages import Reading
+from exporter.model.slices import Work
 
 # A GPU's counter is forgotten after this many others. 16 GPUs with 10 such fields have 160.
 MOST_COUNTERS = 2_048
@@ -50,7 +51,7 @@ ShareCounter = Callable[[OfGpu, Sequence[Reading], CutGpu], None]
 
 def share_page(
     readings: Iterable[Reading], additive: Mapping[bytes, Additive], share_counter: ShareCounter
-) -> Generator[None, None, Mapping[bytes, bytes]]:
+) -> Work[Mapping[bytes, bytes]]:
     """The parts of gauges, by series; a series that is not there keeps its value. Counters go to `share_counter`.
 
     It yields where other tasks may run, and returns the parts. `additive` has the families that a page may repeat;
@@ -73,9 +74,7 @@ def share_page(
     return parts
 
 
-def _cut_gpus(
-    readings: Iterable[Reading], additive: Mapping[bytes, Additive]
-) -> Generator[None, None, Mapping[str, CutGpu]]:
+def _cut_gpus(readings: Iterable[Reading], additive: Mapping[bytes, Additive]) -> Work[Mapping[str, CutGpu]]:
     gpus: dict[str, CutGpu] = {}
     for number, reading in enumerate(readings, start=1):
         if not number % _READINGS_A_SLICE:

@@ -18,6 +18,7 @@ from exporter.accounting.turn import GpuState, LastXids
 from exporter.model.accounts import GAPS, Gap
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
+from exporter.model.slices import Work, at_once, listed
 
 _MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 2
 _SEEN = ("power", "activity", "utilization", "energy", "violations")  # of the last look; version 1 has the first three
@@ -27,7 +28,14 @@ _Json = Any  # what json writes and reads
 
 def dump(ledger: Ledger, wall_ns: int) -> bytes:
     """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970)."""
-    body = json.dumps(_Writer(ledger).ledger(wall_ns), separators=(",", ":")).encode()
+    return at_once(dump_in_slices(ledger, wall_ns))
+
+
+def dump_in_slices(ledger: Ledger, wall_ns: int) -> Work[bytes]:
+    """The same; nothing may be counted meanwhile."""
+    said = yield from _Writer(ledger).ledger(wall_ns)
+    yield
+    body = json.dumps(said, separators=(",", ":")).encode()
     return b"%b %d %b\n%b" % (_MAGIC, VERSION, _checksum(VERSION, body), body)
 
 
@@ -63,7 +71,7 @@ class _Writer:
         self._now = ledger.gaps.noted_at_ns or 0
         self._held: dict[HeldGpu, int] = {}
 
-    def ledger(self, wall_ns: int) -> _Json:
+    def ledger(self, wall_ns: int) -> Work[_Json]:
         ledger, gaps = self._ledger, self._ledger.gaps
         return {
             "saved_ns": wall_ns,
@@ -73,13 +81,13 @@ class _Writer:
             "failing": gaps.failing,
             "gap_ns": gaps.ns,
             "shown": ledger.entries.shown,
-            "entries": [self._entry(entry) for entry in ledger.entries],
+            "entries": (yield from listed(map(self._entry, ledger.entries))),
             "models": ledger.holders.models,
             "capacity": dict(ledger.holders.capacity),
             "allocated": dict(ledger.holders.allocated),
             "now": [self._held_number(held) for held in ledger.holders.held.values()],
-            "gpus": {uuid: self._state(state) for uuid, state in ledger.states.items()},
-            "held": [self._held_gpu(held) for held in self._held],  # last: by now all are numbered
+            "gpus": dict((yield from listed((uuid, self._state(state)) for uuid, state in ledger.states.items()))),
+            "held": (yield from listed(map(self._held_gpu, self._held))),  # last: by now all are numbered
         }
 
     def _ago(self, at_ns: int | None) -> int | None:

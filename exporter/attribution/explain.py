@@ -210,6 +210,10 @@ _ADVICE = {
         "this id is a GPU's number, and the pages have several GPUs of that number",
         "leave out the other vendor's page, or have samples carry a label for the name (--device-rules)",
     ),
+    Unmatched.TOO_MANY_DEVICES: Advice(
+        "a page has more devices than are told apart, and no sample of this one is among the first",
+        "is it the page of this node's dcgm-exporter alone, and not of a whole cluster?",
+    ),
     Unmatched.NO_SAMPLE: Advice(
         "no upstream page has a sample of this device",
         "is its dcgm-exporter among the sources, and does nvidia-smi on the node still list the GPU?",

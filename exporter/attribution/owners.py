@@ -27,7 +27,7 @@ from exporter.model.devices import (
     Owners,
     SliceDevice,
 )
-from exporter.model.pages import Subject
+from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
 
 if TYPE_CHECKING:
     from exporter.model.pods import Owner
@@ -45,6 +45,7 @@ class Unmatched(StrEnum):
     AMBIGUOUS = "ambiguous"
     OTHER_NODE = "other_node"
     NO_SAMPLE = "no_sample"
+    TOO_MANY_DEVICES = "too_many_devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +135,17 @@ def build_owners(
             # two pods on one claim hold no shares by their ids, but they do share the device
             holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
     samples = _SamplesByKey(subjects, holders)
-    other_node = not _is_named_here(subjects, knowledge.node) and _is_of_another_node(placed.values(), seen)
+    if UNREAD in subjects or UNREAD_OWNED in subjects:
+        missing = Unmatched.TOO_MANY_DEVICES
+    elif not _is_named_here(subjects, knowledge.node) and _is_of_another_node(placed.values(), seen):
+        missing = Unmatched.OTHER_NODE
+    else:
+        missing = Unmatched.NO_SAMPLE
     matches = []
     for assignment, found_ref in refs.items():
         found_key = placed[assignment][1] if assignment in placed else None
         count = samples.of(found_key)
-        reason = "" if count else _why(assignment, found_ref, found_key, other_node=other_node)
+        reason = "" if count else _why(assignment, found_ref, found_key, missing)
         matches.append(Match(assignment=assignment, ref=found_ref, key=found_key, samples=count, reason=reason))
     return Owners(
         holders=MappingProxyType(
@@ -203,12 +209,15 @@ def _is_of_another_node(placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: See
     return handed_out
 
 
-def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, *, other_node: bool) -> Unmatched:
-    """Why an assignment has no samples: `ref` is None for an unknown form, `key` where the id fits several devices."""
+def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, missing: Unmatched) -> Unmatched:
+    """Why an assignment has no samples: `ref` is None for an unknown form, `key` where the id fits several devices.
+
+    `missing` is why a device that is known has none.
+    """
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
     if key is None:
         return Unmatched.AMBIGUOUS
     if ref.mig and key.uuid == ref.mig:
         return Unmatched.MIG_UNRESOLVED
-    return Unmatched.OTHER_NODE if other_node else Unmatched.NO_SAMPLE
+    return missing

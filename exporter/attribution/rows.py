@@ -1,6 +1,6 @@
 """The rows that go out for a sample: whose each is, by the kubelet's word and the page's, and which labels it gains."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from exporter.accounting.fields import ACTIVITY, OF_GPU, Additive
@@ -21,6 +21,7 @@ from exporter.attribution.pod_labels import NOTHING, OfPod
 from exporter.model.devices import AddedLabels, DeviceKey, Holder, Owners
 from exporter.model.pages import Reading, Row, Rows, ShareValues, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import Work
 
 
 class Attribution:
@@ -66,7 +67,7 @@ class Attribution:
             return frozenset()
         return frozenset((*self._of_gpu, *(name.encode() for name in ACTIVITY)))
 
-    def share(self, readings: Iterable[Reading]) -> Generator[None, None, Mapping[bytes, bytes]]:
+    def share(self, readings: Iterable[Reading]) -> Work[Mapping[bytes, bytes]]:
         """What MIG instances have of a GPU's values, by series; a series that is not there keeps its value.
 
         Of the GPUs' counters it is noted how much they grew. It yields where other tasks may run.
@@ -115,6 +116,8 @@ class Attribution:
         self, subject: Subject, kind: Additive | None, *, per_owner: bool, measurable: Measurable | None = None
     ) -> Rows:
         """`measurable` is how the family's values are made where the use of each owner is measured."""
+        if subject.is_unread:
+            return _AS_IT_CAME if subject.came_with else self._nobody
         key = subject.key
         holders = self._owners.of(key) if key.uuid else ()
         is_counter = kind is Additive.COUNTER and not per_owner and bool(key.uuid)
@@ -199,6 +202,9 @@ class Attribution:
             uid=uid,
             pod_labels=pod_labels_among(subject.came_extra),
         )
+
+
+_AS_IT_CAME = Rows((Row(labels=()),))
 
 
 def _as_it_is(_: bytes, value: bytes) -> Sequence[bytes]:

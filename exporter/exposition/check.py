@@ -6,7 +6,7 @@ Lines and braces are counted here before the page is cut, since cutting makes an
 from functools import lru_cache
 
 from exporter.exposition.lines import SampleLine, is_value, read_line
-from exporter.exposition.slices import Work
+from exporter.model.slices import Work
 
 # A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. The shape of a line takes 0.4 to 1 KB.
 MOST_LINES = 50_000

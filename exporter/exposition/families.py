@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from exporter.exposition.text import Written, render_family, render_written
+from exporter.model.slices import Work
 
 Samples = Sequence[tuple[tuple[str, ...], float]]
 
@@ -34,6 +35,15 @@ class Filled:
 def render(families: Iterable[Filled]) -> bytes:
     """The families one after the other; one without samples is left out: unknown yields no series."""
     return b"".join([_render(found.family, found) for found in families])
+
+
+def pieces(families: Iterable[Filled]) -> Work[list[bytes]]:
+    """The same as a piece for each family, with a pause after it."""
+    texts = []
+    for found in families:
+        texts.append(_render(found.family, found))
+        yield
+    return texts
 
 
 def _render(family: Family, found: Filled) -> bytes:

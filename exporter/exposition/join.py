@@ -20,8 +20,8 @@ from exporter.exposition.owned import Attribute, OwnedPage, own
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
 from exporter.exposition.shape_reader import Wanted
-from exporter.exposition.slices import Work, at_once
 from exporter.model.pages import JoinedPage, Subject
+from exporter.model.slices import Work, at_once
 
 AttributeFor = Callable[[Mapping[Subject, int]], Attribute]
 
@@ -38,6 +38,12 @@ class Joiner:
     def series(self) -> int:
         """How many series are remembered: those of the last page."""
         return 0 if self._page is None else self._page.shape.series_count
+
+    @property
+    def devices(self) -> int:
+        """How many devices of the last page are told apart."""
+        subjects = self._page.shape.subjects if self._page is not None else ()
+        return sum(1 for subject in subjects if subject.gpu)
 
     def join(self, bodies: Sequence[bytes], attribute: Attribute) -> JoinedPage:
         """All pages as one, in upstream order, with the rows that `attribute` gives. Does not pause."""
@@ -66,7 +72,9 @@ class Joiner:
         last = page.shape if page is not None else None
         page = self._page = None
         shape, places = yield from self._reader.read(body, last, _page_starts(bodies))
-        page = self._page = yield from own(shape, attribute_for(shape.subjects), self._reader)
+        attribute = attribute_for(shape.subjects)
+        yield
+        page = self._page = yield from own(shape, attribute, self._reader)
         joined = yield from page.fill(body, places)
         if joined is None:
             raise AssertionError("a page is not of the shape that was read of it")

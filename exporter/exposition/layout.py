@@ -157,7 +157,7 @@ class Layout:
 
     def _select(self, families: frozenset[bytes]) -> Iterator[tuple[ShapeRow, Rows]]:
         pairs = zip(rows_of(self.shape), self.added, strict=True)
-        return (pair for pair in pairs if pair[0].series.name in families)
+        return (pair for pair in pairs if pair[0].series.name in families and not pair[0].series.subject.is_unread)
 
 
 # The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.

@@ -7,7 +7,7 @@ added before the join, and its samples are joined like all others.
 import re
 
 from exporter.exposition.check import MOST_LINES
-from exporter.exposition.slices import Work
+from exporter.model.slices import Work
 
 SOURCE = b"dcgm_xid_errors"
 HEALTH = b"dcgm_gpu_health"

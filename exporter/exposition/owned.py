@@ -12,10 +12,12 @@ from exporter.exposition.layout import Layout, Parts, Seen, lay_out
 from exporter.exposition.lines import Reason
 from exporter.exposition.page_reader import PageReader
 from exporter.exposition.plain import Closings, Owned, PlainBlock
-from exporter.exposition.slices import Work
+from exporter.exposition.series import unread
 from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject
+from exporter.model.slices import Work
 
 _SUBJECTS_A_SLICE = 1000
+_SAMPLES_A_SLICE = 10_000
 # Above it, what is laid out is written anew for each page, which takes 2 us a sample more. 16 GPUs, each in 7
 # instances, with 100 families are below.
 MOST_KEPT_SERIES = 15_000
@@ -111,6 +113,7 @@ class OwnedPage:
             subjects=self.shape.subjects,
             sample_count=self._sample_count,
             rejected=self._rejected,
+            unread=unread(self.shape.subjects),
             cells=partial(self._cells, body, places, parts),
             readings=partial(self._readings, body, places),
         )
@@ -165,12 +168,20 @@ class _Additions:
 
     def work_out(self, shape: PageShape, attribute: Attribute) -> Work[None]:
         """Ask `attribute` for the rows of all samples, in slices where they depend on subjects alone."""
-        if attribute.looks_at_families or any(subject.came_with for subject in shape.subjects):
+        came_with_owners = any(subject.came_with for subject in shape.subjects)
+        if attribute.looks_at_families or came_with_owners:
             samples = [(series.name, series.subject) for block in shape.blocks for series in block.series]
             # upstream by upstream: rows of different owners belong together only within a page
-            pages = pairwise((0, *shape.page_starts, len(samples)))
-            rows = chain.from_iterable(attribute(samples[start:end]) for start, end in pages)
-            self._rows_of_block = {block: tuple(islice(rows, len(block.series))) for block in shape.blocks}
+            rows: list[Rows] = []
+            borders = {0, *shape.page_starts, len(samples)}
+            if not came_with_owners:
+                borders |= {*range(0, len(samples), _SAMPLES_A_SLICE)}
+            for start, end in pairwise(sorted(borders)):
+                yield
+                rows += attribute(samples[start:end])
+            yield
+            each = iter(rows)
+            self._rows_of_block = {block: tuple(islice(each, len(block.series))) for block in shape.blocks}
             return
         found: dict[int, Rows] = {}
         subjects = iter(shape.subjects)

@@ -13,17 +13,18 @@ from exporter.exposition.blocks import Block, PageShape, Places, end_of
 from exporter.exposition.layout import LaidOutBlock
 from exporter.exposition.lines import split_lines
 from exporter.exposition.plain import PlainBlock, is_plain
-from exporter.exposition.series import Interned, Series, SeriesReader
+from exporter.exposition.series import MOST_DEVICES, Interned, Series, SeriesReader, unread
 from exporter.exposition.shape import Family
 from exporter.exposition.shape_reader import ShapeReader, Wanted
-from exporter.exposition.slices import Work
 from exporter.model.pages import Subject
+from exporter.model.slices import Work
 
 # With blocks of this size each of 100,000 samples costs 190 ns; it costs 530 ns where the whole page is cut at once. A
 # smaller page, such as that of a node of 8 GPUs, is one block.
 BLOCK_BYTES = 64 * 1024
-# To read so many lines for the first time takes 15 ms.
 BLOCK_LINES = 512
+# To read so many lines for the first time takes 4 ms.
+_LINES_A_SLICE = 128
 
 
 class PageReader:
@@ -37,14 +38,20 @@ class PageReader:
     def read(self, body: bytes, last: PageShape | None, starts: Sequence[int] = ()) -> Work[tuple[PageShape, Places]]:
         """A page's shape, and where its blocks are. Blocks that it shares with the last page are reused.
 
-        The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory.
+        The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory. Of a
+        page with more devices than are told apart none is reused: there may be room for others of them now.
         `starts` are the byte offsets at which the pages of further upstreams begin in the body.
         """
+        if last is not None and unread(last.subjects):
+            last.blocks.clear()
+            last = None
         reading = _Reading(self, body, last, starts)
-        while not reading.is_done:
-            reading.go_on()
-            yield
-        shape = yield from reading.shape()
+        shape = yield from reading.whole()
+        if last is not None and unread(shape.subjects):
+            # those of the last page may have taken the room
+            shape.blocks.clear()
+            reading = _Reading(self, body, None, starts)
+            shape = yield from reading.whole()
         return shape, reading.places
 
     def lay_out(self, block: PlainBlock) -> LaidOutBlock:
@@ -84,7 +91,9 @@ class _Reading:
         self._expected = 0  # which of the last page's blocks comes next
         self._known: dict[bytes, Series] = {}
         self._families: dict[bytes, Family] = {}
-        self._interned = Interned({subject: subject for subject in last.subjects} if last else {})
+        known = last.subjects if last else {}
+        self._room = MOST_DEVICES - len(known)
+        self._interned = Interned({subject: subject for subject in known}, self._room)
         self._position = 0
         self._is_found = False
         self._blocks: list[tuple[Block, int, int]] = []
@@ -100,10 +109,11 @@ class _Reading:
         """Whether all lines are in blocks; an empty page has one empty block."""
         return self._position == len(self._body) and bool(self._blocks)
 
-    def go_on(self) -> None:
+    def go_on(self) -> Work[None]:
         """Add the known block that stands here, or else a new block that ends where a known one begins."""
         for number in self._numbers_here():
             if self._keep(number):
+                yield
                 return
         expected = self._last.get(self._expected)
         if expected is not None:
@@ -111,8 +121,10 @@ class _Reading:
         reader = self._reader.of_lines(self._known, self._families, self._interned)
         start = self._position
         self._is_found = False
-        for line in self._lines_until_known():
+        for number, line in enumerate(self._lines_until_known()):
             reader.take(line)
+            if not number % _LINES_A_SLICE:
+                yield
             if self._starts and self._position >= self._starts[0]:
                 self._note_page_starts(reader.row_count)
         if not self._is_found:
@@ -121,6 +133,13 @@ class _Reading:
         text = self._body[start : self._position]
         shape = reader.shape(text)
         self._add(PlainBlock(shape) if is_plain(shape, text, reader.values) else LaidOutBlock(shape), start)
+        yield
+
+    def whole(self) -> Work[PageShape]:
+        """Read all of it."""
+        while not self.is_done:
+            yield from self.go_on()
+        return (yield from self.shape())
 
     def shape(self) -> Work[PageShape]:
         """The shape of the whole page, from its blocks."""
@@ -171,6 +190,7 @@ class _Reading:
         """Note the pages that begin at or before the position, `rows` rows past the last block that was added."""
         while self._starts and self._position >= self._starts[0]:
             self._starts.popleft()
+            self._interned.room = self._room
             self._page_starts.append(self._series_count + rows)
 
     def _lines_until_known(self) -> Iterator[bytes]:

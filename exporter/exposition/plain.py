@@ -49,7 +49,7 @@ class Owned:
 
     def _select(self, families: frozenset[bytes]) -> Iterator[tuple[int, Series, Row]]:
         for slot, (series, rows) in enumerate(zip(self.series, self.rows(), strict=True)):
-            if series.name in families:
+            if series.name in families and not series.subject.is_unread:
                 yield slot, series, rows.each[0]
 
 

@@ -18,7 +18,8 @@ class Subject:
     `exported` is the owner that a Prometheus on the way has moved to exported_pod, exported_namespace and
     exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only samples
     of GPUs have; without a `uuid`, the one that holds the number or the name. `xid` is the error that a count is of
-    (dcgm-exporter's label of that name).
+    (dcgm-exporter's label of that name). `is_unread`: it stands for any device of a page beyond those that are told
+    apart.
     """
 
     uuid: str = ""
@@ -36,6 +37,7 @@ class Subject:
     exported: Owner | None = None
     has_gpu_label: bool = False
     xid: str = ""
+    is_unread: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -53,6 +55,8 @@ class Subject:
         return DeviceKey(uuid=self.gpu, instance=self.instance)
 
 
+UNREAD = Subject(is_unread=True)
+UNREAD_OWNED = Subject(is_unread=True, came_with=Owner(namespace="", pod="", container=""))
 ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 
 
@@ -152,10 +156,10 @@ class JoinedPage:
     """The page that goes out, and what was learnt while reading it. Valid until a page or the owners change.
 
     `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
-    page has few, and is never copied whole. `subjects` counts the samples that came in, by subject. `rejected` counts
-    the lines and parts of lines that were left out, by reason. `cells(families)` gives the rows of these families, in
-    the page's order; `readings(families)` gives the samples that the rows were made of, whatever `--sharing` made of
-    them.
+    page has few, and is never copied whole. `subjects` counts the samples that came in, by subject; `unread` of them
+    are of devices beyond those that are told apart, and are in the text alone. `rejected` counts the lines and parts of
+    lines that were left out, by reason. `cells(families)` gives the rows of these families, in the page's order;
+    `readings(families)` gives the samples that the rows were made of, whatever `--sharing` made of them.
     """
 
     pieces: Sequence[bytes]
@@ -163,6 +167,7 @@ class JoinedPage:
     subjects: Mapping[Subject, int]
     sample_count: int
     rejected: Mapping[str, int]
+    unread: int = 0
     cells: Cells = field(default=lambda _: (), compare=False, repr=False)
     readings: Readings = field(default=lambda _: (), compare=False, repr=False)
 

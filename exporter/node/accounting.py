@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from exporter.accounting.ledger import Rules
-from exporter.accounting.state import dump, restore
+from exporter.accounting.state import dump_in_slices, restore
 from exporter.log import log
 from exporter.model.accounts import Accounts
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.node.lasting import Lasting
 from exporter.node.state_file import StateFile
 from exporter.outputs.output import Need
+from exporter.sources.slices import in_slices
 from exporter.sources.source import Source
 
 WRITE_SECONDS = 5.0
@@ -78,7 +80,12 @@ class Accounting:
         snapshot = await look(None, self._needs)
         lasting = self._lasting
         lasting.looked_at_ns = lasting.clock()
-        lasting.ledger.note(snapshot, lasting.looked_at_ns, self._rules)
+        work = lasting.ledger.work_for(snapshot, lasting.looked_at_ns, self._rules)
+        try:
+            await in_slices(work)
+        except asyncio.CancelledError:
+            at_once(work)  # the file that is written last is to have all of the look
+            raise
         accounts = lasting.ledger.accounts
         await self.save()
         # Not before: what was shown and not kept would fall if the process were killed here.
@@ -95,7 +102,7 @@ class Accounting:
         if file is None or lasting.looked_at_ns is None:
             return
         if lasting.writing is None or lasting.writing.done():
-            body = dump(lasting.ledger, lasting.looked_at_ns)
+            body = await in_slices(dump_in_slices(lasting.ledger, lasting.looked_at_ns))
             lasting.writing = asyncio.create_task(_write(file, body))
         await asyncio.wait((lasting.writing,), timeout=WRITE_SECONDS)
         if not lasting.writing.done():

@@ -41,6 +41,11 @@ class Joins:
         return sum(join.joiner.series for join in self._joins.values())
 
     @property
+    def devices(self) -> int:
+        """How many devices are told apart in a page."""
+        return max((join.joiner.devices for join in self._joins.values()), default=0)
+
+    @property
     def kept(self) -> Collection[Names]:
         """The sets of sources that have one."""
         return self._joins.keys()

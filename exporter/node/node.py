@@ -22,6 +22,7 @@ from exporter.attribution.owners import Unmatched, needs_slices
 from exporter.attribution.rows import Attribution
 from exporter.attribution.tenures import Since
 from exporter.exposition.check import MOST_LINES
+from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, Inventory, Owners
 from exporter.model.pages import Page, Subject
 from exporter.model.snapshot import Facts, Health, Snapshot
@@ -295,6 +296,7 @@ class Node:
         pages = len(self.sources.pages) + self.sources.discovery.most
         # of the pages of all, and of some for whoever got no more (joins.py)
         bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.series)
+        bound("devices", MOST_DEVICES * pages, lambda: self._pages.devices)
         bound("accounts", MOST_ACCOUNTS, lambda: self.lasting.ledger.rows)
         bound("divided_counters", MOST_SERIES, lambda: self._owners.book.series)
         for source in self.sources:

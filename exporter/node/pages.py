@@ -38,6 +38,11 @@ class JoinedPages:
         self._is_kept = is_kept
 
     @property
+    def devices(self) -> int:
+        """How many devices of the pages are told apart."""
+        return self._joins.devices
+
+    @property
     def series(self) -> int:
         """How many series are remembered."""
         return self._joins.series

@@ -1,12 +1,12 @@
 """/container/metrics: JSON, one object for each device (a GPU or a MIG instance) and container that holds it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
-from exporter.model.snapshot import Snapshot
+from exporter.model.slices import Work
 from exporter.outputs.complaints import why_not
-from exporter.outputs.objects import are_owners_unknown, rows
+from exporter.outputs.objects import Object, are_owners_unknown, rows
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, Question, answer, json_refusal
 
 # Query parameter → the field that it is compared with.
@@ -17,15 +17,19 @@ FILTERS = {
     "node": "node_name",
     "workload": "workload_name",
 }
+_OBJECTS_A_PIECE = 200
 
 
-def render(snapshot: Snapshot, filters: Mapping[str, str]) -> bytes | None:
-    """The array; None where every GPU source failed. `filters` are by query parameter; an empty one is none."""
-    if snapshot.joined is None:
-        return None
+def render(objects: Sequence[Object], filters: Mapping[str, str]) -> Work[Sequence[bytes]]:
+    """The array of these objects, in pieces. `filters` are by query parameter; an empty one is none."""
     wanted = {FILTERS[name]: value for name, value in filters.items() if value}
-    chosen = [row for row in rows(snapshot) if all(row.get(name, "") == value for name, value in wanted.items())]
-    return json.dumps(chosen, separators=(",", ":")).encode() + b"\n"
+    chosen = [row for row in objects if all(row.get(name, "") == value for name, value in wanted.items())]
+    pieces = [b"["]
+    for start in range(0, len(chosen), _OBJECTS_A_PIECE):
+        text = json.dumps(chosen[start : start + _OBJECTS_A_PIECE], separators=(",", ":"))
+        pieces += (b"," if start else b"", text[1:-1].encode())
+        yield
+    return (*pieces, b"]\n")
 
 
 def error(text: str) -> bytes:
@@ -49,12 +53,13 @@ def _refuse(question: Question) -> Answer | None:
     return json_refusal(error(wrong), 400) if wrong else None
 
 
-def _make(look: Look) -> Answer:
-    body = render(look.snapshot, dict(look.question.query))
-    if body is None:
+def _make(look: Look) -> Work[Answer]:
+    if look.snapshot.joined is None:
         return json_refusal(error(why_not(look.snapshot)), 503)
-    made = answer(JSON_FORMAT, body)
-    return made._replace(headers=((OWNERS_UNKNOWN_HEADER, "true"),)) if are_owners_unknown(look.snapshot) else made
+    objects = yield from rows(look.snapshot)
+    pieces = yield from render(objects, dict(look.question.query))
+    is_unknown = are_owners_unknown(look.snapshot, objects)
+    return answer(JSON_FORMAT, *pieces)._replace(headers=((OWNERS_UNKNOWN_HEADER, "true"),) if is_unknown else ())
 
 
 OUTPUT = Output(

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from exporter.attribution.explain import WITHOUT_OWNER, Explainer, is_unfollowed_claim
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
 from exporter.model.pages import Subject
+from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import explainer, seen_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
 MOST_PROCESSES = 100  # that are named; all are counted on /metrics
+_TEXTS_A_SLICE = 10_000  # names, values and signs: 5 ms
 
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
@@ -182,9 +185,15 @@ def _holders(snapshot: Snapshot, device: Subject) -> tuple[Holder, ...]:
     return snapshot.owners.of(device.key)
 
 
-def _make(look: Look) -> Answer:
-    text = json.dumps({**look.about, **debug(look.snapshot)}, indent=2) + "\n"
-    return answer(JSON_FORMAT, text.encode())
+def _make(look: Look) -> Work[Answer]:
+    said = debug(look.snapshot)
+    yield
+    texts = iter(json.JSONEncoder(indent=2).iterencode({**look.about, **said}))
+    pieces = []
+    while some := "".join(islice(texts, _TEXTS_A_SLICE)):
+        pieces.append(some.encode())
+        yield
+    return answer(JSON_FORMAT, *pieces, b"\n")
 
 
 OUTPUT = Output(

@@ -17,6 +17,7 @@ from exporter.model.devices import DeviceKey
 from exporter.model.entities import cut_gpus, entity_of
 from exporter.model.pages import Cell, Row, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
@@ -60,6 +61,7 @@ _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.json}
 _FAMILIES = frozenset(_FIELD_OF)
 _OWNER = itemgetter(0)
+_DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
 # why nobody is known to hold a device where the kubelet's last word no longer counts
 SILENT = "The kubelet does not say who holds devices: its line under Sources has the reason."
@@ -79,7 +81,7 @@ class _Held:
 _Holders = dict[Owner, _Held]
 
 
-def rows(snapshot: Snapshot) -> list[Object]:
+def rows(snapshot: Snapshot) -> Work[list[Object]]:
     """The objects, in stable order: by GPU, MIG instance, namespace, pod and container."""
     if snapshot.joined is None:
         return []
@@ -87,15 +89,19 @@ def rows(snapshot: Snapshot) -> list[Object]:
     cut = cut_gpus(devices.values())
     words = explainer(snapshot)
     held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
-    filled = _fill(held, snapshot.joined.cells(_FAMILIES))
+    yield
+    filled = yield from _fill(held, snapshot.joined.cells(_FAMILIES))
     _hold_the_rest(held, filled, devices, snapshot)
+    yield
     moments = {
         "timestamp": _rfc3339(snapshot.read_at_seconds),
         "read_at": _rfc3339(snapshot.values_read_at_seconds),
     }
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
-    found = []
-    for key, device in devices.items():
+    found: list[Object] = []
+    for count, (key, device) in enumerate(devices.items(), start=1):
+        if not count % _DEVICES_A_SLICE:
+            yield
         identity = _identity(snapshot, device, cut)
         of_device = held[key]
         if len(of_device) > 1:
@@ -135,11 +141,13 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
     return _rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
 
 
-def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> set[int]:
+def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set[int]]:
     """Put the values of the joined page into place, and return the subjects that they are of, by their own ids."""
     # by the objects themselves: all samples of a device and owner share them
     metrics_of: dict[tuple[int, int], dict[str, int | float | None]] = {}
-    for family, subject, row, value in cells:
+    for count, (family, subject, row, value) in enumerate(cells, start=1):
+        if not count % ITEMS_A_SLICE:
+            yield
         metrics = metrics_of.get((id(subject), id(row)))
         if metrics is None:
             # what is not a device (a switch, a CPU) is filled as well, and thrown away
@@ -184,10 +192,12 @@ def _of_pod(row: Row) -> Object:
     return {**uid, "pod_labels": dict(row.pod_labels)} if row.pod_labels else uid
 
 
-def are_owners_unknown(snapshot: Snapshot) -> bool:
-    """Whether the devices look as if nobody held them, only because the kubelet does not say who does."""
-    # a page may name owners without the kubelet
-    return _is_kubelet_silent(snapshot) and not any(row["pod"] for row in rows(snapshot))
+def are_owners_unknown(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the devices look as if nobody held them, only because the kubelet does not say who does.
+
+    `objects` are the `rows` of all devices: a page may name owners without the kubelet.
+    """
+    return _is_kubelet_silent(snapshot) and not any(row["pod"] for row in objects)
 
 
 def _is_kubelet_silent(snapshot: Snapshot) -> bool:

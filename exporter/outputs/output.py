@@ -14,6 +14,7 @@ from exporter.accounting.cards import FAMILIES_OF_CARDS, Cards, cards_by_owner
 from exporter.model.devices import Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import Work, at_once
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import all_devices
 from exporter.telemetry import Telemetry
@@ -103,6 +104,13 @@ class Look(AnyLook):
     @cached_property
     def cards(self) -> Mapping[Owner, Cards]:
         """What each container asked for in GPUs, and what it uses of them, worked out once for all families of it."""
+        return at_once(self._cards())
+
+    def work_out(self) -> Work[None]:
+        """Work out in slices what families share."""
+        self.cards = yield from self._cards()
+
+    def _cards(self) -> Work[Mapping[Owner, Cards]]:
         snapshot, joined = self.snapshot, self.snapshot.joined
         return cards_by_owner(
             snapshot.owners,
@@ -124,22 +132,23 @@ LookT = TypeVar("LookT", bound=AnyLook)
 class Output(Generic[LookT]):
     """A path and what answers there; `is_below`: and at every path that begins with it.
 
+    `make` answers at once, or in slices where it goes through all devices: what it makes of 2,000 takes 100 ms.
     `says` is what the page for people says of it, "" where that does not name it. `refuse` answers questions that are
     not worth a look. Of a probe's path the kubelet asks: it needs no password, and is never refused under load.
     """
 
     path: str
     says: str
-    make: Callable[[LookT], Answer]
+    make: Callable[[LookT], Answer | Work[Answer]]
     needs: frozenset[Need] = LOOK_AT_NODE
     refuse: Callable[[Question], Answer | None] | None = None
     is_probe: bool = False
     is_below: bool = False
 
 
-def answer(content_type: str, body: bytes) -> Answer:
-    """A good answer, in one piece."""
-    return Answer(content_type, (body,), len(body))
+def answer(content_type: str, *pieces: bytes) -> Answer:
+    """A good answer."""
+    return Answer(content_type, pieces, sum(map(len, pieces)))
 
 
 def line(text: str, status: int) -> Answer:

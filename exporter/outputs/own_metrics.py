@@ -1,19 +1,24 @@
 """/metrics: what the exporter says about itself and its sources, and which pod holds which GPU."""
 
-from exporter.exposition.families import render as render_families
+from collections.abc import Sequence
+
+from exporter.exposition.families import pieces
+from exporter.model.slices import Work
 from exporter.outputs.complaints import complaints
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Need, Output, answer
 
 
-def render(look: Look) -> bytes:
+def render(look: Look) -> Work[Sequence[bytes]]:
     """The exporter's own families, after comments that say what is wrong."""
-    return complaints(look.snapshot.health) + render_families(filled(FAMILIES, look))
+    yield from look.work_out()
+    families = yield from pieces(filled(FAMILIES, look))
+    return (complaints(look.snapshot.health), *families)
 
 
-def _make(look: Look) -> Answer:
-    return answer(TEXT_FORMAT, render(look) + look.telemetry.render_process())
+def _make(look: Look) -> Work[Answer]:
+    return answer(TEXT_FORMAT, *(yield from render(look)), look.telemetry.render_process())
 
 
 OUTPUT = Output(

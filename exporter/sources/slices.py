@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import TypeVar
 
-from exporter.exposition.slices import Work
+from exporter.model.slices import Work
 
 T = TypeVar("T")
 

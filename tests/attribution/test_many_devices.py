@@ -10,6 +10,7 @@ from exporter.attribution.owners import Unmatched, build_owners
 from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inventory, Match, Owners
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.outputs import mapping
 from exporter.outputs.page import node as page
@@ -100,7 +101,7 @@ def test_the_page_goes_through_the_holders_a_few_times() -> None:
             assignments_age_seconds=0.5,
         )
     )
-    html = b"".join(made.pieces).decode()
+    html = b"".join(at_once(made).pieces).decode()
     assert f"{MANY + 2} GPUs seen." in html
     # the rows are those of no attribution
     assert f'id="figure-free">{MANY + 2}<' in html

@@ -10,6 +10,7 @@ from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.slices import at_once
 from exporter.model.states import stated
 from exporter.outputs.objects import METRICS
 from exporter.outputs.output import NO_QUESTION
@@ -25,7 +26,7 @@ def whole(device: HeldDevice, **fields: object) -> HeldDevice:
 def html(view: ClusterView, node: str = "") -> str:
     question = NO_QUESTION._replace(query=(("node", node),)) if node else NO_QUESTION
     look = ClusterLook(view=view, health={}, at_seconds=1005.0, question=question)
-    return b"".join(page.render(look).pieces).decode()
+    return b"".join(at_once(page.render(look)).pieces).decode()
 
 
 def figures(made: str) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.exposition.check import MOST_BRACES, MOST_LINES, has_sample, why_too_large
-from exporter.exposition.slices import at_once
+from exporter.model.slices import at_once
 
 
 # issue 7, line 22

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.exposition import legacy
 from exporter.exposition.check import MOST_LINES
-from exporter.exposition.slices import at_once
+from exporter.model.slices import at_once
 
 
 def with_gpu_health(body: bytes) -> bytes:

@@ -18,7 +18,7 @@ from exporter.config.http_file import read_http_config
 from exporter.config.plain_yaml import load_plain
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
-from exporter.exposition.slices import at_once
+from exporter.model.slices import at_once
 from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
 from exporter.sources.cuda_probe.reader import InMemory
 from exporter.sources.exporters.answer import read_answer

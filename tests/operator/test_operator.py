@@ -16,6 +16,7 @@ from exporter.operator.outputs import READY, OperatorLook, Seen
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work import EVERYTHING, Work
 from tests.operator.made import Object
+from tests.support.answers import answer_of
 from tests.support.virtual_time import run
 
 EXPORTERS, WITH_KEDA = frozenset({GPU_EXPORTER}), frozenset({GPU_EXPORTER, SCALED_OBJECT})
@@ -148,5 +149,5 @@ def test_who_ends_a_task_can_be_ended_meanwhile() -> None:
 )
 def test_who_works_is_told_by_whether_the_lease_is_known(is_leader: bool, holder: str, expected: str) -> None:
     seen = Seen(is_leader=is_leader, holder=holder, queued=0, served=EXPORTERS)
-    answer = READY.make(OperatorLook(seen=seen, counted=Counted()))
+    answer = answer_of(READY, OperatorLook(seen=seen, counted=Counted()))
     assert b"".join(answer.pieces).decode() == f"{expected}\n"

@@ -22,11 +22,13 @@ from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs import containers, objects
+from exporter.outputs import objects
 from exporter.outputs.objects import METRICS
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from tests.support.answers import json_of
 from tests.support.exporter import Exporter, Start, config_of, running
 from tests.support.places import ROOT
 from tests.support.strategies import attribution_of, owner_states, pages
@@ -389,8 +391,7 @@ def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) ->
         read_at_seconds=1.5,
         attribute=attribution,
     )
-    made = containers.render(snapshot, {})
-    assert made is not None
+    made = json_of(snapshot)
     found = validate(made)
     keys = [
         (
@@ -408,7 +409,7 @@ def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) ->
     held.discard(("", "", ""))  # no kubelet names a container so: it reads as nobody
     shown = {(row["namespace"], row["pod"], row["container"]) for row in found}
     assert sharing == "device" or held <= shown
-    again = containers.render(snapshot, {})
+    again = json_of(snapshot)
     assert again == made
 
 
@@ -433,8 +434,7 @@ def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, 
         attribute=attribution,
         measured=Measured(uses=uses),
     )
-    made = containers.render(snapshot, {})
-    assert made is not None
+    made = json_of(snapshot)
     of_number = {use.memory_bytes: (key.uuid, owner) for (key, owner), use in uses.items()}
     for row in validate(made):
         if "measured" in row:
@@ -445,7 +445,7 @@ def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, 
 
 
 def rows_without_measuring(snapshot: Snapshot) -> list[dict[str, Any]]:
-    return objects.rows(replace(snapshot, measured=None))
+    return at_once(objects.rows(replace(snapshot, measured=None)))
 
 
 def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
@@ -472,7 +472,7 @@ def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
         attribute=attribution,
         measured=Measured(uses={(gpu, one): Use(memory_bytes=2**30, sm_ratio=0.25, processes=2)}),
     )
-    first, second = objects.rows(snapshot)
+    first, second = at_once(objects.rows(snapshot))
     assert (first["pod"], first["measured"]) == (
         "a",
         {"memory_used_bytes": 2**30, "utilization_ratio": 0.25, "processes": 2},

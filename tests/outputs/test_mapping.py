@@ -9,6 +9,7 @@ from exporter.exposition.families import render
 from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import mapping, nodes, own_metrics
 from exporter.outputs.families.family import filled
@@ -205,7 +206,9 @@ def test_every_row_is_there_once_whatever_was_handed_out(
 
 
 def test_unmatched_devices_are_counted_by_reason() -> None:
-    text = own_metrics.render(Look(snapshot=snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE))).decode()
+    text = b"".join(
+        at_once(own_metrics.render(Look(snapshot=snapshot({UUID: TI, "tpu0": TI, "tpu1": TI}, WHOLE))))
+    ).decode()
     assert 'pod_gpu_exporter_unmatched_devices{reason="unknown_id"} 2\n' in text
     assert 'pod_gpu_exporter_assignments{resource="nvidia.com/gpu"} 3\n' in text
     assert 'pod_gpu_exporter_rejected_lines_total{reason="utf8_name"} 0\n' in text

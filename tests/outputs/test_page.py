@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Health
 from exporter.model.states import IN_HAND, DeviceState, stated
 from exporter.outputs.objects import METRICS
@@ -23,6 +24,7 @@ from exporter.outputs.page.devices import DeviceId, Object, Scales, device_of, d
 from exporter.outputs.page.document import sources, text, visible
 from exporter.outputs.page.node import render
 from exporter.outputs.page.summary import Figures
+from tests.support.answers import answer_of
 from tests.support.exporter import Start
 from tests.support.looks import Looks, row, whole
 from tests.support.places import ROOT
@@ -47,9 +49,13 @@ def object_of(**fields: Any) -> Object:
     return {**WHOLE, **fields}
 
 
+def table(rows: Sequence[Object], *, with_node: bool = False) -> str:
+    return "\n".join(at_once(devices_table(rows, with_node=with_node)))
+
+
 def cells(*rows: Mapping[str, Any]) -> list[list[str]]:
     """The texts of the table's rows."""
-    html = devices_table(rows, with_node=False)
+    html = table(rows)
     return [
         [
             " ".join(unescape(re.sub("<[^>]*>", " ", cell)).split())
@@ -60,7 +66,7 @@ def cells(*rows: Mapping[str, Any]) -> list[list[str]]:
 
 
 def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return re.findall(r'<meter aria-hidden="true" max="([^"]*)" value="([^"]*)">', devices_table(rows, with_node=False))
+    return re.findall(r'<meter aria-hidden="true" max="([^"]*)" value="([^"]*)">', table(rows))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +99,8 @@ def test_who_holds_a_device(fields: dict[str, Any], said: list[str]) -> None:
 
 
 def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:
-    assert 'class="free"' in devices_table([object_of()], with_node=False)
-    assert 'class="idle"' in devices_table([object_of(gpu_shared=True, gpu_utilization=0)], with_node=False)
+    assert 'class="free"' in table([object_of()])
+    assert 'class="idle"' in table([object_of(gpu_shared=True, gpu_utilization=0)])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +128,7 @@ def test_a_shared_gpu_has_a_row_for_each_owner_under_one_name() -> None:
     first, second = (
         object_of(**{**HELD, "pod": pod}, **shared, gpu_utilization=use) for pod, use in (("a", 90), ("b", 1))
     )
-    html = devices_table((first, second), with_node=True)
+    html = table((first, second), with_node=True)
     assert html.count('rowspan="2"') == 2, "the node and the name"
     assert '<tr role="row" class="idle more">' in html
     one, two = cells(first, second)
@@ -190,10 +196,10 @@ def test_the_cards_add_up_to_the_devices_of_the_rows(rows: list[Object]) -> None
 )
 def test_what_was_read_before_the_hands_changed_is_marked(fields: dict[str, Any], holder: str) -> None:
     then, later = "2026-11-22T20:00:00.000Z", "2026-11-22T20:00:00.001Z"
-    html = devices_table([object_of(**fields, holder_since=then, read_at=then)], with_node=False)
+    html = table([object_of(**fields, holder_since=then, read_at=then)])
     assert f'class="{holder}"' in html
     assert '<span class="badge before">before</span>' in html
-    html = devices_table([object_of(**fields, holder_since=then, read_at=later)], with_node=False)
+    html = table([object_of(**fields, holder_since=then, read_at=later)])
     assert "before" not in html, "the values are those of the present hands"
 
 
@@ -225,11 +231,11 @@ def test_a_gpu_that_nobody_holds_is_idle_and_a_doubt_has_its_reason() -> None:
     page = row("DCGM_FI_DEV_POWER_USAGE", "70") + row("DCGM_FI_DEV_POWER_USAGE", "70", gpu=1)
     looks = Looks()
     snapshot = looks.snapshot(page, {"a": whole(0)})
-    html = b"".join(render(snapshot).pieces).decode()
+    html = b"".join(at_once(render(snapshot)).pieces).decode()
     assert html.count('<span class="none">free</span>') >= 1
     assert "names no container" not in html.partition("<table")[2]
     silent = replace(snapshot, assignments_age_seconds=None)
-    html = b"".join(render(silent).pieces).decode()
+    html = b"".join(at_once(render(silent)).pieces).decode()
     assert "<summary>not known</summary><bdi>the kubelet has not answered yet</bdi>" in html
 
 
@@ -239,11 +245,11 @@ def test_a_file_is_kept_for_good_by_its_version_alone(output: Output[Any]) -> No
     path, _, version = address.partition("?v=")
     assert f"/{path}" == output.path
     look = Look.of(None)
-    made = output.make(replace(look, question=NO_QUESTION._replace(query=(("v", version),))))
+    made = answer_of(output, replace(look, question=NO_QUESTION._replace(query=(("v", version),))))
     assert made.headers == (("Cache-Control", "max-age=31536000, immutable"),)
     assert made.pieces == ((ROOT / "exporter" / "outputs" / "page" / Path(path).name).read_bytes(),)
     for query in ((), (("v", "other"),)):
-        made = output.make(replace(look, question=NO_QUESTION._replace(query=query)))
+        made = answer_of(output, replace(look, question=NO_QUESTION._replace(query=query)))
         assert made.headers == (("Cache-Control", "no-cache"),)
 
 

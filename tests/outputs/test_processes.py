@@ -28,6 +28,7 @@ from exporter.simulator.world import World
 from exporter.sources.nvml import source
 from exporter.sources.processes import MOST_COMMAND_BYTES, ProcFolder
 from tests.sources.test_processes import Proc
+from tests.support.answers import answer_of
 from tests.support.components import real
 from tests.support.exporter import config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
@@ -73,7 +74,7 @@ def look(measured: Measured | None, *, is_on: bool = True) -> Look:
 
 
 def told(measured: Measured) -> list[dict[str, Any]]:
-    made = processes.OUTPUT.make(look(measured))
+    made = answer_of(processes.OUTPUT, look(measured))
     assert made.status == 200
     return validated(b"".join(made.pieces))
 
@@ -149,13 +150,15 @@ def test_every_reason_is_described() -> None:
 
 def test_no_process_is_an_empty_array_and_unknown_is_none() -> None:
     assert told(Measured()) == []
-    refused = processes.OUTPUT.make(look(None))
+    refused = answer_of(processes.OUTPUT, look(None))
     assert refused.status == 503
     assert "--nvml.mode" in json.loads(b"".join(refused.pieces))["error"]
 
 
 def test_off_it_names_the_flag_and_no_process() -> None:
-    refused = processes.OUTPUT.make(look(Measured(unowned=(Unowned(process=on_gpu(7), reason="unread"),)), is_on=False))
+    refused = answer_of(
+        processes.OUTPUT, look(Measured(unowned=(Unowned(process=on_gpu(7), reason="unread"),)), is_on=False)
+    )
     assert refused.status == 403
     assert "--processes.expose" in json.loads(b"".join(refused.pieces))["error"]
 
@@ -177,8 +180,9 @@ def test_of_a_megabyte_only_the_beginning_is_read(tmp_path: Path) -> None:
     proc.put(7, command=b"\xff\x1b[2J" + b"x" * 2**20)
     found = ProcFolder(tmp_path, with_commands=True).read([7], 0.0).by_pid[7]
     assert found.command == "\ufffd\x1b[2J" + "x" * (MOST_COMMAND_BYTES - 5)
-    body = processes.OUTPUT.make(
-        look(Measured(unowned=(Unowned(process=on_gpu(7), reason="no_container"),), host=of_host(found)))
+    body = answer_of(
+        processes.OUTPUT,
+        look(Measured(unowned=(Unowned(process=on_gpu(7), reason="no_container"),), host=of_host(found))),
     )
     assert b"\x1b" not in b"".join(body.pieces), "a terminal that shows the answer obeys nobody"
 
@@ -268,13 +272,13 @@ async def test_a_reload_turns_it_on_and_off(node: SimulatedNode) -> None:
             async with asyncio.timeout(10):
                 while True:
                     snapshot = await service.collect(None, processes.OUTPUT.needs)
-                    made = processes.OUTPUT.make(Look(snapshot=snapshot))
+                    made = answer_of(processes.OUTPUT, Look(snapshot=snapshot))
                     if made.status == {"on": 200, "off": 403}[word]:
                         break
                     await asyncio.sleep(0.05)
             for _ in range(3):  # and so it stays
                 snapshot = await service.collect(None, processes.OUTPUT.needs)
-                assert processes.OUTPUT.make(Look(snapshot=snapshot)).status == made.status
+                assert answer_of(processes.OUTPUT, Look(snapshot=snapshot)).status == made.status
                 assert word == "on" or snapshot.measured is None
                 node.write_processes()
                 await asyncio.sleep(0.1)

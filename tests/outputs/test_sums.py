@@ -18,6 +18,7 @@ from exporter.exposition.text import unescape
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance
 from exporter.model.pages import Page
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs import own_metrics
 from exporter.outputs.output import Look
@@ -164,7 +165,7 @@ def seen(sharing: str) -> Seen:
             inventory=INVENTORY,
         )
         ledger.note(snapshot, at_seconds * 1_000_000_000, Rules())
-        own = own_metrics.render(Look(snapshot=replace(snapshot, accounts=ledger.accounts)))
+        own = b"".join(at_once(own_metrics.render(Look(snapshot=replace(snapshot, accounts=ledger.accounts)))))
         for series, value in samples(joined.body + own):
             values[series][number] = value
     return Seen(values)

@@ -14,6 +14,7 @@ from pathlib import Path
 from exporter import __version__
 from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.diagnosis import as_json, diagnose
@@ -73,7 +74,7 @@ async def examine(config: Config) -> Checkup:
     node = make_node(config, read_node_files(config))
     try:
         snapshot = await _all_heard(node)
-        own = own_metrics.render(Look(snapshot=snapshot, telemetry=node.lasting.telemetry))
+        own = at_once(own_metrics.render(Look(snapshot=snapshot, telemetry=node.lasting.telemetry)))
         page = gpu_metrics.render(snapshot)
     finally:
         await node.close()
@@ -83,7 +84,7 @@ async def examine(config: Config) -> Checkup:
         files={
             "mapping.json": _json(mapping.debug(snapshot)),
             "gpu-metrics.prom": b"".join(page[0]) if page else why_not(snapshot).encode(),
-            "metrics.prom": own,
+            "metrics.prom": b"".join(own),
             "settings.json": _json(about["settings"]),
         },
     )

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing
 from exporter.model.cluster import NodeView
+from exporter.model.slices import Work
 from exporter.outputs.objects import METRICS
 from exporter.outputs.output import Answer, Need, Output
 from exporter.outputs.page.devices import Object, devices_table
@@ -36,7 +37,7 @@ _UNKNOWN: Object = {
 }
 
 
-def render(look: ClusterLook) -> Answer:
+def render(look: ClusterLook) -> Work[Answer]:
     """The page of this moment."""
     view, one = look.view, dict(look.question.query).get("node", "")
     good = answered(view)
@@ -55,7 +56,7 @@ def render(look: ClusterLook) -> Answer:
         _nodes(view.nodes, figures),
         sources(look.health),
         TOOLS,
-        devices_table(shown, with_node=True, note=note),
+        *(yield from devices_table(shown, with_node=True, note=note)),
         MORE,
     )
     about = f"{len(view.nodes)} nodes: {len(good)} have answered, {len(view.missing)} are missing."
@@ -97,8 +98,4 @@ def _node(node: NodeView, figures: Figures | None) -> Sequence[str]:
     )
 
 
-def _make(look: ClusterLook) -> Answer:
-    return render(look)
-
-
-OUTPUT = Output(path="/", says="", make=_make, needs=frozenset({Need.NODE}))
+OUTPUT = Output(path="/", says="", make=render, needs=frozenset({Need.NODE}))

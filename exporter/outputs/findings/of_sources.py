@@ -6,6 +6,7 @@ Why a source fails, and what to do about it, is worded by the source itself: her
 from collections.abc import Iterator
 
 from exporter.exposition.lines import Reason
+from exporter.exposition.series import MOST_DEVICES
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs.devices import seen_devices
 from exporter.outputs.findings.report import Finding, Level
@@ -63,6 +64,14 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
         )
     else:
         yield Finding(level=Level.OK, about="page", says=f"{joined.sample_count} samples of {len(seen)} devices")
+    if joined.unread:
+        yield Finding(
+            level=Level.WARNING,
+            about="page",
+            says=f"{joined.unread} samples are of devices beyond the first {MOST_DEVICES} of their page: they go out as"
+            " they came, and have no owner, account or row of their own",
+            remedy="no node has that many GPUs: name the page of this node's dcgm-exporter, not that of a cluster",
+        )
     rejected = {reason: count for reason, count in joined.rejected.items() if reason != Reason.RESERVED_NAME}
     if rejected:
         what = ", ".join(f"{count} for {reason}" for reason, count in sorted(rejected.items()))

@@ -6,10 +6,11 @@ page.js makes the same rows of the same objects: what is changed here is changed
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import groupby
+from itertools import groupby, islice
 from math import floor
 from typing import Any, Final
 
+from exporter.model.slices import Work
 from exporter.model.states import IN_HAND, DeviceState, is_before, stated
 from exporter.outputs.page.document import text
 
@@ -20,6 +21,7 @@ _MIB_PER_GIB = 1024
 # Watts, of a bar: the next one above all that is drawn by GPUs of a model.
 _POWER_SCALES = (50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000)
 _HOTTEST = 100  # °C, of a bar
+_DEVICES_A_SLICE = 100
 SHARED = (
     " Of a shared GPU every owner has a row. What is not measured by owner is as --sharing has it: the whole GPU's,"
     " unless it divides."
@@ -80,21 +82,27 @@ def utilisation(row: Object) -> float | None:
     return None if active is None else float(active * 100)
 
 
-def devices_table(rows: Sequence[Object], *, with_node: bool, note: str = "") -> str:
-    """The table, with a body for each device. `rows` are the objects in their order."""
+def devices_table(rows: Sequence[Object], *, with_node: bool, note: str = "") -> Work[Sequence[str]]:
+    """The table in texts, with a body for each device. `rows` are the objects in their order."""
     shared = SHARED if any(row["gpu_shared"] for row in rows) else ""
     scales = Scales.of(rows)
     titles = ("Node", "GPU", *_TITLES) if with_node else ("GPU", *_TITLES)
     head = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in titles)
-    bodies = "\n".join(
+    bodies = (
         f'<tbody role="rowgroup">{"".join(_device(list(of), scales, with_node=with_node))}</tbody>'
         for _, of in groupby(rows, device_of)
     )
+    texts = []
+    while some := "\n".join(islice(bodies, _DEVICES_A_SLICE)):
+        texts.append(some)
+        yield
     caption = f'GPUs and MIG instances, and who holds them{escape(note)}.<span id="shared">{escape(shared)}</span>'
     return (
-        '<div class="wide" role="region" aria-labelledby="devices-caption" tabindex="0">'
-        f'<table id="devices" role="table"><caption id="devices-caption">{caption}</caption>\n'
-        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n{bodies}</table></div>'
+        '<div class="wide" role="region" aria-labelledby="devices-caption" tabindex="0">',
+        f'<table id="devices" role="table"><caption id="devices-caption">{caption}</caption>',
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>',
+        *texts,
+        "</table></div>",
     )
 
 

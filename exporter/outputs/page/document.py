@@ -12,7 +12,7 @@ from unicodedata import category
 
 from exporter import __version__
 from exporter.model.snapshot import Health
-from exporter.outputs.output import Answer, Output
+from exporter.outputs.output import Answer, Output, answer
 from exporter.outputs.page.files import SCRIPT, STYLE, address
 
 POLICY = (
@@ -24,7 +24,7 @@ _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16'"
     " rx='3' fill='%23256b45'/%3E%3Cpath d='M4 12V8m4 4V4m4 8V6' stroke='%23fff' stroke-width='2'/%3E%3C/svg%3E"
 )
-_HTML = """<!DOCTYPE html>
+_HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
@@ -38,7 +38,8 @@ _HTML = """<!DOCTYPE html>
 <p id="about">{about}</p>
 </header>
 <main{data}>
-{sections}
+"""
+_FOOT = """
 </main>
 <footer><p>pod-gpu-metrics-exporter {version}</p></footer>
 </body></html>
@@ -74,7 +75,7 @@ def document(
     title: str, about: str, sections: Iterable[str], data: Mapping[str, str], outputs: Iterable[Output[Any]]
 ) -> Answer:
     """The page: its heading, a line about it, sections (HTML), and links to the outputs. `data` is for the script."""
-    body = _HTML.format(
+    head = _HEAD.format(
         title=escape(visible(title)),
         heading=text(title),
         about=escape(visible(about)),
@@ -82,10 +83,12 @@ def document(
         style=address(STYLE),
         script=address(SCRIPT),
         data="".join(f' data-{name}="{escape(value)}"' for name, value in data.items()),
-        sections="\n".join((*sections, _endpoints(outputs))),
-        version=escape(__version__),
-    ).encode()
-    return Answer("text/html; charset=utf-8", (body,), len(body), headers=(("Content-Security-Policy", POLICY),))
+    )
+    foot = _endpoints(outputs) + _FOOT.format(version=escape(__version__))
+    made = answer(
+        "text/html; charset=utf-8", head.encode(), *(f"{each}\n".encode() for each in sections), foot.encode()
+    )
+    return made._replace(headers=(("Content-Security-Policy", POLICY),))
 
 
 def table(name: str, caption: str, columns: Sequence[Column], rows: Rows) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import SILENT, are_owners_unknown, rows
@@ -13,17 +14,19 @@ from exporter.outputs.page.summary import Figures, summary
 from exporter.outputs.page.tools import MORE, TOOLS
 
 
-def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Answer:
+def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answer]:
     """The page of this moment, with links to the outputs."""
-    objects = rows(snapshot)
+    objects = yield from rows(snapshot)
     figures = Figures.of(objects)
-    trouble = SILENT if are_owners_unknown(snapshot) else ""
+    trouble = SILENT if are_owners_unknown(snapshot, objects) else ""
+    yield
+    table = yield from devices_table(objects, with_node=False)
     sections = (
         alert(trouble if snapshot.joined else why_not(snapshot)),
         summary(figures),
         sources(snapshot.health),
         TOOLS,
-        devices_table(objects, with_node=False),
+        *table,
         MORE,
     )
     about = f"{figures.gpus} GPUs seen." if snapshot.joined else "No GPU page."
@@ -31,7 +34,7 @@ def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Answer:
     return document(f"GPUs of {snapshot.node}", about, sections, {"health": "debug/mapping", "silent": SILENT}, outputs)
 
 
-def _make(look: Look) -> Answer:
+def _make(look: Look) -> Work[Answer]:
     return render(look.snapshot, look.outputs)
 
 

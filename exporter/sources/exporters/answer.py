@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from exporter.accounting.fields import FIELDS
 from exporter.errors import Malformed
-from exporter.exposition.slices import Work
 from exporter.model.cluster import HeldDevice
+from exporter.model.slices import Work
 from exporter.model.states import stated
 
 # 16 GPUs in 7 instances each, or in 48 time slices each, are below.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from exporter.errors import Malformed
-from exporter.exposition.slices import Work
+from exporter.model.slices import Work
 
 # Kubernetes' names have at most 253 characters, models and UUIDs fewer; an `up` may have a pod's labels as well.
 MOST_TEXT_CHARS = 1024

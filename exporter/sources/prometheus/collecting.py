@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from exporter.attribution.labels import STANDARD_NAMES, LabelPolicy
 from exporter.errors import Trouble
-from exporter.exposition.slices import Work
 from exporter.model.cluster import OWNERS_UNKNOWN, NodeView
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import Work
 from exporter.sources.prometheus import queries
 from exporter.sources.prometheus.answer import REMEDY, Series, garbage
 from exporter.sources.prometheus.queries import KNOWN, MEASURED, OWN_PAGE, PAGES, SAMPLES_PAGE

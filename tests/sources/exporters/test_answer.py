@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed
-from exporter.exposition.slices import at_once
+from exporter.model.slices import at_once
 from exporter.outputs import objects
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World

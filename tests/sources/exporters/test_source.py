@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import exporters as benchmark
 from exporter.config.http_file import HttpConfig, Secret
-from exporter.exposition.slices import Work
+from exporter.model.slices import Work
 from exporter.model.snapshot import Health
 from exporter.sources.any_places import Place
 from exporter.sources.exporters import known

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed
-from exporter.exposition.slices import at_once
+from exporter.model.slices import at_once
 from exporter.sources.prometheus.answer import MOST_LABELS, MOST_TEXT_CHARS, Series, read_vector
 from tests.support.canned import NOW, body
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from exporter.accounting.fields import FIELDS
 from exporter.errors import Malformed
-from exporter.exposition.slices import at_once
 from exporter.model.cluster import NodeView
+from exporter.model.slices import at_once
 from exporter.sources.prometheus.answer import Series
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.queries import PARTS, own, samples
