@@ -8,7 +8,7 @@ from math import lcm
 from types import MappingProxyType
 
 from exporter.accounting.instances import USUAL_SLICES, compute_slices, slices_of_model
-from exporter.model.devices import DeviceKey, Inventory, Match, Owners
+from exporter.model.devices import NVIDIA_UUIDS, DeviceKey, Inventory, Match, Owners
 from exporter.model.entities import gpus_among
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -83,7 +83,7 @@ def gpus_of(
     for subject in gpus_among(subjects, owners, inventory):
         key = subject.key
         sampled.add(key)
-        if not subject.uuid:
+        if subject.index and not subject.uuid:
             numbers.add(subject.index)
         models[key.uuid] = models.get(key.uuid) or subject.model
         profiles[key] = profiles.get(key) or subject.profile
@@ -95,8 +95,9 @@ def gpus_of(
     for key in sorted({*sampled, *owners.holders}):
         if key.instance:
             instances[key.uuid].append(key)
-    # a GPU that rules name otherwise than samples do; an instance is no GPU, and without samples names lead nowhere
-    on_offer = {key.uuid for key in owners.named if subjects and not key.instance and not key.uuid.startswith(_MIG)}
+    # GPUs that rules name otherwise than samples do; without samples nobody knows whose names they are
+    names = owners.named if subjects else ()
+    on_offer = {key.uuid for key in names if not key.instance and not key.uuid.startswith(NVIDIA_UUIDS)}
     shares = _Shares(owners.matches, owners.offered)
     models = {**known_models, **{uuid: model for uuid, model in models.items() if model}}
     slices = _Slices(inventory, models, profiles)
