@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 
-from exporter.log import LOG, _fields, debug, log
+from exporter.log import LOG, _fields, debug, debugging, log
 from exporter.model.snapshot import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
@@ -110,8 +110,9 @@ class Telemetry:
 
         At debug every read is logged.
         """
-        debug("read", source=source, up=health.up, reason=health.reason, seconds=_rounded(health.duration_seconds))
         state = (health.up, health.reason)
+        if debugging():
+            debug("read", source=source, up=health.up, reason=state[1], seconds=_rounded(health.duration_seconds))
         before = self._logged.get(source)
         self._logged[source] = state
         if state == before:

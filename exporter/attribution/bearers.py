@@ -88,7 +88,7 @@ class PodsOfOwners:
             self._names = frozenset((owner.namespace, owner.pod) for owner in owners)
             before = None
         is_same = before is not None and before[1] is bearers and before[2] == listing.unlisted
-        if not is_same or may_change(self._names, bearers):
+        if not is_same or (bearers and may_change(self._names, bearers)):
             self.pods = pods_of(self._names, self.pods, bearers, listing)
             self._made_from = assignments, bearers, listing.unlisted
         return self.pods

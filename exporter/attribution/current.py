@@ -6,6 +6,7 @@ here.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,7 +121,7 @@ class CurrentOwners:
         if inventory is not self._knowledge.inventory or slices is not self._knowledge.slices:
             self._knowledge = Knowledge(rules=self._rules, inventory=inventory, slices=slices, node=self._node)
         made_from = (assignments, subjects, self._knowledge, offers)
-        if not _same(self._made_from, made_from):
+        if not same(self._made_from, made_from):
             self.owners = build_owners(assignments, subjects, self._knowledge, offers)
             self._made_from = made_from
         if measured is not None or self.measured is not None:
@@ -133,7 +134,7 @@ class CurrentOwners:
                 self._of_pods = of_pods
                 self.pod_labels = {name: of_pod.added for name, of_pod in of_pods.items()}
         attributed_from = (self.owners, self._of_pods, self._shares)
-        if not _same(self._attributed_from, attributed_from):
+        if not same(self._attributed_from, attributed_from):
             self._attributed_from = attributed_from
             self.attribution = Attribution(
                 self.owners, self._policy, of_pods=self._of_pods, book=self.book, measured=self._shares
@@ -142,7 +143,8 @@ class CurrentOwners:
 
     def keep(self, wanted: Collection[Hashable]) -> None:
         """Forget the attribution of every set of sources that is not in `wanted`."""
-        self._others = {of: kept for of, kept in self._others.items() if of in wanted}
+        if self._others:
+            self._others = {of: kept for of, kept in self._others.items() if of in wanted}
 
     def _turn_to(self, of: Hashable) -> None:
         """Put the attribution of the last set of sources aside, and take up that of this set, if it is known."""
@@ -176,6 +178,6 @@ class CurrentOwners:
         return labels
 
 
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+def same(one: Sequence[object], other: Sequence[object]) -> bool:
     """Whether both hold the same objects: identity, since comparing the values would cost every scrape."""
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(map(is_, one, other))

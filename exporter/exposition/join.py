@@ -6,13 +6,14 @@
              labels added to each sample, and that is all?          read every line (shape_reader.py), then as here
                │ yes                       │ no
                ▼                           ▼
-             the same pieces,            take the values out, put them where they belong
-             other braces                (layout.py)
+             the same lines,             take the values out, put them where they belong
+             other heads                 (layout.py)
              (plain.py, cuts.py)
 
 Pure, except that it remembers the shape of one page: nothing here waits, logs or reads a clock.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
@@ -22,6 +23,8 @@ from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader
 from exporter.exposition.shape_reader import Wanted
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.slices import Work, at_once
+
+_RETURNS = re.compile(rb"\r+\n")
 
 AttributeFor = Callable[[Mapping[Subject, int]], Attribute]
 
@@ -59,7 +62,8 @@ class Joiner:
         `attribute_for` is given the number of samples of each subject, which is the same object as long as the pages
         keep their shape. The rows of its answer are reused as long as it gives the same object.
         """
-        body = _one_page(bodies)
+        bodies = [_mended(body) for body in bodies]
+        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         page = self._page
         if page is not None:
             attribute = attribute_for(page.shape.subjects)
@@ -81,16 +85,13 @@ class Joiner:
         return joined
 
 
-def _one_page(bodies: Sequence[bytes]) -> bytes:
-    if len(bodies) == 1:
-        return bodies[0]
-    return b"".join(body + b"\n" if _lacks_newline(body) else body for body in bodies)
+def _mended(body: bytes) -> bytes:
+    """A page whose lines all end with a newline, and none with a carriage return."""
+    if body and not body.endswith(b"\n"):
+        body += b"\n"
+    return _RETURNS.sub(b"\n", body) if b"\r" in body else body
 
 
 def _page_starts(bodies: Sequence[bytes]) -> Sequence[int]:
-    """Where the second of the bodies, the third and so on begin in `_one_page` of them all."""
-    return tuple(accumulate(len(body) + _lacks_newline(body) for body in bodies[:-1]))
-
-
-def _lacks_newline(body: bytes) -> bool:
-    return bool(body) and not body.endswith(b"\n")
+    """Where the second of the bodies, the third and so on begin in all of them as one."""
+    return tuple(accumulate(map(len, bodies[:-1])))

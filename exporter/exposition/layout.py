@@ -7,7 +7,7 @@ series that go out are the same. The first in upstream order wins.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.exposition.cuts import Cuts
+from exporter.exposition.cuts import Cuts, holds_value
 from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series, identity_of
 from exporter.exposition.shape import Family, Shape, ShapeRow
@@ -212,7 +212,7 @@ def lay_out(
     pieces.append(b"".join(text))
     return Layout(
         pieces=pieces,
-        order=None if order == list(range(shape.cuts.value_count)) else order,
+        order=None if order == list(range(sum(map(holds_value, shape.cuts.heads)))) else order,
         divided=divided,
         shape=shape,
         added=added,

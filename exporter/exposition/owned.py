@@ -68,7 +68,7 @@ class OwnedPage:
         """
         owned = self.blocks[0]
         if len(self.blocks) == 1 and isinstance(owned, Owned):
-            pieces = owned.cuts.fill(body, owned.closings)
+            pieces = owned.cuts.fill(body, owned.opened, owned.closings)
             if pieces is None:
                 return None
             parts = yield from self._share(body, ())
@@ -80,7 +80,7 @@ class OwnedPage:
         for start, end in known_places or self.shape.places(body):
             block, text = self.blocks[len(places)], body[start:end]
             if isinstance(block, Owned):
-                pieces = block.cuts.fill(text, block.closings)
+                pieces = block.cuts.fill(text, block.opened, block.closings)
                 if pieces is None:
                     return None
                 filled.append(b"".join(pieces))

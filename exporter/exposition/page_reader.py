@@ -62,7 +62,7 @@ class PageReader:
         reader = self.of_lines(block.known, families, interned)
         for line in split_lines(body):
             reader.take(line)
-        return LaidOutBlock(reader.shape(body))
+        return LaidOutBlock(reader.shape())
 
     def of_lines(
         self, known: Mapping[bytes, Series], families: Mapping[bytes, Family], interned: Interned
@@ -131,7 +131,7 @@ class _Reading:
             # the expected block may be gone for good: wait for the one after it
             self._pass(self._expected + 1)
         text = self._body[start : self._position]
-        shape = reader.shape(text)
+        shape = reader.shape()
         self._add(PlainBlock(shape) if is_plain(shape, text, reader.values) else LaidOutBlock(shape), start)
         yield
 

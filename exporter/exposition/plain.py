@@ -1,7 +1,7 @@
 """The usual block with the usual owners: every line goes out as it came, and every sample gains one set of labels.
 
-Such a block is not taken apart. It is cut at its braces (cuts.py), and the same pieces go out with
-`,pod="…",namespace="…",container="…"}` in place of the braces. The tail is the only text that is kept of a series.
+Such a block is not taken apart. Its values are cut off (cuts.py) and go out behind the same names and labels, with
+`,pod="…",namespace="…",container="…"} ` in between.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
-from exporter.exposition.cuts import Cuts
+from exporter.exposition.cuts import Cuts, holds_value
 from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series
 from exporter.exposition.shape import Family, Shape, ShapeRow
 from exporter.exposition.text import render_labels
 from exporter.model.pages import Cell, Reading, Row, Rows, Subject
 
+_BRACE = b"} "
+_NO_SAMPLE = 0  # no object's id
 _LABELS_END = b'"} '
 
 
@@ -23,13 +25,15 @@ _LABELS_END = b'"} '
 class Owned:
     """The rows of one state of owners: for each sample, and as the text that closes its labels.
 
-    `rows` are listed when they are asked for: a page of text needs the texts alone. `added_size` is by how many bytes
-    all of these are longer than braces.
+    `rows` are listed when they are asked for: a page of text needs the texts alone. `opened` has each line up to what
+    closes its labels, and `closings` that text, which is empty for a line that is no sample. `added_size` is by how
+    many bytes they are longer than braces.
     """
 
     cuts: Cuts
     series: Sequence[Series]
     rows: Callable[[], Iterable[Rows]]
+    opened: Sequence[bytes]
     closings: Sequence[bytes]
     added_size: int
     selections: Selections[tuple[int, Series, Row]]
@@ -73,13 +77,13 @@ class Closings:
     def by_subject(self, rows_of: Mapping[int, Rows]) -> Mapping[int, bytes] | None:
         """The same by the subjects' own ids, where what a sample gains follows from its subject alone."""
         closings = self.of(rows_of.values())
-        return None if closings is None else dict(zip(rows_of, closings, strict=True))
+        return None if closings is None else {_NO_SAMPLE: b"", **dict(zip(rows_of, closings, strict=True))}
 
     def _close(self, rows: Rows) -> tuple[Rows, bytes | None]:
         closing: bytes | None = None
         if rows.values is None and len(rows.each) == 1:
             extra = render_labels(rows.each[0].labels)
-            closing = b",%b}" % extra if extra else b"}"
+            closing = b",%b} " % extra if extra else _BRACE
         found = self._of[id(rows)] = (rows, closing)
         return found
 
@@ -97,39 +101,40 @@ class PlainBlock:
         self.left: Mapping[bytes, Family] = shape.left
         self.owned: Owned | None = None
         self.owned_for: object = None
-        self._subject_ids = tuple(map(id, map(attrgetter("subject"), self.series)))
+        heads, ids = self.cuts.heads, map(id, map(attrgetter("subject"), self.series))
+        self._opened = [head.removesuffix(_BRACE) for head in heads]
+        self._subject_ids = tuple(next(ids) if holds_value(head) else _NO_SAMPLE for head in heads)
 
     @property
     def known(self) -> Mapping[bytes, Series]:
         """The series by the text before their value, as a reader of another block needs them."""
-        befores = (self.cuts.first, *self.cuts.tails)
-        heads = (before[before.rfind(b"\n") + 1 :] + b"} " for before in befores)
-        return dict(zip(heads, self.series, strict=False))  # behind the last one no sample begins
+        return dict(zip(filter(holds_value, self.cuts.heads), self.series, strict=True))
 
     @property
     def with_any_values(self) -> bytes:
         """The text of a block that has these cuts, with 0 for every value."""
-        return b"} 0".join((self.cuts.first, *self.cuts.tails))
+        return b"".join(head + b"0\n" if holds_value(head) else head for head in self.cuts.heads)
 
     def own(self, rows: Sequence[Rows], closings: Sequence[bytes]) -> Owned:
         """The block for these rows, one a sample, and the texts that close them."""
-        added_size = sum(map(len, closings)) - len(closings)
-        return Owned(self.cuts, self.series, lambda: rows, closings, added_size, Selections())
+        following = iter(closings)
+        of_lines = [next(following) if subject_id else b"" for subject_id in self._subject_ids]
+        added_size = sum(map(len, closings)) - len(closings) * len(_BRACE)
+        return Owned(self.cuts, self.series, lambda: rows, self._opened, of_lines, added_size, Selections())
 
     def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
         """The same where rows and texts follow from the samples' subjects, by their own ids."""
         ids = self._subject_ids
-        added_size = sum(count * (len(closing_of[id(subject)]) - 1) for subject, count in self.subjects)
+        added_size = sum(count * (len(closing_of[id(subject)]) - len(_BRACE)) for subject, count in self.subjects)
+        rows = partial(map, rows_of.__getitem__, tuple(filter(None, ids)))
         closings = tuple(map(closing_of.__getitem__, ids))
-        rows = partial(map, rows_of.__getitem__, ids)
-        return Owned(self.cuts, self.series, rows, closings, added_size, Selections())
+        return Owned(self.cuts, self.series, rows, self._opened, closings, added_size, Selections())
 
 
 def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
     """Whether a block goes out as it came, labels added: nothing left out, mended or written anew."""
-    cuts = shape.cuts
     rows = [entry for entry in shape.entries if isinstance(entry, ShapeRow)]
-    if not rows or cuts.has_bare or cuts.holds_value is not None or len(rows) != len(cuts.tails):
+    if not rows or len(rows) != len(values) or any(row.slot is None for row in rows):
         return False
     if not all(row.series.without_owner is None and row.head.endswith(_LABELS_END) for row in rows):
         return False

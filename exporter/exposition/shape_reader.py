@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from exporter.exposition.cuts import MOST_VALUE_BYTES, braces_of, cut
+from exporter.exposition.cuts import MOST_VALUE_BYTES, cuts_of
 from exporter.exposition.lines import (
     LONGEST_LINE,
     MetadataLine,
@@ -63,12 +63,10 @@ class ShapeReader:
         self._families = families
         self._interned = interned
         self._start: bytes | None = None
-        self._lines: list[bytes] = []
+        self._heads: list[bytes] = []
         self._entries: list[ShapeRow | bytes] = []
         self._values: list[bytes] = []
         self._value_bytes = 0
-        self._is_moving: list[bool] = []
-        self._has_bare = False
         self._series: dict[bytes, Series] = {}
         self._rejected: Counter[Reason] = Counter()
         self._counts: dict[int, int] = {}
@@ -86,16 +84,11 @@ class ShapeReader:
         """How many of the samples that were taken may go out."""
         return sum(isinstance(entry, ShapeRow) for entry in self._entries)
 
-    def shape(self, body: bytes) -> Shape:
-        """The shape of the lines taken, which together are `body`."""
-        holds_value: list[bool] = []
-        for line, is_moving in zip(self._lines, self._is_moving, strict=True):
-            holds_value += [False] * braces_of(line, has_bare=self._has_bare)
-            if is_moving:
-                holds_value[-1] = True  # the value follows the line's last brace
+    def shape(self) -> Shape:
+        """The shape of the lines taken."""
         return Shape(
             start=self._start or b"",
-            cuts=cut(body, holds_value, self._values, has_bare=self._has_bare),
+            cuts=cuts_of(self._heads),
             entries=self._entries,
             known=self._series,
             subjects=tuple((self._subjects[key], count) for key, count in self._counts.items()),
@@ -106,7 +99,6 @@ class ShapeReader:
 
     def take(self, line: bytes) -> None:
         """Read one line, given without its newline, and add it to the shape."""
-        self._lines.append(line)
         is_long, text = len(line) > LONGEST_LINE, line.rstrip(b"\r")
         # split at the last blank, since a head may hold blanks ("NVIDIA H100 80GB HBM3")
         split = text.rfind(b" ") + 1
@@ -144,14 +136,13 @@ class ShapeReader:
                 self._rejected[reason] += 1
         if self._start is None:
             self._start = line
-        self._is_moving.append(False)
+        self._heads.append(line + b"\n")
 
     def _take_moving(self, head: bytes, word: bytes, series: Series) -> None:
         """Add a sample whose value is the last word of its line: the value may change without changing the shape."""
         if self._start is None:
             self._start = head
-        self._is_moving.append(True)
-        self._has_bare |= not head.endswith(b"} ")
+        self._heads.append(head)
         self._series[head] = series
         self._take_sample(ShapeRow(series, len(self._values), head))
         self._values.append(word)

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from exporter.attribution.current import CurrentOwners
+from exporter.attribution.current import CurrentOwners, same
 from exporter.model.snapshot import Facts
-from exporter.node.pages import same
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubernetes.slices import Slices
 from exporter.sources.late import Late

@@ -173,13 +173,13 @@ class Node:
             # who is to be asked is not known before
             await hear(streams, discovery.patience_seconds, wait_seconds, began)
             asked += discovery.update(self.sources.pods.now.pods)
-        reads = tuple(source.begin() for source in asked)
+        reads = [source.begin() for source in asked]
         begin(self.sources.nvml, streams)
         for source, read in zip(asked, reads, strict=True):
             if not read.done():
                 await source.wait(left(source.patience_seconds, wait_seconds, began))
-        if call is not None:
-            await asyncio.wait((call,), timeout=left(kubelet.patience_seconds, wait_seconds, began))
+        if call is not None and not call.done():
+            await kubelet.wait(left(kubelet.patience_seconds, wait_seconds, began))
         for part in inventory.parts:
             begin(part, streams)
         streams += self._begin_slices()
@@ -193,7 +193,7 @@ class Node:
         everyone_answered = all(read.done() for read in reads)
         in_force = inventory.inventory
         async with self._pages.turn:
-            of = tuple(page.source for page in pages)
+            of = tuple([page.source for page in pages])
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
         self._add_others(health)
         if not names:
@@ -208,7 +208,7 @@ class Node:
             assignments_age_seconds=kubelet.age_seconds,
             page_sources=names,
             facts=self._facts.now(),
-            read_at_seconds=min((page.read_at_seconds for page in pages), default=None),
+            read_at_seconds=min([page.read_at_seconds for page in pages], default=None),
             values_read_at_seconds=self.lasting.tenures.read_at(pages),
             held_since=self._held_since(),
             pod_labels=self._owners.pod_labels,

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from exporter.attribution.current import CurrentOwners
+from exporter.attribution.current import CurrentOwners, same
 from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
@@ -74,8 +74,3 @@ class JoinedPages:
         """Let go of what scrapes at one time share, unless it may be of use to the next: of a large node it is 4 MB."""
         if not self._is_kept:
             self._joins.let_go_of_pages()
-
-
-def same(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Whether these are the very same objects, one by one."""
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.errors import SourceError, Trouble
@@ -31,7 +32,7 @@ async def hear(streams: Streams, patience_seconds: float | None, wait_seconds: f
 
 
 def taken(
-    asked: tuple[PageSource, ...], reads: tuple[asyncio.Task[Page], ...], waited: float, health: dict[str, Health]
+    asked: tuple[PageSource, ...], reads: Sequence[asyncio.Task[Page]], waited: float, health: dict[str, Health]
 ) -> tuple[tuple[Page, ...], tuple[str, ...]]:
     """The pages that came, and the names of all that were asked; their healths go into `health`."""
     pages, names = [], []

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 
+from exporter.attribution.current import same
 from exporter.attribution.inventories import Part, put_together
 from exporter.log import log
 from exporter.model.devices import Inventory, InventoryDoubt
@@ -23,10 +24,8 @@ class Inventories:
     @property
     def inventory(self) -> Inventory:
         """The one in force; the same object as long as no part knows anything else."""
-        known = tuple(part.inventory for part in self.parts)
-        if len(known) != len(self._made_of) or any(
-            now is not before for now, before in zip(known, self._made_of, strict=True)
-        ):
+        known = tuple([part.inventory for part in self.parts])
+        if not same(known, self._made_of):
             self._made_of = known
             self._inventory = put_together(
                 [

@@ -132,8 +132,6 @@ class Guard:
         transport = request.transport
         if transport is None:
             return
-        # wait until the kernel has all of the answer, not just until little of it is left in our buffer
-        transport.set_write_buffer_limits(0)
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._writing_bytes > MOST_WRITING_BYTES:

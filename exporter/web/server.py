@@ -58,6 +58,11 @@ class _Web(WebServer):
         super().__init__(answer, access_log=None, logger=_SILENT, keepalive_timeout=IDLE_SECONDS)
         self._on_lost = on_lost
 
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - aiohttp's own
+        super().connection_made(handler, transport)
+        # an answer is written when the kernel has all of it, not when little of it is left in our buffer (guard.py)
+        transport.set_write_buffer_limits(0)
+
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - aiohttp's own
         super().connection_lost(handler, exc)
         self._on_lost(handler)

@@ -34,12 +34,13 @@ def joiner_of(policy: LabelPolicy = POLICY) -> Joiner:
         (HEAD + ONE, PlainBlock),
         (HEAD + ONE + b"# the end\n\n", PlainBlock),
         (HEAD + b'a{x="NaN"} NaN\na{x="i"} +Inf\n', PlainBlock),
-        # a brace that no value follows
-        (b"# HELP a as in {this}\n" + ONE, LaidOutBlock),
-        (b'a{x="{}"} 1\n', LaidOutBlock),
+        # a brace that no value follows; issue 15, line 28
+        (b"# HELP a as in {this}\n" + ONE, PlainBlock),
+        (b'a{x="{}"} 1\n', PlainBlock),
+        # lines whose ends alone are mended
+        (ONE[:-1], PlainBlock),
+        (ONE.replace(b"\n", b"\r\n"), PlainBlock),
         # what does not go out as it came
-        (ONE[:-1], LaidOutBlock),
-        (ONE.replace(b"\n", b"\r\n"), LaidOutBlock),
         (HEAD + ONE + HEAD, LaidOutBlock),
         (b"# TYPE a  Gauge\n" + ONE, LaidOutBlock),
         (ONE + ONE, LaidOutBlock),

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -167,6 +167,10 @@ class KubeletSource:
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
         fresh_for = self._settings.max_age_seconds if self.health.up else self._settings.max_age_seconds / 2
         return self._flight.begin() if since is None or since >= fresh_for else None
+
+    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
+        """Until the call in flight has ended, no longer than `seconds`."""
+        return self._flight.wait(seconds)
 
     async def _refresh(self) -> Health:
         started = self._clock()

@@ -4,6 +4,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import ClassVar
@@ -77,7 +78,7 @@ class DcgmSource:
         self._max_bytes = max_bytes
         self._attempts = Attempts(name, on_health)
         self._http = http
-        self._places = places or asyncio.Semaphore()
+        self._places: AbstractAsyncContextManager[None] = places or nullcontext()
         self._admit = admit
         # identity: on a node's own network compression costs more than it saves
         self._client = Client(
@@ -199,7 +200,7 @@ class DcgmSource:
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         coming = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)
-        async for chunk in response.content.iter_any():
+        while chunk := await response.content.readany():
             if not coming.add(chunk):
                 response.close()
                 raise Malformed(
