@@ -15,7 +15,7 @@ from exporter.simulator.world import Container, Pod
 from tests.support.exporter import Start
 
 MIB = 1024 * 1024
-# The longest time without a pause, by `_a_while`. One takes 3 ms where docs/performance.md has at most 100 ms: 30 of them.
+# The longest time without a pause, by `_a_while`, which takes 3 ms where docs/performance.md has at most 100 ms.
 # Others on a machine make it up to twice that; what is not done in slices takes 500 and more.
 MOST_WHILES = 60
 
