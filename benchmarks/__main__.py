@@ -18,6 +18,7 @@ from benchmarks import (
     processes,
     scrape,
     sharing,
+    stops,
     turns,
     worst,
 )
@@ -44,6 +45,7 @@ if __name__ == "__main__":
         turns.run,
         healthcheck.run,
         worst.run,
+        stops.run,
         cluster.run,
     )
     rows = [row for part in parts for row in part(effort)]

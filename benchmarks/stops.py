@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,12 +163,12 @@ def _kubelet(folder: Path) -> Iterator[Path]:
         kubelet.communicate()
 
 
-def stops_of(page: bytes, *settings: str) -> Mapping[str, Stop]:
+def stops_of(page: bytes, *settings: str, paths: Sequence[str] = PATHS, rounds: int = ROUNDS) -> Mapping[str, Stop]:
     """The longest stop of each path and of the looks of accounting, over some rounds; every answer is packed."""
     worst: dict[str, Stop] = {}
     with served(page, *settings) as exporter:
-        for _ in range(ROUNDS):
-            for path in PATHS:
+        for _ in range(rounds):
+            for path in paths:
                 stop = exporter.ask(path, **{"Accept-Encoding": "gzip"})
                 worst[path] = max(stop, worst.get(path, stop))
             time.sleep(1.5)

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from exporter.exposition.families import Filled, Samples, render
+from exporter.exposition.families import Filled, Samples, pieces
+from exporter.model.slices import Work
 from exporter.outputs.families.mapping import MAP_INFO
 from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
 
 
-def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> tuple[Filled, ...]:
+def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> Work[tuple[Filled, ...]]:
     """One family `<node>_info` for each node, shared by nodes whose names come out alike.
 
     `of_nodes` are names, and the samples of MAP_INFO of each.
@@ -17,6 +18,7 @@ def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> tuple[Filled, ...]
     rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
     for node, samples in of_nodes:
         rows.setdefault(family_name_of(node), {}).update(dict.fromkeys(samples))
+        yield
     return tuple(
         Filled(replace(MAP_INFO, name=name, help="A pod of this node that holds a GPU; always 1."), tuple(samples))
         for name, samples in rows.items()
@@ -29,8 +31,9 @@ def family_name_of(node: str) -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
-def _make(look: Look) -> Answer:
-    return answer(TEXT_FORMAT, render(node_families(((look.snapshot.node, MAP_INFO.fill(look)),))))
+def _make(look: Look) -> Work[Answer]:
+    families = yield from node_families(((look.snapshot.node, MAP_INFO.fill(look)),))
+    return answer(TEXT_FORMAT, *(yield from pieces(families)))
 
 
 OUTPUT = Output(path="/metrics/nodes", says="which pod holds which GPU, a family for this node", make=_make)

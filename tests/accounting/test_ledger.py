@@ -1,11 +1,12 @@
 """The ledger's rules, each by a table or a history small enough to be reckoned by hand."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from exporter.accounting.entries import MOST_ACCOUNTS, Entries
-from exporter.accounting.ledger import Rules
+from exporter.accounting.ledger import Ledger, Rules
 from exporter.attribution.labels import LabelPolicy
 from exporter.attribution.rows import Attribution
 from exporter.model.accounts import Account
@@ -344,3 +345,28 @@ def test_gpus_that_only_the_inventory_knows_are_capacity() -> None:
     # a GPU whose samples have no UUID is the inventory's of the same number
     looks = Looks(mig={"MIG-1": (1, "3", "1g.10gb")}).at(0, 'dcgm_power_usage{gpu="1",modelName="T4"} 50\n', B1)
     assert looks.ledger.accounts.capacity == {"T4": 1}
+
+
+# issue 15, line 18
+def test_a_look_at_twice_as_many_new_gpus_takes_twice_as_much_work() -> None:
+    def calls(count: int) -> int:
+        """Of functions, in a look that has other GPUs than the two looks before."""
+        looks, ledger, made = Looks(), Ledger(), 0
+
+        def count_call(*_: object) -> None:
+            nonlocal made
+            made += 1
+
+        for look in range(3):
+            gpus = range(look * count, (look + 1) * count)
+            page = "".join(row(POWER, "70", gpu=gpu) + row(ACTIVE, "0.5", gpu=gpu) for gpu in gpus)
+            snapshot = looks.snapshot(page, {})
+            if look == 2:
+                sys.setprofile(count_call)
+            try:
+                ledger.note(snapshot, 10 * look * SECOND, Rules())
+            finally:
+                sys.setprofile(None)
+        return made
+
+    assert calls(800) < 3 * calls(400)

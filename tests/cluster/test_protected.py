@@ -15,6 +15,7 @@ from exporter.config.load_cluster import load_cluster
 from tests.cluster.test_role import TWO, cluster_config, running, seeing
 from tests.support.certificates import Authority
 from tests.support.exporter import Start
+from tests.support.waiting import until
 
 PATHS = [output.path for output in OUTPUTS] + ["/autoscale/ml/trainer/gpu_utilization"]
 PROBES = [output.path for output in OUTPUTS if output.is_probe]
@@ -65,11 +66,19 @@ async def test_exporters_that_want_tls_and_a_password(start: Start, tmp_path: Pa
     )
     flags = {"cluster.node": [f"gpu-1={secured}"], "web.listen-address": ["127.0.0.1:0"]}
     async with running(load_cluster(flags, {}, None)) as asked:
-        status, text, _ = await asked.get("/container/metrics")
-        assert (status, "gpu-1" in text) == (503, True)
+
+        async def is_refused() -> bool:
+            status, text, _ = await asked.get("/container/metrics")
+            return status == 503 and "gpu-1" in text
+
+        await until(is_refused)
     async with running(load_cluster({**flags, "cluster.http-config": [str(http)]}, {}, None)) as asked:
-        status, text, _ = await asked.get("/container/metrics")
-        assert (status, {row["node_name"] for row in json.loads(text)}) == (200, {"gpu-1"})
+
+        async def is_shown() -> bool:
+            status, text, _ = await asked.get("/container/metrics")
+            return status == 200 and {row["node_name"] for row in json.loads(text)} == {"gpu-1"}
+
+        await until(is_shown)
 
 
 @pytest.mark.parametrize("way", ["service", "selector"])

@@ -2,32 +2,22 @@
 
 import asyncio
 import os
+import re
 import time
 from pathlib import Path
 
 import pytest
 
+from benchmarks.stops import LIMIT_MIB, LOOK, PAGES, PATHS, stops_of
+from exporter.exposition.series import MOST_DEVICES
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import Container, Pod
 from tests.support.exporter import Start
 
 MIB = 1024 * 1024
-
-
-class Lag:
-    """How long the event loop did nothing else, at most, in CPU seconds: others use this machine, too."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._watching = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while True:
-            before = time.thread_time()
-            await asyncio.sleep(0.001)
-            self.seconds = max(self.seconds, time.thread_time() - before)
-
-    def end(self) -> float:
-        self._watching.cancel()
-        return self.seconds
+# The longest time without a pause, by `_a_while`, which takes 3 ms where docs/performance.md has at most 100 ms.
+# Others on a machine make it up to twice that; what is not done in slices takes 500 and more.
+MOST_WHILES = 60
 
 
 def settled(path: Path, page: bytes) -> str:
@@ -48,7 +38,20 @@ ORDINARY = b"".join(
 )
 
 
-# issue 7, line 22
+def _a_while() -> float:
+    """CPU seconds of a piece of work that is always the same: what a time is measured by on any machine."""
+    before = time.thread_time()
+    texts = {number: f"{number}" for number in range(20_000)}
+    assert sum(map(len, texts.values())) == 88_890
+    return time.thread_time() - before
+
+
+def most_seconds() -> float:
+    """MOST_WHILES as the machine is now."""
+    return MOST_WHILES * sorted(_a_while() for _ in range(9))[4]
+
+
+# issue 7, line 22; issue 15, line 26
 @pytest.mark.parametrize(
     ("page", "status", "said"),
     [
@@ -65,13 +68,51 @@ ORDINARY = b"".join(
 )
 async def test_a_hostile_page_stops_nobody(start: Start, tmp_path: Path, page: bytes, status: int, said: str) -> None:
     exporter = await start(dcgm_url=[], dcgm_file=settled(tmp_path / "page.prom", page))
-    lag = Lag()
-    found = [(await exporter.get("/gpu/metrics"))[0] for _ in range(2)]
+    assert [(await exporter.get("/gpu/metrics"))[0] for _ in range(2)] == [status, status]
     _, own = await exporter.get("/metrics")
-    # 24 s it was once, and 1 to 3 s for the ordinary one; what this test does itself with 8 MB of text counts, too
-    assert lag.end() < 0.5
-    assert found == [status, status]
     assert said in own
+    stops = await asyncio.to_thread(stops_of, page, paths=("/gpu/metrics", "/metrics"), rounds=1)
+    # 24 s it was once, and 1 to 3 s for the ordinary one
+    assert max(stop.longest for stop in stops.values()) < most_seconds(), stops
+
+
+# issue 15, line 18
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", ["a device a line", "an owner a line (dcgm-exporter -k)"])  # `make bench` has more
+def test_no_path_stops_the_loop_nor_passes_the_memory_limit(name: str) -> None:
+    stops = stops_of(PAGES[name](), rounds=1)
+    assert {*stops} == {*PATHS, LOOK}
+    assert {path: stop for path, stop in stops.items() if stop.longest > most_seconds()} == {}
+    assert max(stop.most_mib for stop in stops.values()) < LIMIT_MIB
+
+
+# issue 15, line 18
+async def test_devices_beyond_the_bound_go_out_as_they_came_and_are_told_of(
+    simulated: SimulatedNode, start: Start, tmp_path: Path
+) -> None:
+    beyond = MOST_DEVICES + 5
+    devices = tuple(("nvidia.com/gpu", f"GPU-{number}") for number in (0, beyond))
+    simulated.world.pods = (Pod(namespace="ml", name="train", containers=(Container(name="main", devices=devices),)),)
+    lines = [f'DCGM_FI_DEV_POWER_USAGE{{gpu="{of}",UUID="GPU-{of}"}} {of}.5' for of in range(beyond + 1)]
+    file = settled(tmp_path / "page.prom", "".join(f"{line}\n" for line in lines).encode())
+    exporter = await start(dcgm_url=[], dcgm_file=file)
+    page = await exporter.until_page(lambda page: 'pod="train"' in page)
+    for of, line in enumerate(lines):
+        labels, _, _ = line.partition("}")
+        assert re.search(rf'{re.escape(labels)},pod="[^}}]*"}} {of}\.5\n', page)
+    assert page.count('pod="train"') == 1
+    _, objects = await exporter.get("/container/metrics")
+    assert objects.count('"device_uuid"') == MOST_DEVICES + 1, "those of the page, and the one that is held"
+    _, own = await exporter.get("/metrics")
+    assert f'pod_gpu_exporter_bound_used{{of="devices"}} {MOST_DEVICES}\n' in own
+    assert 'pod_gpu_exporter_unmatched_devices{reason="too_many_devices"} 1\n' in own
+    _, mapping = await exporter.get("/debug/mapping")
+    assert f"6 samples are of devices beyond the first {MOST_DEVICES} of their page" in mapping
+
+    # there is room again once the page has fewer
+    settled(tmp_path / "page.prom", "".join(f"{line}\n" for line in lines[6:]).encode())
+    page = await exporter.until_page(lambda page: re.search(rf'UUID="GPU-{beyond}",pod="train"', page))
+    assert 'pod_gpu_exporter_bound_used{of="devices"}' in (await exporter.get("/metrics"))[1]
 
 
 # issue 7, line 22

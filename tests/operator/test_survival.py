@@ -84,7 +84,6 @@ def test_it_survives(api: Api, start: Start, namespace: str, answer: str, more: 
     keys = [key_of(api.put(exporter(name, namespace))) for name in ("one", "two")]
     api.simulated.faults.add(answer, **more)
     until(lambda: api.simulated and api.simulated.faults.given >= 3)
-    time.sleep(0.5)
     api.simulated.faults.end()
     until(lambda: not missing(api, namespace, "one", "two"), 20, lambda: process.told)
     until(lambda: all(is_seen(api, key) for key in keys), 20)

@@ -130,7 +130,7 @@ def test_a_nodes_family_name(node: str, name: str) -> None:
 
 def test_nodes_whose_names_come_out_alike_share_a_family() -> None:
     looks = [Look(snapshot=snapshot({UUID: TI}, WHOLE, node=node)) for node in ("a-b", "a.b")]
-    text = render(nodes.node_families((look.snapshot.node, MAP_INFO.fill(look)) for look in looks)).decode()
+    text = render(at_once(nodes.node_families((look.snapshot.node, MAP_INFO.fill(look)) for look in looks))).decode()
     assert text.count("# TYPE a_b_info gauge\n") == 1
     assert text.count('node="a-b"') == text.count('node="a.b"') == 1
 
@@ -196,7 +196,7 @@ def test_every_row_is_there_once_whatever_was_handed_out(
     )
     look = Look(snapshot=given_snapshot)
     families = tuple(filled(FAMILIES, look))
-    for found in (*families, *nodes.node_families([(look.snapshot.node, MAP_INFO.fill(look))])):
+    for found in (*families, *at_once(nodes.node_families([(look.snapshot.node, MAP_INFO.fill(look))]))):
         labels = [values for values, _ in found.samples]
         assert len(set(labels)) == len(labels)
     # every container that holds something is somewhere, but for ids that say nothing

@@ -4,13 +4,18 @@
 """
 
 import json
+from collections.abc import Mapping
 
 import pytest
 import yaml
 
-from tests.support.exporter import Start
+from exporter.cluster.outputs.table import OUTPUTS as OF_CLUSTER
+from tests.support.cluster_role import running_cluster
+from tests.support.exporter import PATHS, Start
 from tests.support.places import ROOT
 
+# For people, and as they like: /debug/ says what a look amounts to; the description does not describe itself.
+NOT_DESCRIBED = ("/debug/mapping", "/debug/nodes", "/openapi.json")
 SERVED = ROOT / "exporter" / "outputs" / "openapi.json"
 
 
@@ -24,3 +29,27 @@ async def test_it_is_the_description_in_docs(start: Start, request: pytest.Fixtu
         assert response.status == 200
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
         assert json.loads(await response.read()) == described
+
+
+# issue 15, line 26
+async def test_every_path_that_answers_in_json_is_described(start: Start) -> None:
+    described: Mapping[str, object] = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())["paths"]
+    node = await start()
+    asked = [node.base + path for path in PATHS]
+    async with running_cluster({"cluster.node": [f"gpu-node-1={node.base}"]}) as cluster:
+        asked += [cluster.base + output.path + ("ml/x/y" if output.is_below else "") for output in OF_CLUSTER]
+        answers = {}
+        for url in asked:
+            async with node.session.get(url) as response:
+                answers[response.url.path] = response.content_type
+    in_json = {path for path, content_type in answers.items() if content_type == "application/json"}
+    assert {path for path in in_json if not any(_is_of(path, known) for known in described)} == {*NOT_DESCRIBED}
+    assert in_json >= {"/container/metrics", "/processes", "/autoscale/ml/x/y", "/openapi.json"}
+
+
+def _is_of(path: str, described: str) -> bool:
+    """Whether a path is one of those that a path of the description stands for: `{…}` is any part."""
+    parts, of_described = path.split("/"), described.split("/")
+    return len(parts) == len(of_described) and all(
+        of.startswith("{") or part == of for part, of in zip(parts, of_described, strict=True)
+    )

@@ -4,11 +4,13 @@ It is an array as a node's is, so the nodes that are missing in it are named in 
 to count, and are left out.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
 from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.outputs.containers import FILTERS, error, wrong_query
 from exporter.outputs.output import JSON_FORMAT, Answer, Need, Output, Question, json_refusal
 
@@ -20,16 +22,20 @@ _OF: Mapping[str, Callable[[HeldDevice], str]] = {
 }
 
 
-def render(view: ClusterView, filters: Mapping[str, str]) -> tuple[bytes, ...]:
+def render(view: ClusterView, filters: Mapping[str, str]) -> Work[Sequence[bytes]]:
     """The array in pieces. `filters` are by query parameter; an empty one is none."""
     node = filters.get("node", "")
     wanted = [(_OF[name], value) for name, value in filters.items() if value and name in _OF]
-    devices: Iterable[HeldDevice] = (
+    devices: Iterator[HeldDevice] = (
         held for each in answered(view) if node in ("", each.name) for held in each.devices
     )
     if wanted:
         devices = (held for held in devices if all(of(held) == value for of, value in wanted))
-    return (b"[", b",".join([held.text for held in devices]), b"]\n")
+    pieces = [b"["]
+    while some := b",".join([held.text for held in islice(devices, ITEMS_A_SLICE)]):
+        pieces += (b"," if len(pieces) > 1 else b"", some)
+        yield
+    return (*pieces, b"]\n")
 
 
 def _refuse(question: Question) -> Answer | None:
@@ -37,7 +43,7 @@ def _refuse(question: Question) -> Answer | None:
     return json_refusal(error(wrong), HTTPStatus.BAD_REQUEST) if wrong else None
 
 
-def _make(look: ClusterLook) -> Answer:
+def _make(look: ClusterLook) -> Work[Answer]:
     view, filters = look.view, dict(look.question.query)
     one = view.nodes.get(filters.get("node", ""))
     why = f"node {one.name} has not answered: {one.trouble}" if one and one.trouble else why_nothing(view)
@@ -47,7 +53,7 @@ def _make(look: ClusterLook) -> Answer:
     headers = missing_header(view)
     if why:
         return json_refusal(error(why), HTTPStatus.SERVICE_UNAVAILABLE)._replace(headers=headers)
-    pieces = render(view, filters)
+    pieces = yield from render(view, filters)
     return Answer(JSON_FORMAT, pieces, sum(map(len, pieces)), headers=headers)
 
 

@@ -1,8 +1,9 @@
 """/metrics/nodes: which pod holds which GPU, a family for each node, as the node's own exporter writes it."""
 
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
-from exporter.exposition.families import Samples, render
+from exporter.exposition.families import Samples, pieces
 from exporter.model.cluster import NodeView
+from exporter.model.slices import Work
 from exporter.outputs.nodes import node_families
 from exporter.outputs.output import TEXT_FORMAT, Answer, Output, answer, line
 
@@ -11,7 +12,7 @@ def _pods(node: NodeView) -> Samples:
     return [((held.uuid, held.model, held.namespace, node.name, held.pod), 1.0) for held in node.devices if held.pod]
 
 
-def _make(look: ClusterLook) -> Answer:
+def _make(look: ClusterLook) -> Work[Answer]:
     view = look.view
     why = why_nothing(view)
     if why:
@@ -19,10 +20,9 @@ def _make(look: ClusterLook) -> Answer:
     missing = "".join(f"# node {name} is missing: {view.nodes[name].trouble}\n" for name in view.missing)
     if view.trouble:
         missing += f"# it is not known which other nodes there are: {view.trouble}\n"
-    body = missing.encode("utf-8", "replace") + render(
-        node_families((node.name, _pods(node)) for node in answered(view))
-    )
-    return answer(TEXT_FORMAT, body)._replace(headers=missing_header(view))
+    families = yield from node_families((node.name, _pods(node)) for node in answered(view))
+    texts = yield from pieces(families)
+    return answer(TEXT_FORMAT, missing.encode("utf-8", "replace"), *texts)._replace(headers=missing_header(view))
 
 
 OUTPUT = Output(path="/metrics/nodes", says="which pod holds which GPU, a family for each node", make=_make)

@@ -42,12 +42,11 @@ def render(look: ClusterLook) -> Work[Answer]:
     view, one = look.view, dict(look.question.query).get("node", "")
     good = answered(view)
     held = [(node, each) for node in good if one in ("", node.name) for each in node.devices]
-    figures = {
-        node.name: Figures.of_states(
-            ((node.name, each.uuid, each.instance), each.entity, each.state) for each in node.devices
-        )
-        for node in good
-    }
+    figures: dict[str, Figures] = {}
+    for node in good:
+        objects = (((node.name, each.uuid, each.instance), each.entity, each.state) for each in node.devices)
+        figures[node.name] = Figures.of_states(objects)
+        yield
     shown = [{**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for node, each in islice(held, MOST_ROWS)]
     note = f" (the first {MOST_ROWS} of {len(held)}; each node above has its own)" if len(shown) < len(held) else ""
     sections = (

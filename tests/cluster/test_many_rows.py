@@ -1,0 +1,54 @@
+"""What the cluster role makes of 50,000 containers: each of its answers in many slices, none of which is most of it."""
+
+import time
+from typing import Any
+
+import pytest
+
+from exporter.cluster.outputs import containers, nodes, page
+from exporter.cluster.outputs.look import ClusterLook
+from exporter.outputs.output import Answer, Output
+from tests.cluster.test_page import whole
+from tests.support.clusters import held, node_of, view_of
+
+NODES, ROWS = 50, 1_000
+VIEW = view_of(
+    *(
+        node_of(f"n{node}", *(whole(held(f"p{row}", f"GPU-{node}-{row}", node=f"n{node}")) for row in range(ROWS)))
+        for node in range(NODES)
+    )
+)
+
+
+def slices_of(output: Output[Any]) -> tuple[list[float], Answer]:
+    """CPU seconds of each slice, and what comes of them."""
+    work = output.make(ClusterLook(view=VIEW, health={}, at_seconds=1005.0))
+    assert not isinstance(work, Answer)
+    seconds: list[float] = []
+    while True:
+        began = time.thread_time()
+        try:
+            next(work)
+        except StopIteration as done:
+            answer: Answer = done.value
+            return seconds, answer
+        finally:
+            seconds.append(time.thread_time() - began)
+
+
+# issue 15, line 18
+@pytest.mark.parametrize(
+    ("output", "shows"),
+    [
+        (containers.OUTPUT, b'"device_uuid": "GPU-49-999"'),
+        (nodes.OUTPUT, b'gpu_id="GPU-49-999"'),
+        (page.OUTPUT, b"n49"),
+    ],
+    ids=lambda of: getattr(of, "path", None),
+)
+def test_an_answer_about_50_000_containers_is_made_in_slices(output: Output[Any], shows: bytes) -> None:
+    runs = [slices_of(output) for _ in range(3)]
+    assert shows in b"".join(runs[0][1].pieces)
+    assert len(runs[0][0]) >= NODES
+    # in one of them, for others use this machine, too
+    assert min(max(seconds) / sum(seconds) for seconds, _ in runs) < 0.2
