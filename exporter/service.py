@@ -25,6 +25,7 @@ from exporter.outputs.output import LOOK_AT_NODE, AnyLook, Need
 from exporter.pulse import Pulse
 from exporter.role import AnyConfig, Beside, ConfigT, RoleKind
 from exporter.telemetry import Telemetry
+from exporter.threads import use_daemon_threads
 from exporter.web.endpoints import Endpoints
 from exporter.web.guard import Guard
 from exporter.web.server import Server
@@ -215,6 +216,7 @@ async def serve(
         ConfigError: a file that the configuration names cannot be used.
         PortTaken: an address to listen on cannot be had.
     """
+    use_daemon_threads()
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
     service = Service(config, kind, reread)
     watch = asyncio.create_task(service.watch(on_signal(signal.SIGHUP)))

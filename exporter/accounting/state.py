@@ -23,6 +23,8 @@ from exporter.model.slices import Work, at_once, listed
 _MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 2
 _SEEN = ("power", "activity", "utilization", "energy", "violations")  # of the last look; version 1 has the first three
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
+# of any number: all nanoseconds and microjoules of a node's life are far below
+_MOST = 1e30
 _Json = Any  # what json writes and reads
 
 
@@ -54,14 +56,26 @@ def restore(data: bytes, wall_ns: int, at_ns: int) -> Ledger:
     if _checksum(int(version), body) != checksum:
         raise ValueError("it is damaged: its checksum is another")
     try:
-        said = json.loads(body)
+        said = json.loads(body, parse_int=_bounded, parse_float=_bounded, parse_constant=_bounded)
         return _Reader(at_ns - max(0, wall_ns - said["saved_ns"])).ledger(said)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
 
 
 def _checksum(version: int, body: bytes) -> bytes:
     return sha256(b"%d %b" % (version, body)).hexdigest().encode()
+
+
+def _bounded(text: str) -> int | float:
+    """A number that no sum takes out of the range of floats, with its type.
+
+    Raises:
+        ValueError: it is larger, or none.
+    """
+    number = float(text)
+    if not abs(number) < _MOST:
+        raise ValueError("a number out of range")
+    return int(text) if text.lstrip("-").isdecimal() else number
 
 
 class _Writer:

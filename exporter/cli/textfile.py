@@ -20,6 +20,7 @@ from exporter.log import log, start_logging
 from exporter.node.role import NODE, make_role, say_what_is_read
 from exporter.outputs import textfile as drop
 from exporter.service import Service, on_signal, say_why_it_ended
+from exporter.threads import use_daemon_threads
 
 # nothing listens here, and no accounts are kept: nobody would see them
 _WITHOUT = tuple(found.name for found in SETTINGS if found.name.startswith(("web.", "accounting.")))
@@ -63,6 +64,7 @@ async def write_drops(
         ConfigError: a file that the configuration names cannot be used.
         OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
     """
+    use_daemon_threads()
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
     kind = replace(NODE, make=partial(make_role, divides_counters=not once, keeps_accounts=False))
     running = Service(config, kind, reread)

@@ -1,5 +1,8 @@
 """The ledger as bytes: it goes on as if nothing had happened, and what is not its own is refused with one line."""
 
+import re
+from hashlib import sha256
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +98,38 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
 def test_what_is_refused(data: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         restore(data, 0, 0)
+
+
+def signed(body: bytes) -> bytes:
+    """This content as if the exporter itself had written it."""
+    return (
+        saved().partition(b"accounting ")[0]
+        + b"accounting 2 "
+        + sha256(b"2 " + body).hexdigest().encode()
+        + b"\n"
+        + body
+    )
+
+
+NUMBERS = list(re.finditer(rb"(?<=[\[:,])-?\d+(?=[\],}])", saved().partition(b"\n")[2]))
+
+
+# issue 15, line 22
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"NaN", b"Infinity", b"9" * 400, b"9" * 5_000])
+def test_a_number_that_is_none_is_refused_wherever_it_stands(number: bytes) -> None:
+    body = saved().partition(b"\n")[2]
+    assert restore(signed(body), 0, 0).entries
+    assert len(NUMBERS) > 20
+    for place in NUMBERS:
+        with pytest.raises(ValueError, match=r"^it is damaged: \w+ while reading it$"):
+            restore(signed(body[: place.start()] + number + body[place.end() :]), 0, 0)
+
+
+# issue 15, line 22
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep = 100_000
+    with pytest.raises(ValueError, match="it is damaged: RecursionError while reading it"):
+        restore(signed(b'{"saved_ns":0,"look":' + b"[" * deep + b"]" * deep + b"}"), 0, 0)
 
 
 @given(st.integers(0, len(saved()) - 2), st.integers(1, 255))

@@ -50,7 +50,7 @@ class Built:
     def driver(self) -> Path:
         return self.over_driver / "libcuda.so.1"
 
-    def program(self, variant: Variant) -> Path:
+    def program(self, variant: Variant | Literal["hostile"]) -> Path:
         return self.folder / variant
 
 
@@ -90,6 +90,7 @@ def _compile(gcc: Path, into: Path) -> None:
     compiled(found.runtime, *_RUNTIME)
     compiled(found.over_driver / "libcudart.so.13", "-DCALLS_DRIVER", *_RUNTIME)
     compiled(found.program("opens"), "program.c")
+    compiled(found.program("hostile"), "hostile.c")
     compiled(found.program("linked"), "-DLINKED=1", "program.c", found.runtime)
     compiled(found.program("driver"), "-DLINKED=2", "program.c", found.driver)
     compiled(found.program("static"), "-DLINKED=1", "program.c", "stub_cudart.c")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import aiohttp
@@ -122,7 +123,17 @@ async def test_counters_go_on_after_a_restart_and_the_time_between_is_told(
     assert SECONDS_OF_GAPS.findall(again) == SECONDS_OF_GAPS.findall(after), "within two intervals there is no gap"
 
 
+def signed(body: bytes) -> bytes:
+    """With the checksum of a file that the exporter wrote."""
+    head, _, content = body.partition(b"\n")
+    magic, version, _ = head.rsplit(b" ", 2)
+    return b"%b %b %b\n%b" % (magic, version, sha256(b"%b %b" % (version, content)).hexdigest().encode(), content)
+
+
 DAMAGE = {
+    # issue 15, line 22
+    "signed and infinite": lambda body: signed(re.sub(rb'"look":\d+', b'"look":1e999', body)),
+    "signed and nested": lambda body: signed(re.sub(rb'"look":\d+', b'"look":' + b"[" * 10**5 + b"]" * 10**5, body)),
     "cut off": lambda body: body[: len(body) // 2],
     "a bit": lambda body: body[:-5] + bytes([body[-5] ^ 1]) + body[-4:],
     "empty": lambda _: b"",

@@ -283,6 +283,7 @@ def test_monitors_have_the_shape_of_their_custom_resource(path: Path) -> None:
         assert endpoint["interval"] == "30s"
         assert endpoint["relabelings"] == [
             {"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"},
+            {"targetLabel": "exporter", "replacement": "pod-gpu-metrics-exporter"},
             {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
         ]
     assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 Series = Mapping[str, str]
 
-_OF_NODE = 'node="n",instance="n:9400"'
+_OF_NODE = 'node="n",instance="n:9400",exporter="pod-gpu-metrics-exporter"'
 _OWN = f'{_OF_NODE},job="gpu-exporter",metrics_path="/metrics"'
 _BY_INSTANCE = {"node": "n", "instance": "n:9400"}
-_OWN_LABELS = {**_BY_INSTANCE, "job": "gpu-exporter", "metrics_path": "/metrics"}
+_EXPORTER = {"exporter": "pod-gpu-metrics-exporter"}
+_OWN_LABELS = {**_BY_INSTANCE, **_EXPORTER, "job": "gpu-exporter", "metrics_path": "/metrics"}
 _GPU = f'{_OF_NODE},gpu="0",UUID="GPU-a"'
 _BY_GPU = {"node": "n", "gpu": "0", "UUID": "GPU-a"}
 _OWNER = 'namespace="ml",pod="p",container="c"'
@@ -103,13 +104,19 @@ EXPORTER: Cases = {
         Quiet(at="4m", series=_own("up", "", "1x2 0x20")),
         Quiet(at="10m", series=_own("up", "", "1x20")),
         Quiet(at="10m", series={'up{job="kubelet",instance="n:10250",metrics_path="/metrics"}': "0x20"}),
+        # issue 15, line 24: whatever the job is called
         Firing(
             at="10m",
-            series={'up{job="monitoring/pod-gpu-metrics-exporter",metrics_path="/metrics"}': "0x20"},
-            labels={"job": "monitoring/pod-gpu-metrics-exporter", "metrics_path": "/metrics"},
+            series={'up{job="x/gpu",exporter="pod-gpu-metrics-exporter",metrics_path="/metrics"}': "0x20"},
+            labels={**_EXPORTER, "job": "x/gpu", "metrics_path": "/metrics"},
         ),
     ],
-    "PodGpuExporterAbsent": [Firing(at="20m", series={"up{}": "1x30"}), Quiet(at="20m", series=_THERE)],
+    "PodGpuExporterAbsent": [
+        Firing(at="20m", series={"up{}": "1x30"}, labels=_EXPORTER),
+        Quiet(at="20m", series=_THERE),
+        # issue 15, line 24: a scrape config without the label by which a dead one is told of
+        Firing(at="20m", series={'pod_gpu_exporter_build_info{version="1",job="gpu"}': "1x30"}, labels=_EXPORTER),
+    ],
     "PodGpuExporterNoGpuMetrics": [
         Firing(
             at="10m",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import yaml
 
 from tests.rules.cases import CASES, EXPORTER, GPU, Cases, Firing, Quiet
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, groups, metrics, records, run
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.real
+# where the documentation is, for all that links to it
+DOCUMENTATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
 
 
 def expanded(text: str, case: Firing) -> str:
@@ -101,7 +105,7 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on(name: str) -> None:
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
-    assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{name.lower()}"
+    assert rule["annotations"]["runbook_url"] == f"{DOCUMENTATION}/alerts.md#{name.lower()}"
 
 
 def test_a_wrong_case_would_be_noticed(promtool: Path, tmp_path: Path) -> None:

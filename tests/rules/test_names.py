@@ -44,7 +44,7 @@ def test_a_wrong_name_would_be_noticed() -> None:
 
 def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
     """As the families have them, with those that the scrape configs add, pods' own, and those of dcgm-exporter."""
-    of_targets = {"node", "instance", "job", "metrics_path"}
+    of_targets = {"node", "instance", "job", "metrics_path", "exporter"}
     of_pods = {"workload_name", "workload_kind"}
     of_dcgm = {"gpu", "UUID", "GPU_I_ID", "namespace", "pod", "container", "gpu_shared"}
     for rule in rules():

@@ -108,6 +108,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "prometheusRule.enabled": (True, {}),
     "prometheusRule.additionalLabels": ({"release": "x"}, {"prometheusRule": {"enabled": True}}),
     "prometheusRule.disabledAlerts": (["PodGpuExporterDown"], {"prometheusRule": {"enabled": True}}),
+    "prometheusRule.runbooks": ("https://git.example/alerts.md", {"prometheusRule": {"enabled": True}}),
     "grafanaDashboards.enabled": (True, {}),
     "grafanaDashboards.namespace": ("grafana", {"grafanaDashboards": {"enabled": True}}),
     "grafanaDashboards.label": ("dashboards", {"grafanaDashboards": {"enabled": True}}),

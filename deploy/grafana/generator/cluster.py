@@ -54,7 +54,7 @@ DASHBOARD = Dashboard(
                      f"sum(cluster:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
                 new_xids(CLUSTER),
                 stat("Exporters down", "Nodes whose exporter does not answer: nobody sees their GPUs.",
-                     'sum(1 - up{job=~"gpu-exporter|(.*/)?pod-gpu-metrics-exporter", metrics_path="/metrics", '
+                     'sum(1 - up{exporter="pod-gpu-metrics-exporter", metrics_path="/metrics", '
                      f"{CLUSTER}}})", levels=BAD),
             ]
         ),

@@ -1,6 +1,7 @@
 """The gRPC server that KEDA's operator asks: limits, TLS that can be exchanged, and who may ask."""
 
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
@@ -11,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from exporter._gen import externalscaler_pb2 as messages
 from exporter.cluster.keda.certificates import Certificates
+from exporter.cluster.keda.door import Door
 from exporter.cluster.keda.scaler import MOST_STREAMS, NoAnswer, Scaler, fault
 from exporter.config.parsers import Address
 from exporter.config.web_file import WebConfig
@@ -19,16 +21,13 @@ from exporter.log import log
 
 SERVICE = "externalscaler.ExternalScaler"
 MOST_CALLS = 256
-MOST_CONNECTIONS = 128
 # A trigger's metadata are a few short texts.
 MOST_BYTES = 64 * 1024
 DRAIN_SECONDS = 5.0
 OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a second process is to fail here, and not to get half of the calls
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_metadata_size", 8 * 1024),
     ("grpc.absolute_max_metadata_size", 16 * 1024),
-    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
     ("grpc.max_concurrent_streams", MOST_CALLS + MOST_STREAMS),
     ("grpc.server_handshake_timeout_ms", 10_000),
     # a peer that is gone without a word would hold its stream for ever
@@ -54,6 +53,8 @@ class KedaServer:
         self._scaler = scaler
         self._certificates = Certificates(web.tls) if web.tls else None
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS + MOST_STREAMS)
+        self._inside = f"pod-gpu-metrics-keda-{secrets.token_hex(16)}"
+        self._door = Door(self._inside)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
         if web.users:
             log(
@@ -69,20 +70,20 @@ class KedaServer:
         Raises:
             PortTaken: it cannot be listened on; one line that says what to do.
         """
-        named = str(address) if address.host else f"[::]:{address.port}"  # the same for IPv4, too
+        named = f"unix-abstract:{self._inside}"
+        if self._certificates:
+            self._server.add_secure_port(named, self._certificates.credentials)
+        else:
+            self._server.add_insecure_port(named)
+        await self._server.start()
         try:
-            if self._certificates:
-                port = self._server.add_secure_port(named, self._certificates.credentials)
-            else:
-                port = self._server.add_insecure_port(named)
-        except RuntimeError:
-            port = 0
-        if not port:
+            port = await self._door.start(address)
+        except OSError as error:
+            await self._server.stop(None)
             raise PortTaken(
                 f"--keda.listen-address: cannot listen on {address}; is the address this machine's, or has another"
                 " program the port?"
-            )
-        await self._server.start()
+            ) from error
         return Address(host=address.host, port=port)
 
     def read_certificates_again(self) -> None:
@@ -94,6 +95,7 @@ class KedaServer:
         """Stop listening. Streams end without an error, and other calls have DRAIN_SECONDS."""
         self._scaler.end_streams()
         await self._server.stop(DRAIN_SECONDS)
+        await self._door.close()
 
     def _handlers(self) -> dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]:
         """The methods, with bytes for messages: grpc itself writes a trace into the log for each that is garbage."""

@@ -142,6 +142,7 @@ def _pod_monitor(name: str, spec: GPUExporterSpec) -> Object:
             "honorLabels": True,
             "relabelings": [
                 {"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"},
+                {"targetLabel": "exporter", "replacement": "pod-gpu-metrics-exporter"},
                 {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
             ],
         }

@@ -14,20 +14,29 @@ The form is that of the System V ABI, chapters 4 and 5, for 64 bits and little-e
 import os
 import re
 import struct
+import time
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from exporter.errors import ExporterError
 
-ElfReason = Literal["not_elf", "other_architecture", "too_large", "damaged", "no_functions"]
+ElfReason = Literal[
+    "not_elf", "other_architecture", "too_large", "too_slow", "too_many_places", "damaged", "no_functions"
+]
 
 # Symbols and strings of one table together. Chromium with all of its symbols has some 100 MB.
 MOST_TABLE_BYTES = 128 * 1024 * 1024
 MOST_SEGMENTS = 1_024
+# A linker writes one segment with code. Each symbol is looked up in all of them.
+MOST_CODE_SEGMENTS = 16
+# How long one file may be searched, in seconds of this thread on a CPU: a busy machine is no fault of the file.
+MOST_SECONDS = 1.0
 # The linker merges names by their ends: unsetenv may hold setenv. More of one name than this is no linker's work.
 MOST_PLACES = 4_096
 MOST_VERSIONS = 16
+# Places of all functions: each costs the kernel time for every mapping of the file. CUDA's libraries have some 40.
+MOST_PROBED = 96
 _PIECE_BYTES = 24 * 43_690  # 1 MiB, in whole symbols
 
 _MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -55,7 +64,8 @@ class BadElf(ExporterError):
 
 
 class _Segment(NamedTuple):
-    flags: int
+    """A part of the file with code."""
+
     offset: int
     address: int
     file_bytes: int
@@ -89,7 +99,7 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
     several places where the file has several versions of it.
 
     Raises:
-        BadElf: it has none of them, or cannot be read as an ELF file of this machine.
+        BadElf: it has none of them, or cannot be read as an ELF file of this machine, or not in time.
         OSError: reading fails.
     """
     elf = _Elf(file, machine)
@@ -102,6 +112,8 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
                 raise BadElf("damaged")
     if not places:
         raise BadElf("no_functions")
+    if len(set().union(*places.values())) > MOST_PROBED:
+        raise BadElf("too_many_places")
     return {name: tuple(sorted(of_name)) for name, of_name in places.items()}
 
 
@@ -127,8 +139,14 @@ def variable_address(
 
 
 class _Elf:
-    def __init__(self, file: int, machine: str | None, most_table_bytes: int = MOST_TABLE_BYTES) -> None:
+    def __init__(
+        self,
+        file: int,
+        machine: str | None,
+        most_table_bytes: int = MOST_TABLE_BYTES,
+    ) -> None:
         self._file = file
+        self._until = time.thread_time() + MOST_SECONDS
         self._most_table_bytes = most_table_bytes
         self._size = os.fstat(file).st_size
         header = os.pread(file, _HEADER.size, 0)
@@ -146,12 +164,14 @@ class _Elf:
         if segment_count > MOST_SEGMENTS:
             raise BadElf("too_large")
         self._segments = [
-            _Segment(flags, offset, address, file_bytes)
+            _Segment(offset, address, file_bytes)
             for kind, flags, offset, address, _, file_bytes, _, _ in _SEGMENT.iter_unpack(
                 self._read(segments, segment_count * _SEGMENT.size)
             )
-            if kind == _LOADED
+            if kind == _LOADED and flags & _EXECUTABLE
         ]
+        if len(self._segments) > MOST_CODE_SEGMENTS:
+            raise BadElf("too_large")
         # 65,535 sections at most: with more, their number stands elsewhere and is 0 here
         self._tables = self._find_tables(self._read(sections, shape[1] * _SECTION.size))
 
@@ -169,7 +189,7 @@ class _Elf:
     def offset_of(self, address: int) -> int | None:
         """The place in the file of an address with code; None where there is no code."""
         for segment in self._segments:
-            if segment.flags & _EXECUTABLE and 0 <= address - segment.address < segment.file_bytes:
+            if 0 <= address - segment.address < segment.file_bytes:
                 offset = segment.offset + address - segment.address
                 return offset if offset < self._size else None
         return None
@@ -178,10 +198,7 @@ class _Elf:
         """The address of a place in the file at which an executable mapping begins."""
         for segment in self._segments:
             # a mapping begins at a page, so up to a page before its segment
-            if (
-                segment.flags & _EXECUTABLE
-                and segment.offset - _PAGE_BYTES < offset < segment.offset + segment.file_bytes
-            ):
+            if segment.offset - _PAGE_BYTES < offset < segment.offset + segment.file_bytes:
                 return segment.address + offset - segment.offset
         raise BadElf("damaged")
 
@@ -218,6 +235,8 @@ class _Elf:
         if offset + size > self._size:
             raise BadElf("damaged")
         for at in range(offset, offset + size, _PIECE_BYTES):
+            if time.thread_time() > self._until:
+                raise BadElf("too_slow")
             yield self._read(at, min(_PIECE_BYTES + overlap, offset + size - at))
 
     def _read(self, offset: int, size: int) -> bytes:

@@ -14,6 +14,7 @@ The memory is the program's own, and it changes meanwhile: nothing in it is beli
 import os
 import re
 import struct
+import time
 from itertools import islice, takewhile
 from pathlib import Path
 
@@ -35,6 +36,8 @@ MOST_CHARACTERS = 4_096
 # Bytes of symbols and strings of a file that are searched for `environ`. So many take 0.2 s, for each process anew, and
 # a container may start many processes of large files.
 MOST_TABLE_BYTES = 16 * 1024 * 1024
+# How long all files of a process are searched, in seconds of this thread on a CPU.
+MOST_SECONDS = 0.5
 
 MOST_DEVICE_FILES = 4_096
 _GPU = re.compile(r"nvidia[0-9]+")
@@ -120,7 +123,10 @@ def _address_of_environ(process: int) -> int:
     """
     program = os.readlink("exe", dir_fd=process)
     files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
+    until = time.thread_time() + MOST_SECONDS
     for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
+        if time.thread_time() > until:
+            raise _Unreadable
         # what is at the path of a deleted libc now is another one
         if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
             continue
@@ -135,7 +141,7 @@ def _address_of_environ(process: int) -> int:
 
 def _read(memory: int, at: int, most_bytes: int) -> bytes:
     """What is at an address, up to the first page that is not there."""
-    if at >= _MOST_ADDRESS:
+    if not 0 <= at < _MOST_ADDRESS:
         raise _Unreadable
     content = os.pread(memory, most_bytes, at)
     if not content:

@@ -1,12 +1,16 @@
 """libbpf.so.1 by ctypes: a BPF object is loaded, its programs are attached, its maps are read.
 
 Only what the probe needs is here. Nothing else in the program speaks to the kernel's BPF. Not for several threads at
-once. libbpf returns NULL, or a negative number, and puts the reason into errno; what it prints is kept for messages.
+once, but for closing links. libbpf returns NULL, or a negative number, and puts the reason into errno; what it prints
+is kept for messages.
 """
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ NAME = "libbpf.so.1"
 _MOST_MESSAGES = 20
 _MESSAGE_BYTES = 1024
 _WARNING = 0
+_CLOSING = 16  # threads
 # linux/bpf.h
 _LINK_CREATE, _UPROBE_MULTI, _AT_RETURN = 28, 48, 1
 _BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
@@ -82,13 +87,29 @@ class Link:
     """A program at its place, or at many. The kernel detaches it, too, when this process ends."""
 
     def __init__(self, close: Callable[[], object]) -> None:
-        self._close: Callable[[], object] | None = close
+        self._close = [close]
 
     def close(self) -> None:
-        """Detach. It takes the kernel up to a tenth of a second."""
-        close, self._close = self._close, None
-        if close:
+        """Detach. It takes the kernel up to a tenth of a second. Several threads may ask for it: one does it."""
+        with suppress(IndexError):
+            close = self._close.pop()
             close()
+
+
+def close_all(links: Iterable[Link]) -> None:
+    """Detach them, on several threads: most of the time the kernel waits, and for all of them at once."""
+    left = deque(links)
+
+    def work() -> None:
+        with suppress(IndexError):
+            while True:
+                left.popleft().close()
+
+    threads = [threading.Thread(target=work, name="detach", daemon=True) for _ in range(min(_CLOSING, len(left)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 class Object:

@@ -8,6 +8,7 @@ The path is that of the process' own mount namespace. Whoever runs in a containe
 """
 
 import re
+from collections import Counter
 from typing import Literal, NamedTuple
 
 # "program" is the executable itself, which may have the CUDA runtime linked in.
@@ -41,7 +42,7 @@ class MappedFile(NamedTuple):
 
     `path` is that of the process' mount namespace, without the mark of a deleted file. `device` is "major:minor" in
     hex as the kernel shows it, which need not be what fstat says (overlayfs, btrfs). `start` is the address in the
-    process, `offset` the place in the file.
+    process, `offset` the place in the file. `times` is how often the process has mapped it executable.
     """
 
     path: str
@@ -51,6 +52,7 @@ class MappedFile(NamedTuple):
     start: int
     offset: int
     role: Role
+    times: int = 1
 
 
 def read_maps(text: str, program: str = "") -> tuple[MappedFile, ...]:
@@ -60,6 +62,7 @@ def read_maps(text: str, program: str = "") -> tuple[MappedFile, ...]:
     Of more than `MOST_FILES` files the others are left out.
     """
     files: dict[tuple[str, int, str], MappedFile] = {}
+    more: Counter[tuple[str, int, str]] = Counter()
     for line in _LINE.finditer(text):
         shown = line["path"].replace("\\012", "\n")
         path = shown.removesuffix(_DELETED)
@@ -67,13 +70,13 @@ def read_maps(text: str, program: str = "") -> tuple[MappedFile, ...]:
         if role is None:
             continue
         key = line["device"], int(line["inode"]), path
-        if key not in files:
-            if len(files) == MOST_FILES:
-                break
+        if key in files:
+            more[key] += 1
+        elif len(files) < MOST_FILES:
             files[key] = MappedFile(
                 path, shown != path, *key[:2], int(line["start"], 16), int(line["offset"], 16), role
             )
-    return tuple(files.values())
+    return tuple(file._replace(times=1 + more[key]) for key, file in files.items())
 
 
 def _role(path: str) -> Role | None:

@@ -4,8 +4,9 @@ Whatever fails detaches everything: a program is probed only as long as somebody
 """
 
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -17,14 +18,19 @@ from exporter.model.measured import Place
 from exporter.sources.cuda_probe import functions, gate, records, self_test
 from exporter.sources.cuda_probe.bpf_maps import BpfError
 from exporter.sources.cuda_probe.environment import Hidden, gpu_files, visible_devices
+from exporter.sources.cuda_probe.fault_log import FaultLog
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.inside import process_folder, stat_fields
-from exporter.sources.cuda_probe.libbpf import Link, Object
-from exporter.sources.cuda_probe.programs import AttachFailed, FailReason, Programs, Scanned
+from exporter.sources.cuda_probe.libbpf import Link, Object, close_all
+from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, FailReason, Programs, Scanned
 from exporter.sources.processes import ProcFolder
 
 _READ = ("processes", "devices", "errors", "visible")
 _FILLED = (*_READ, "threads", "allocations", "events")
+# CPU time that the kernel may take to attach to one place of a file: it is that of some 4,000 mappings of the file.
+MOST_PLACE_SECONDS = 0.005
+# How long one turn looks at programs that are new; the others wait for the next one.
+LOOK_SECONDS = 1.0
 # of /proc/<pid>/stat
 _TICK_NS = 10_000_000
 
@@ -42,45 +48,78 @@ class Turn:
 
 
 class Uprobes:
-    """Attaches the program to files."""
+    """Attaches the program to files, until it is to be at none any more."""
 
-    def __init__(self, loaded: Object) -> None:
+    def __init__(self, loaded: Object, clock: Callable[[], float] = time.thread_time) -> None:
+        """`clock` tells the CPU time of a thread: a busy machine is no fault of a file."""
         self._object = loaded
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._attached: set[Attached] | None = set()
 
     def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
         """See `Attach`.
 
         Raises:
-            AttachFailed: the kernel refuses it. Then none is probed.
+            AttachFailed: the kernel refuses it, or takes too long. Then none is probed.
         """
-        try:
-            return self._attach(path, offsets, role)
-        except BpfError as error:
-            raise AttachFailed(str(error)) from error
-
-    def _attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
         # one place may have several names
         places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
-        if role == "libc":
-            return Attached(self._object.attach_uprobes(functions.SET_ENVIRONMENT, path, places))
-        # A call whose beginning was seen must be seen to return, or the thread seems to be in it for ever.
-        returns = Attached(self._object.attach_uprobes(functions.RETURNED, path, places, at_return=True))
+        attached = Attached(self._forget)
         try:
-            entries = self._object.attach_uprobes(functions.ENTERED, path, places)
-        except BpfError:
-            returns.detach()
+            self._keep(attached)
+            self._attach(attached, path, places, role)
+            self._keep(attached)
+        except BpfError as error:
+            attached.detach()
+            raise AttachFailed(str(error)) from error
+        except BaseException:
+            attached.detach()
             raise
-        return Attached([*entries, *returns.links])
+        return attached
+
+    def detach(self) -> None:
+        """Detach from all files, also while another thread attaches to one, and attach to none any more."""
+        with self._lock:
+            attached, self._attached = self._attached or (), None
+        close_all(link for each in attached for link in each.links)
+
+    def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
+        # A call whose beginning was seen must be seen to return, or the thread seems to be in it for ever: so that is
+        # attached first, and detached last.
+        steps = [(functions.RETURNED, places[:1]), (functions.RETURNED, places[1:]), (functions.ENTERED, places)]
+        began, done = self._clock(), 0
+        for program, part in steps if role != "libc" else [(functions.SET_ENVIRONMENT, places)]:
+            if part:
+                at_return = program == functions.RETURNED
+                to.links[:0] = self._object.attach_uprobes(program, path, part, at_return=at_return)
+                done += len(part)
+                # from the first place on: the kernel goes through all mappings of the file, while nobody can fork
+                if self._clock() - began > done * MOST_PLACE_SECONDS:
+                    raise AttachSlow("the kernel takes too long: the file is mapped too often")
+
+    def _keep(self, attached: "Attached") -> None:
+        with self._lock:
+            if self._attached is None:
+                raise AttachFailed("the probe is being detached")
+            self._attached.add(attached)
+
+    def _forget(self, attached: "Attached") -> None:
+        with self._lock:
+            if self._attached is not None:
+                self._attached.discard(attached)
 
 
 class Attached:
     """The places of one file. `links` are in the order in which they are to go."""
 
-    def __init__(self, links: list[Link]) -> None:
-        self.links = links
+    def __init__(self, forget: "Callable[[Attached], None]") -> None:
+        self.links: list[Link] = []
+        self._forget = forget
 
     def detach(self) -> None:
         """Probe the file no more."""
+        self._forget(self)
         for link in self.links:
             link.close()
 
@@ -100,11 +139,11 @@ class Probe:
                 self._ends.append(loaded.attach(name))
             self._spans = loaded.ring("spans")
         except BpfError:
-            Attached(self._ends).detach()
+            close_all(self._ends)
             raise
-        self._programs = Programs(
-            proc=proc, wanted=functions.WANTED, attach=Uprobes(loaded), most_programs=most_programs
-        )
+        self._uprobes = Uprobes(loaded)
+        self._programs = Programs(proc=proc, wanted=functions.WANTED, attach=self._uprobes, most_programs=most_programs)
+        self._faults = FaultLog()
         self._scanned: Scanned | None = None
         self._seen: dict[ProcessId, SeenProcess] = {}
         self._entries: dict[str, tuple[int, int]] = {}
@@ -191,10 +230,14 @@ class Probe:
         self._forget(reading)
         return turn
 
+    def detach(self) -> None:
+        """Detach everything, whatever another thread does with it meanwhile. What it does then comes to nothing."""
+        self._uprobes.detach()
+        close_all(self._ends)
+
     def close(self) -> None:
         """Detach everything, and take the program out of the kernel."""
-        self._programs.close()
-        Attached(self._ends).detach()
+        self.detach()
         self._spans.close()
         self._object.close()
 
@@ -218,16 +261,22 @@ class Probe:
         if not new:
             return
         host = self._processes.read([process.pid for process in new], time.monotonic())
+        until = time.monotonic() + LOOK_SECONDS
         for process in new:
             of_host = host.by_pid.get(process.pid)
             if of_host is not None and not self._has_ended(process):
                 self._seen[process] = self._seen_in(process, of_host.place)
+            if time.monotonic() > until:
+                break
 
     def _seen_in(self, process: ProcessId, place: Place | None) -> SeenProcess:
         files = gpu_files(self._proc, process.pid)
         try:
             visible = visible_devices(self._proc, process.pid)
         except Hidden:
+            return SeenProcess(id=process, place=place, gpu_files=files, is_hidden=True)
+        except Exception as error:  # noqa: BLE001 - a process can cost only itself
+            self._faults.note(error, pid=process.pid)
             return SeenProcess(id=process, place=place, gpu_files=files, is_hidden=True)
         return SeenProcess(id=process, place=place, gpu_files=files, visible=visible)
 

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 from exporter.errors import ExporterError
 from exporter.sources.cuda_probe import maps
 from exporter.sources.cuda_probe.elf import BadElf, ElfReason, function_offsets
+from exporter.sources.cuda_probe.fault_log import FaultLog
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.inside import (
     FileKey,
@@ -28,13 +29,19 @@ from exporter.sources.cuda_probe.inside import (
 from exporter.sources.cuda_probe.scan import LookReason, Scan, UsedFile, UsingProcess
 from exporter.sources.source import Bound
 
-# too_many: as many are probed as may be; attach: the kernel refuses it
-FailReason = ElfReason | LookReason | Literal["too_many", "attach"]
+# too_many: as many are probed as may be; attach: the kernel refuses it; too_many_mappings, too_slow: it would take too
+# long, with which every fork() on the node slows down; fault: it made this program fail
+FailReason = ElfReason | LookReason | Literal["too_many", "too_many_mappings", "attach", "fault"]
 
 # Files that could not be probed and are still in use. Of more of them no more is tried.
 MOST_FAILED = 4_096
 # Files that nobody has tried yet wait for the next scan once trying has taken this long.
 ATTACH_SECONDS = 2.0
+# Mappings of one file, by all processes. The kernel goes through them for each place anew, 1 us for each mapping, and
+# no process of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
+MOST_MAPPINGS = 2_048
+# Files with which the kernel takes too long, in one scan: each stops forks for a tenth of a second until that is known.
+MOST_SLOW = 4
 # Processes by which a file is tried in one scan: one of them may end meanwhile.
 MOST_TRIES = 4
 # After so many scans a file that failed is tried again. Where its content was the reason, only if it has changed since.
@@ -48,6 +55,10 @@ _Stamp = tuple[int, int]  # size, time of change of the content (ns)
 
 class AttachFailed(ExporterError):
     """A file cannot be probed."""
+
+
+class AttachSlow(AttachFailed):
+    """It would take too long."""
 
 
 class Handle(Protocol):
@@ -66,7 +77,7 @@ class Attach(Protocol):
         The file is at `path` during the call only.
 
         Raises:
-            AttachFailed: it cannot be probed, and nothing of it is.
+            AttachFailed: it cannot be probed, or not in time (AttachSlow), and nothing of it is.
         """
 
 
@@ -116,7 +127,8 @@ class Programs:
         self._attached: dict[FileKey, _Attached] = {}
         self._failed: dict[FileKey, _Failure] = {}
         self._failures: Counter[FailReason] = Counter()
-        self._number = 0
+        self._number = self._slow = 0
+        self._faults = FaultLog()
         self.bounds: Mapping[str, Bound] = {
             **self._scan.bounds,
             "programs": Bound(most_programs, lambda: len(self._attached)),
@@ -136,21 +148,23 @@ class Programs:
             self._attached.pop(key).handle.detach()
         for key in self._failed.keys() - users.keys():
             del self._failed[key]
-        until = self._clock() + ATTACH_SECONDS
+        for key in [key for key in self._attached if _mappings(users[key]) > MOST_MAPPINGS]:
+            self._attached.pop(key).handle.detach()
+            self._fail(key, "too_many_mappings", None)
+        until, self._slow = self._clock() + ATTACH_SECONDS, 0
         for key, of_key in users.items():
-            if key not in self._attached and self._is_due(key) and self._clock() < until:
-                self._try(key, of_key)
+            if key not in self._attached and self._is_due(key) and self._clock() < until and self._slow < MOST_SLOW:
+                try:
+                    self._try(key, of_key)
+                except Exception as error:  # noqa: BLE001 - a file can cost only itself
+                    self._faults.note(error, pid=of_key[0][0].pid, file=of_key[0][1].path)
+                    self._fail(key, "fault", None)
         return Scanned(
             processes=MappingProxyType(processes),
             programs=len(self._attached),
             failures=MappingProxyType(dict(self._failures)),
             unreadable=self._scan.unreadable,
         )
-
-    def close(self) -> None:
-        """Probe nothing any more."""
-        while self._attached:
-            self._attached.popitem()[1].handle.detach()
 
     def _is_due(self, key: FileKey) -> bool:
         failure = self._failed.get(key)
@@ -164,6 +178,9 @@ class Programs:
         openable = [use for use in users if use[1].reason is None]
         if not openable:
             self._fail(key, users[0][1].reason or "missing", None)
+            return
+        if _mappings(users) > MOST_MAPPINGS:
+            self._fail(key, "too_many_mappings", None)
             return
         if not self._make_room(_FUNCTIONS_OF[openable[0][1].role]):
             self._fail(key, "too_many", None)
@@ -210,6 +227,9 @@ class Programs:
             self._failed.pop(key, None)
         except BadElf as error:
             self._fail(key, error.reason, stamp)
+        except AttachSlow:
+            self._slow += 1
+            self._fail(key, "too_slow", None)
         # no stamp: the reason may be a lack of memory or descriptors, which passes, and not the content
         except AttachFailed:
             self._fail(key, "attach", None)
@@ -221,6 +241,10 @@ class Programs:
         if self._failed.get(key) != _Failure(reason, stamp):
             self._failures[reason] += 1
         self._failed[key] = _Failure(reason, stamp)
+
+
+def _mappings(users: Iterable[tuple[UsingProcess, UsedFile]]) -> int:
+    return sum(file.times for _, file in users)
 
 
 def _users(processes: Iterable[UsingProcess]) -> dict[FileKey, list[tuple[UsingProcess, UsedFile]]]:

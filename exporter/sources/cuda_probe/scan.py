@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from exporter.sources.cuda_probe.elf import BadElf, function_offsets
+from exporter.sources.cuda_probe.fault_log import FaultLog
 from exporter.sources.cuda_probe.inside import (
     MOST_MAPS_BYTES,
     FileKey,
@@ -50,13 +51,15 @@ _MappedId = tuple[int, str, int, str]
 class UsedFile(NamedTuple):
     """A file that a process uses, which `path` names in its mount namespace; None where it is the executable.
 
-    `reason` says why it cannot be opened. Then the key is what the process' maps say of it.
+    `reason` says why it cannot be opened. Then the key is what the process' maps say of it. `times` is how often the
+    process has mapped it executable.
     """
 
     key: FileKey
     role: Role
     path: str | None
     reason: LookReason | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class Scan:
         self._number = 0
         self._until = 0.0
         self._late: int | None = None  # the first pid that the last scan had no time for
+        self._faults = FaultLog()
         self.bounds: Mapping[str, Bound] = {
             "processes": Bound(MOST_PROCESSES, lambda: len(self._seen)),
             "executables": Bound(MOST_EXECUTABLES, lambda: len(self._has_runtime)),
@@ -115,7 +119,12 @@ class Scan:
         self._late = None
         seen = {}
         for pid in (*pids[first:], *pids[:first]):
-            if (of_pid := self._look(pid, self._seen.get(pid))) is not None:
+            try:
+                of_pid = self._look(pid, self._seen.get(pid))
+            except Exception as error:  # noqa: BLE001 - a process can cost only itself
+                self._faults.note(error, pid=pid)
+                continue
+            if of_pid is not None:
                 seen[pid] = of_pid
         self._seen = seen
         self._mapped = {name: file for of_pid in seen.values() for name, file in of_pid.mapped.items()}
@@ -160,11 +169,15 @@ class Scan:
             return _Seen(executable, memory, None, {})
         namespace = os.stat("ns/mnt", dir_fd=process).st_ino
         mapped = {}
-        for file in read_maps(os.fsdecode(maps)):
+        for file in read_maps(os.fsdecode(maps), os.readlink("exe", dir_fd=process) if program else ""):
+            if file.role == "program":
+                program = (program[0]._replace(times=file.times),)
+                continue
             name = namespace, file.device, file.inode, file.path
             known = self._mapped.get(name)
             # once found, a file is known even if it has been deleted since
-            mapped[name] = self._mapped[name] = _opened(process, file) if known is None or known.reason else known
+            used = _opened(process, file) if known is None or known.reason else known
+            mapped[name] = self._mapped[name] = used._replace(times=file.times)
         files = (*program, *mapped.values())
         if all(file.role == "libc" for file in files):
             return _Seen(executable, memory, None, {})

@@ -5,6 +5,7 @@ A turn reads the maps and drains the ring; every few turns it looks for new prog
 
 import asyncio
 import logging
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +58,8 @@ class CudaProbe:
         self._interval_seconds = interval_seconds
         self._attempts = Attempts(NAME, on_health)
         self._worker: Worker[Turn] = Worker(NAME)
-        self._probe: Probe | None = None  # the worker's alone
+        self._probe: Probe | None = None  # the worker's, which alone sets it
+        self._closed = False
         self._scanned_at = -float("inf")
         self._turning: asyncio.Task[None] | None = None
         self._hear: list[Callable[[Turn], None]] = []
@@ -82,9 +84,12 @@ class CudaProbe:
         return None
 
     async def close(self) -> None:
-        """Detach everything, on the worker's thread; the kernel does it where this process ends before."""
+        """Detach everything at once, whatever the worker does; the kernel does it where this process ends before."""
         if self._turning is not None:
             self._turning.cancel()
+        self._closed = True
+        if (probe := self._probe) is not None:
+            threading.Thread(target=probe.detach, name="detach", daemon=True).start()
         self._worker.close(self._give_up)
 
     async def _turn_for_ever(self) -> None:
@@ -148,7 +153,8 @@ class CudaProbe:
                 self.opened += 1
                 self._scanned_at = -float("inf")
             # with the turn that is nearest: one that comes a little early would else wait for the next
-            if time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2:
+            is_due = time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2
+            if is_due and not self._closed:
                 self._scanned_at = time.monotonic()
                 self._probe.scan()
             return self._probe.read()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from exporter.sources.cuda_probe import elf
 from exporter.sources.cuda_probe.elf import BadElf, function_offsets, variable_address
 from exporter.sources.cuda_probe.maps import read_maps
+from tests.cuda import hostile
 from tests.sources.cuda_probe.elves import MAIN, SOURCE, compiled, opened
 from tests.support.components import real
 
@@ -243,6 +244,30 @@ def test_the_file_that_the_next_tests_damage_is_whole() -> None:
     assert offsets(made(symbols=elf.MOST_VERSIONS)) == {"cudaMalloc": tuple(range(0x10, 0x10 + elf.MOST_VERSIONS))}
 
 
+def many_segments(segments: int, symbols: int = 1) -> bytes:
+    """An ELF file of so many segments with code, none of which has a symbol's place."""
+    return hostile.elf([("cudaMalloc", 0)] * symbols, [(0, 1 << 20, 4096)] * segments)
+
+
+# issue 15, line 12
+def test_a_file_may_have_so_many_places_and_no_more(tmp_path: Path) -> None:
+    most = hostile.library_of(tmp_path / "most", places=elf.MOST_PROBED)
+    assert sum(map(len, functions(most, hostile.NAMES).values())) == elf.MOST_PROBED
+    with pytest.raises(BadElf, match="too_many_places"):
+        functions(hostile.library_of(tmp_path / "more", places=elf.MOST_PROBED + 1), hostile.NAMES)
+    assert reason(many_segments(elf.MOST_CODE_SEGMENTS)) == "no_functions"
+
+
+# issue 15, line 12
+def test_a_file_is_searched_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[int] = []
+    monkeypatch.setattr(elf, "_PIECE_BYTES", 24 * 100)
+    monkeypatch.setattr(elf, "MOST_SECONDS", 10.0)
+    monkeypatch.setattr(time, "thread_time", lambda: pieces.append(1) or len(pieces))  # type: ignore[func-returns-value]
+    assert reason(many_segments(1, symbols=10_000)) == "too_slow"
+    assert len(pieces) == 12  # when it began, ten pieces, and the one that is too late
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -257,6 +282,7 @@ def test_the_file_that_the_next_tests_damage_is_whole() -> None:
         (made(machine=3), "other_architecture"),
         (made(segment_count=elf.MOST_SEGMENTS + 1), "too_large"),
         (made(segment_count=elf.MOST_SEGMENTS), "damaged"),
+        (many_segments(elf.MOST_CODE_SEGMENTS + 1), "too_large"),
         (made(segment_size=32), "damaged"),
         (made(section_size=40), "damaged"),
         (made(sections_at=2**64 - 1), "damaged"),

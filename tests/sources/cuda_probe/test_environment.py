@@ -14,6 +14,7 @@ from exporter.sources.cuda_probe import environment
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
 from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, gpu_files, visible_devices
 from exporter.sources.cuda_probe.maps import read_maps
+from tests.cuda import hostile
 from tests.sources.cuda_probe.elves import compiled
 from tests.sources.cuda_probe.fake_proc import FakeProc
 from tests.support.components import real
@@ -134,6 +135,13 @@ def test_the_start_counts_where_the_memory_says_nothing(tmp_path: Path) -> None:
 def test_the_start_counts_where_the_memory_is_nonsense(tmp_path: Path, odd: str) -> None:
     program = compiled(tmp_path / "a.out", C)
     with running(program, odd, value="0") as pid:
+        assert visible_devices(PROC, pid) == "0"
+
+
+# issue 15, line 12
+@pytest.mark.real
+def test_the_start_counts_where_a_libc_names_an_address_below_all_memory() -> None:
+    with hostile.files() as files, hostile.running(files.libc, 1, environment={NAME: "0"}) as pid:
         assert visible_devices(PROC, pid) == "0"
 
 

@@ -89,7 +89,13 @@ def test_a_file_is_told_by_its_first_executable_mapping() -> None:
         + "7ffe0000-7ffe1000 r-xp 00000000 00:00 0                          [vdso]\n"
         + "7ffe2000-7ffe3000 r-xp 00000000 00:00 0 \n"
     )
-    assert read_maps(text) == (MappedFile(library, False, "fe:01", 42, 0x20000, 0xE000, "cudart"),)
+    assert read_maps(text) == (MappedFile(library, False, "fe:01", 42, 0x20000, 0xE000, "cudart", times=2),)
+
+
+# issue 15, line 12
+def test_how_often_a_file_is_mapped_is_counted_past_the_limit_of_files() -> None:
+    others = "".join(line(f"/l/libcuda.so.{number}", inode=1 + number) for number in range(MOST_FILES + 3))
+    assert [file.times for file in read_maps(others * 5)] == [5] * MOST_FILES
 
 
 def test_two_copies_at_one_path_are_two_files() -> None:

@@ -78,10 +78,8 @@ def proc(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def programs(files: Files, proc: Path) -> Iterator[Programs]:
-    programs = Programs(proc=proc, wanted=WANTED, attach=files.attach, most_programs=64)
-    yield programs
-    programs.close()
+def programs(files: Files, proc: Path) -> Programs:
+    return Programs(proc=proc, wanted=WANTED, attach=files.attach, most_programs=64)
 
 
 @contextmanager
@@ -199,5 +197,4 @@ def test_a_process_that_loads_cuda_after_it_was_looked_at(made: Path, files: Fil
         assert "cudart" in files.roles
         process.communicate(timeout=10)
     assert process.pid not in programs.scan().processes
-    programs.close()
     assert files.roles == []

@@ -13,7 +13,7 @@ import pytest
 from exporter.sources.cuda_probe import inside, programs, scan
 from exporter.sources.cuda_probe.functions import WANTED, Role
 from exporter.sources.cuda_probe.maps import MOST_FILES
-from exporter.sources.cuda_probe.programs import AttachFailed, Handle, Programs, Scanned
+from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, Handle, Programs, Scanned
 from tests.sources.cuda_probe.elves import MAIN, SOURCE, compiled
 from tests.sources.cuda_probe.fake_proc import FakeProc
 from tests.support.clock import Clock
@@ -42,12 +42,13 @@ class Kernel:
     now: list[Probed] = field(default_factory=list)
     before: list[Probed] = field(default_factory=list)
     refuses: bool = False
+    is_slow: bool = False
     refused: int = 0
 
     def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
         if self.refuses:
             self.refused += 1
-            raise AttachFailed("no")
+            raise AttachSlow("no") if self.is_slow else AttachFailed("no")
         probed = Probed(Path(path).stat().st_ino, role, frozenset(offsets), self._end)
         self.now.append(probed)
         return probed
@@ -129,15 +130,6 @@ def test_a_file_is_probed_while_a_process_uses_it(world: World) -> None:
     assert world.kernel.now == []
     assert len(world.kernel.before) == 2
     assert [bound.used() for name, bound in world.programs.bounds.items() if name != "executables"] == [0, 0, 0]
-
-
-@pytest.mark.real
-def test_nothing_is_probed_after_the_end(world: World) -> None:
-    world.proc.put(8, root=world.one, maps=(LIBRARY, LIBC))
-    world.scan()
-    world.programs.close()
-    world.programs.close()
-    assert (world.kernel.now, len(world.kernel.before)) == ([], 2)
 
 
 @pytest.mark.real
@@ -368,6 +360,63 @@ def test_what_the_kernel_refuses_is_tried_again_later(world: World) -> None:
     world.kernel.refuses = False
     assert world.scan(programs.SCANS_BETWEEN_TRIES).programs == 1
     assert world.programs.bounds["failed_programs"].used() == 0
+
+
+# issue 15, line 12
+@pytest.mark.real
+def test_a_file_that_is_mapped_too_often_is_not_probed(world: World) -> None:
+    """No process of the node can fork while the kernel goes through the mappings, once for each place."""
+    world.proc.put(8, root=world.one, maps=(LIBRARY,) * (programs.MOST_MAPPINGS - 1))
+    world.proc.put(9, root=world.two, maps=(LIBRARY,), namespace="2")
+    assert world.scan().programs == 2
+    world.proc.put(10, root=world.one, maps=(LIBRARY,) * 2)
+    scanned = world.scan(2)
+    assert (scanned.programs, scanned.failures) == (1, {"too_many_mappings": 1})
+    assert world.kernel.inodes == [inode(world.two)]
+    world.proc.end(10)
+    assert world.scan(programs.SCANS_BETWEEN_TRIES).programs == 2
+
+
+# issue 15, line 12
+@pytest.mark.real
+def test_an_executable_that_is_mapped_too_often_is_not_probed(world: World, libraries: Path) -> None:
+    program = put(libraries / "program", world.one, "/bin/work")
+    world.proc.put(8, root=world.one, program=program, maps=(LIBRARY,))
+    maps = world.proc.folder / "8/maps"
+    line = f"7f0000000000-7f0000001000 r-xp 00000000 fe:01 77 {program}\n"
+    maps.write_text(maps.read_text() + line * (programs.MOST_MAPPINGS + 1))
+    assert world.scan().failures == {"too_many_mappings": 1}
+    assert world.kernel.inodes == [inode(world.one)]
+
+
+# issue 15, line 12
+@pytest.mark.real
+def test_few_files_are_tried_in_a_scan_with_which_the_kernel_is_slow(world: World, libraries: Path) -> None:
+    world.kernel.refuses = world.kernel.is_slow = True
+    for number in range(programs.MOST_SLOW + 2):
+        put(libraries / "cudart", world.one, f"/m/libcudart.so.{number}")
+        world.proc.put(8 + number, root=world.one, maps=(f"/m/libcudart.so.{number}",))
+    assert [world.scan().failures["too_slow"] for _ in range(3)] == [4, 6, 6]
+
+
+# issue 15, line 12
+@pytest.mark.real
+@pytest.mark.parametrize("where", ["scan", "programs"])
+def test_what_is_raised_for_a_process_or_its_file_costs_that_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    def faulty(process: int) -> tuple[int, int]:
+        if Path(f"/proc/self/fd/{process}").readlink().name == "8":
+            raise OverflowError("signed integer is greater than maximum")
+        return inside.stat_fields(process)
+
+    monkeypatch.setattr(scan if where == "scan" else programs, "stat_fields", faulty)
+    world.proc.put(8, root=world.one, maps=(LIBRARY,))
+    world.proc.put(9, root=world.two, maps=(LIBRARY,), namespace="2")
+    scanned = world.scan(40)
+    assert world.kernel.inodes == [inode(world.two)]
+    assert scanned.failures == ({} if where == "scan" else {"fault": 1})
+    assert 1 <= len(caplog.records) <= 6  # the 1st, 2nd, 4th ... 32nd: programs do not choose how much is logged
 
 
 @pytest.mark.real

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,12 +13,14 @@ from exporter.model.snapshot import Health
 from exporter.sources.cuda_probe import source
 from exporter.sources.cuda_probe.probe import Turn
 from exporter.sources.cuda_probe.source import CudaProbe
+from tests.support.waiting import until
 
 
 class FakeProbe:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.failure: Exception | None = None
+        self.is_detached = threading.Event()
 
     def scan(self) -> None:
         self.calls.append("scan")
@@ -27,6 +30,9 @@ class FakeProbe:
         if self.failure:
             raise self.failure
         return Turn(reading=CudaReading(read_at_ns=len(self.calls)), programs=3)
+
+    def detach(self) -> None:
+        self.is_detached.set()
 
     def close(self) -> None:
         self.calls.append("close")
@@ -136,12 +142,51 @@ async def test_a_fault_of_those_who_follow_detaches_too_and_is_tried_again(
     assert healths[0].up is False
     assert "fault of the exporter" in healths[0].message
     assert running.turn is None
-    assert probe.calls == ["scan", "read", "close"]
+    assert probe.calls[:3] == ["scan", "read", "close"]
     assert any(record.levelno == logging.ERROR for record in caplog.records)
     is_faulty = False
     await turns(running, 1)
     assert running.health.up
     assert running.opened == probe.calls.count("close") + 1
+
+
+# issue 15, line 12
+async def test_closing_detaches_while_the_worker_is_at_work(
+    running: CudaProbe, probe: FakeProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def scan() -> None:
+        begun.set()
+        may_end.wait()
+
+    monkeypatch.setattr(probe, "scan", scan)
+    running.begin()
+    await until(begun.is_set)
+    await running.close()
+    await until(probe.is_detached.is_set)
+    assert probe.calls == []
+    may_end.set()
+    await until(lambda: probe.calls == ["read", "close"])
+
+
+# issue 15, line 12
+async def test_what_is_opened_after_closing_probes_nothing(
+    running: CudaProbe, probe: FakeProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def opened(*_: object, **__: object) -> FakeProbe:
+        begun.set()
+        may_end.wait()
+        return probe
+
+    monkeypatch.setattr(source, "_open", opened)
+    running.begin()
+    await until(begun.is_set)
+    await running.close()
+    may_end.set()
+    await until(lambda: probe.calls == ["read", "close"])
 
 
 async def test_closing_detaches(running: CudaProbe, probe: FakeProbe) -> None:

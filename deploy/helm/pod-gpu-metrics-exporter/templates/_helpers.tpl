@@ -120,6 +120,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
     # both pages are one target: without this label each would overwrite the other's up and shared families
     - sourceLabels: [__metrics_path__]
       targetLabel: metrics_path
+    # by which alerts and dashboards know the exporters, whatever the release is called
+    - targetLabel: exporter
+      replacement: pod-gpu-metrics-exporter
     - sourceLabels: [__meta_kubernetes_pod_node_name]
       targetLabel: node
     {{- with $.monitor.relabelings }}
