@@ -1,4 +1,4 @@
-"""One exporter that several scrape: two jobs, or an HA pair that writes to one store. The bill is that of one of them."""
+"""One exporter that several scrape: two jobs, or an HA pair in one store. The bill is that of one of them."""
 
 import math
 from collections import defaultdict
