@@ -4,7 +4,6 @@ One simulated node behind an exporter for each `--sharing` mode; each is a clust
 """
 
 import json
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator

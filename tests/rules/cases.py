@@ -205,7 +205,7 @@ EXPORTER: Cases = {
     # issue 15, line 8
     "PodGpuExporterScrapedTwice": [
         Firing(at="20m", series={**_process("a"), **_process("b")}, labels={"node": "n"}, value="2"),
-        Firing(at="20m", series={**_process("a"), **_process("a", at="10.0.0.1:9400")}, labels={"node": "n"}, value="2"),
+        Firing(at="20m", series={**_process("a"), **_process("a", at="10.0.0.1:94")}, labels={"node": "n"}, value="2"),
         Quiet(at="20m", series=_process("a")),
         # a rollout that has stopped: two processes
         Quiet(at="20m", series={**_process("a"), **_process("a", at="10.0.0.2:9400", began=1700000900)}),

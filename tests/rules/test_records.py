@@ -71,7 +71,8 @@ def test_a_row_is_recorded_once_however_it_is_scraped(
         f'{HELD}_total{{namespace="a",container="c",UUID="G",{labels}{"" if "node=" in labels else NODE}}}': values
         for labels, values in series.items()
     }
-    rows |= {'node_gpu_capacity{model="H100",node="n"}': "1x300", 'node_gpu_capacity{model="H100",node="m"}': "_x120 1x180"}
+    there = {"n": "1x300", "m": "_x120 1x180"}
+    rows |= {f'node_gpu_capacity{{model="H100",node="{node}"}}': values for node, values in there.items()}
     query = f"round(sum by (namespace) (sum_over_time(namespace:{HELD}:rate5m[3h])) / 60, 0.05)"
     check(promtool, tmp_path, rows, answer("150m", query, a=hours))
 

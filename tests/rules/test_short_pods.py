@@ -39,7 +39,8 @@ Rows = Mapping[str, Sequence[float | None]]
 def pods(length: int, apart: int) -> tuple[Rows, float]:
     """The samples of each pod's row at each scrape, one pod after the other on each GPU; and what all of them held."""
     chance = random.Random(5)
-    rows, held = {}, 0.0
+    rows: dict[str, Sequence[float | None]] = {}
+    held = 0.0
     scrapes = range(0, END + 1, apart)
     for gpu in range(GPUS):
         at = BEGIN + chance.uniform(0, 60)
@@ -76,7 +77,8 @@ def asked(promtool: Path, folder: Path, rows: Rows, apart: int, jobs: Sequence[s
     case.write_text(json.dumps({**settings, "tests": [block]}))
     with pytest.raises(AssertionError) as failed:
         run(promtool, "test", "rules", case)
-    return dict(zip(WAYS, map(float, re.findall(r"got:\s*\{\} (\S+?)\"?$", str(failed.value), re.MULTILINE)), strict=True))
+    answers = re.findall(r"got:\s*\{\} (\S+?)\"?$", str(failed.value), re.MULTILINE)
+    return dict(zip(WAYS, map(float, answers), strict=True))
 
 
 def reported(rows: Rows, apart: int) -> float:
