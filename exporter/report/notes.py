@@ -92,7 +92,14 @@ def _of_nodes(facts: Facts, span: Span, overheld: Sequence[str]) -> Iterable[Not
             " there before and after are counted; those that came and went meanwhile are not",
             "where a node is not new, and was not switched off: look at its exporter, and at its target in Prometheus",
         )
-    several = [node for node in overheld if node not in away]
+    unsized = sorted(set(overheld) - facts.seen_ms.keys())
+    if unsized:
+        yield Note(
+            f"nobody told how many GPUs there were on {_list(unsized)} (node_gpu_capacity): what there was in all is"
+            " too low",
+            "does --match leave that family out, or a rule of Prometheus (metric_relabel_configs) drop it?",
+        )
+    several = [node for node in overheld if node not in away and node not in unsized]
     if several:
         yield Note(
             f"more was held on {_list(several)} than the GPUs there could give: another node has the same name",

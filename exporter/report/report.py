@@ -136,14 +136,16 @@ def make_report(collected: Collected, by: By, prices: Prices) -> Report:
 
 
 def _overheld(rows: Iterable[_Row], facts: Facts) -> Sequence[str]:
-    """Nodes of which more was held than there was."""
+    """Nodes of which more was held than there was, by those that tell how many GPUs there were."""
+    if not facts.capacity:
+        return ()
     held = defaultdict[str, float](float)
     for row in rows:
         held[row.key.node] += row.amounts.held
     there = defaultdict[str, float](float)
     for (node, _), seconds in facts.capacity.items():
         there[node] += seconds
-    return [node for node, seconds in sorted(held.items()) if node in there and seconds > there[node] * _MOST_OF_ALL]
+    return [node for node, seconds in sorted(held.items()) if seconds > there[node] * _MOST_OF_ALL]
 
 
 def _rows(collected: Collected) -> Iterable[_Row]:

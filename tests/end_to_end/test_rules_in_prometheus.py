@@ -4,7 +4,6 @@ One simulated node behind an exporter for each `--sharing` mode; each is a clust
 """
 
 import json
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from aiohttp import web
 from exporter.simulator.node import SimulatedNode
 from exporter.simulator.world import World
 from tests.end_to_end.accounted import ALLOCATED, MODES, Held, held_in
-from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
+from tests.end_to_end.clusters import NODE, SETTLED, Target, in_short, jobs, of_each_mode, quick
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, records, run
 from tests.support.background import Background
 from tests.support.prometheus import Prometheus, prometheus
@@ -117,7 +116,7 @@ def test_what_is_recorded_is_what_a_direct_query_answers(watched: Watched, name:
 
 def agree(watched: Watched, name: str) -> None:
     """What a rule records is the same as what its expression answers, and is there for every mode."""
-    expression = re.sub(r"\[5m\]", f"[{WINDOW}]", records()[name])
+    expression = in_short(records()[name])
     found: list[dict[Any, float]] = []
 
     def do_agree() -> bool:

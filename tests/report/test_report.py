@@ -181,16 +181,17 @@ def collected_rows() -> list[tuple[object, ...]]:
 
 # issue 15, line 10
 @pytest.mark.parametrize(
-    ("seen_ms", "says"),
+    ("node", "seen_ms", "says"),
     [
-        (SPAN.ms, "more was held on n than the GPUs there could give: another node has the same name"),
-        (SPAN.ms / 2, "there is nothing of 1 node: n (12h)"),
+        ("n", SPAN.ms, "more was held on n than the GPUs there could give: another node has the same name"),
+        ("n", SPAN.ms / 2, "there is nothing of 1 node: n (12h)"),
+        ("m", SPAN.ms, "nobody told how many GPUs there were on m"),
     ],
-    ids=["two nodes of one name", "not scraped for half of the span"],
+    ids=["two nodes of one name", "not scraped for half of the span", "a node without capacity"],
 )
-def test_more_than_all_is_no_percentage_and_its_cause_is_named(seen_ms: float, says: str) -> None:
+def test_more_than_all_is_no_percentage_and_its_cause_is_named(node: str, seen_ms: float, says: str) -> None:
     report = made(
-        rows=[row("a", "p", Amounts(36 * HOUR, joules=KWH))],
+        rows=[row("a", "p", Amounts(36 * HOUR, joules=KWH), node=node)],
         facts=facts(capacity={("n", H100): 24 * HOUR}, seen_ms={"n": seen_ms}),
     )
     (note,) = report.notes

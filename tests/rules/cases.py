@@ -61,6 +61,15 @@ def _both(family: str, labels: str, values: str) -> Series:
     return {**_own(family, labels, values), **_own(family, labels, values, page="/gpu/metrics")}
 
 
+def _process(job: str, *, at: str = "n:9400", began: int = 1700000000) -> Series:
+    """An exporter, as a job scrapes it under an address."""
+    target = f'node="n",instance="{at}",job="{job}"'
+    return {
+        f"process_start_time_seconds{{{target}}}": f"{began}x30",
+        f'pod_gpu_exporter_build_info{{version="1",{target}}}': "1x30",
+    }
+
+
 def _copies(family: str, values: str) -> Series:
     """A sample of dcgm-exporter's, once for each of two owners, as `--sharing copy` has it."""
     return {f"{family}{{{_GPU},{owner}}}": values for owner in (_OWNER, _OTHER)}
@@ -199,6 +208,16 @@ EXPORTER: Cases = {
             value="3m 52s",
         ),
         Quiet(at="40m", series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "500x20 620x30")),
+    ],
+    # issue 15, line 8
+    "PodGpuExporterScrapedTwice": [
+        Firing(at="20m", series={**_process("a"), **_process("b")}, labels={"node": "n"}, value="2"),
+        Firing(at="20m", series={**_process("a"), **_process("a", at="10.0.0.1:94")}, labels={"node": "n"}, value="2"),
+        Quiet(at="20m", series=_process("a")),
+        # a rollout that has stopped: two processes
+        Quiet(at="20m", series={**_process("a"), **_process("a", at="10.0.0.2:9400", began=1700000900)}),
+        # other programs of the node
+        Quiet(at="20m", series={**_process("a"), 'process_start_time_seconds{node="n",job="node"}': "1700000000x30"}),
     ],
     "PodGpuExporterPodLabelsDropped": [
         Firing(

@@ -11,6 +11,7 @@ from tests.rules.shipped import PROMETHEUS, run
 pytestmark = pytest.mark.real
 
 HELD = "pod_gpu_allocated_seconds"
+NODE = ',node="n"'
 
 
 def check(promtool: Path, folder: Path, series: dict[str, str], *answers: dict[str, Any]) -> None:
@@ -45,6 +46,35 @@ def test_a_sum_over_the_samples_is_a_number_of_gpu_hours(promtool: Path, tmp_pat
     hours = f"round(sum by (namespace) (sum_over_time(namespace:{HELD}:rate5m[4h]) / 60), 0.01)"
     energy = f"sum by (node) (node:{HELD}:rate5m)"
     check(promtool, tmp_path, series, answer("210m", hours, a=1.0, b=0.5), answer("60m", energy, n=1.5))
+
+
+# issue 15, lines 7 and 8
+@pytest.mark.parametrize(
+    ("series", "hours"),
+    [
+        ({'pod="p"': "0+30x240"}, 2),
+        # a rollout: the new one goes on where the old one was
+        ({'pod="p",instance="x"': "0+30x120 stale", 'pod="p",instance="y"': "_x121 3630+30x119"}, 2),
+        ({'pod="p",instance="x"': "0+30x240", 'pod="p",instance="y"': "_x60 1800+30x60 _x60 5400+30x60"}, 2),
+        # without a state the counter begins at 0 again
+        ({'pod="p"': "0+30x120 0+30x120"}, 2),
+        ({'pod="p"': "0+30x9 stale", 'pod="p",workload_name="w",workload_kind="Job"': "_x10 300+30x230"}, 2),
+        # nobody can tell when a new node's counter grew
+        ({'pod="p",node="m"': "_x120 90000+30x120"}, 1),
+    ],
+    ids=["one", "a rollout", "two jobs, one away for a while", "a restart", "labels that come later", "a new node"],
+)
+def test_a_row_is_recorded_once_however_it_is_scraped(
+    promtool: Path, tmp_path: Path, series: dict[str, str], hours: float
+) -> None:
+    rows = {
+        f'{HELD}_total{{namespace="a",container="c",UUID="G",{labels}{"" if "node=" in labels else NODE}}}': values
+        for labels, values in series.items()
+    }
+    there = {"n": "1x300", "m": "_x120 1x180"}
+    rows |= {f'node_gpu_capacity{{model="H100",node="{node}"}}': values for node, values in there.items()}
+    query = f"round(sum by (namespace) (sum_over_time(namespace:{HELD}:rate5m[3h])) / 60, 0.05)"
+    check(promtool, tmp_path, rows, answer("150m", query, a=hours))
 
 
 def test_a_gpu_that_nobody_holds_has_the_only_model_of_its_node(promtool: Path, tmp_path: Path) -> None:

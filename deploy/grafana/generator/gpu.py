@@ -20,7 +20,7 @@ from deploy.grafana.generator.panels import (
     stat,
 )
 from deploy.grafana.generator.promql import GPU as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, parts, ratio, watts, xids
+from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, once, parts, ratio, watts, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, GPU, NODE
 
@@ -34,8 +34,11 @@ def _ratio(field: str, name: str) -> Query:
     return Query(ratio(field, CHOSEN), f"{name} {_DEVICE}")
 
 
+_THROTTLED = once(f"rate(pod_gpu_throttled_seconds_total{_IN}[$__rate_interval])", "reason")
+
+
 def _rate(family: str) -> str:
-    return f"sum by ({_OWNER}) (rate(pod_gpu_{family}_total{_IN}[$__rate_interval]))"
+    return f"max by ({_OWNER}) (rate(pod_gpu_{family}_total{_IN}[$__rate_interval]))"
 
 
 DASHBOARD = Dashboard(
@@ -46,7 +49,8 @@ DASHBOARD = Dashboard(
         Row(
             panels=[
                 stat("Containers", "How many hold it, or a part of it.", f'sum({devices("gpu|mig", CHOSEN)})'),
-                stat("Held", "Which part of it is held.", f"sum(pod_gpu_allocated_ratio{_IN})", PERCENT, most=1),
+                stat("Held", "Which part of it is held.", f"sum({once(f'pod_gpu_allocated_ratio{_IN}')})", PERCENT,
+                     most=1),
                 stat("Active", "How much of the time something runs; of its MIG instances, the most active.",
                      f'max({ratio("activity", CHOSEN)})', PERCENT, USE, most=1),
                 stat("Memory", "How much of its memory is used.", memory(CHOSEN, OF_GPU), PERCENT, FULL, most=1),
@@ -54,7 +58,7 @@ DASHBOARD = Dashboard(
                 stat("Temperature", "Near 90 degrees it lowers its clocks.", level("temperature", CHOSEN, OF_GPU),
                      CELSIUS, WARM),
                 stat("Idle while held", "The part of a GPU that is held while nothing runs on it.",
-                     f"sum(rate(pod_gpu_idle_seconds_total{_IN}[$__rate_interval]))", PERCENT, IDLE, most=1),
+                     f'sum({_rate("idle_seconds")})', PERCENT, IDLE, most=1),
                 new_xids(CHOSEN),
             ]
         ),
@@ -65,7 +69,7 @@ DASHBOARD = Dashboard(
                       Column("Part of the GPU", parts(CHOSEN, _OWNER, f"{_OWNER}, GPU_I_PROFILE, modelName, resource"),
                              "short"), height=6),
                 lines("Held", "Which part of the GPU each container holds.",
-                      Query(f"sum by ({_OWNER}) (pod_gpu_allocated_ratio{_IN})", _ITS), unit=PERCENT, stacked=True),
+                      Query(f"max by ({_OWNER}) (pod_gpu_allocated_ratio{_IN})", _ITS), unit=PERCENT, stacked=True),
                 lines("Used", "GPUs used by each container, as the accounts have it.",
                       Query(_rate("active_seconds"), _ITS), unit=GPUS, stacked=True),
                 lines("Power", "What it draws for each container; without a name, for nobody.",
@@ -105,8 +109,7 @@ DASHBOARD = Dashboard(
                       Query(level("temperature", CHOSEN, OF_GPU), "GPU"),
                       Query(level("memory temperature", CHOSEN, OF_GPU), "memory"), unit=CELSIUS, levels=WARM),
                 lines("Throttled", "How much of the time its clocks were lowered, by the reason.",
-                      Query(f"sum by (reason) (rate(pod_gpu_throttled_seconds_total{_IN}[$__rate_interval]))",
-                            "{{reason}}"), unit=PERCENT),
+                      Query(f"sum by (reason) ({_THROTTLED})", "{{reason}}"), unit=PERCENT),
                 lines("Memory errors", "Since the driver was loaded.",
                       Query(level("uncorrected", CHOSEN, OF_GPU), "uncorrected"),
                       Query(level("corrected", CHOSEN, OF_GPU), "corrected"),

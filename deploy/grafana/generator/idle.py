@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, once
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -63,7 +63,7 @@ DASHBOARD = Dashboard(
                      f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN}) / "
                      f"sum(namespace:pod_gpu_allocated_seconds:rate5m{_IN})", PERCENT, IDLE, most=1),
                 stat("Idle for an hour", "Containers that have held a GPU idle for an hour.",
-                     f"count({_HOUR_IDLE}) or vector(0)", levels=("green", (1, "orange"))),
+                     f"count({once(_HOUR_IDLE)}) or vector(0)", levels=("green", (1, "orange"))),
                 total("Idle GPU-hours", "In the time range.", _hours("idle"), HOURS, ("orange",)),
                 total("Cost of idle", "Idle GPU-hours, at the price above.",
                       f'{_hours("idle")} * $price', MONEY, ("orange",)),
@@ -96,10 +96,10 @@ DASHBOARD = Dashboard(
             panels=[
                 table("Holders that are idle now", "Containers on whose device nothing has run for the last 5 minutes, "
                       "and for how much of the time range that was so. Ask the first first.", _CONTAINER,
-                      Column("Holds, GPUs", f"sum by ({_CONTAINER}) (pod_gpu_allocated_ratio{_IN}) and on "
+                      Column("Holds, GPUs", f"max by ({_CONTAINER}) (pod_gpu_allocated_ratio{_IN}) and on "
                              f"({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}[5m]) > 0.95 * "
                              f"increase(pod_gpu_allocated_seconds_total{_IN}[5m]))", "short"),
-                      Column("Idle, GPU-h", f"sum by ({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}"
+                      Column("Idle, GPU-h", f"max by ({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}"
                              f"[$__range])) / 3600 and on ({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}[5m])"
                              f" > 0.95 * increase(pod_gpu_allocated_seconds_total{_IN}[5m]))", HOURS),
                       most_first="Idle, GPU-h"),
@@ -126,8 +126,8 @@ DASHBOARD = Dashboard(
                       Column("Used, 95 % of the time at most", _HARDLY, PERCENT, USE),
                       Column("Memory, at most", f"max_over_time(({memory(NAMESPACE, _POD)})[$__range:$__interval]) "
                              f"and on ({_POD}) ({_HARDLY})", PERCENT),
-                      Column("Holds, GPUs", f"sum by ({_POD}) (pod_gpu_allocated_ratio{_IN}) and on ({_POD}) "
-                             f"({_HARDLY})", "short"),
+                      Column("Holds, GPUs", f"sum by ({_POD}) ({once(f'pod_gpu_allocated_ratio{_IN}')}) "
+                             f"and on ({_POD}) ({_HARDLY})", "short"),
                       most_first="Holds, GPUs"),
                 bars("Memory taken, nothing run", "How much of the memory of their devices pods hold that are idle "
                      "now: whoever shares the GPU with them cannot have it.",

@@ -18,13 +18,16 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, of_pods, xids
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, of_pods, once, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
 
 _IN = f"{{{NAMESPACE}}}"
 _POD = "cluster, namespace, pod"
+_THROTTLED = once(
+    f'rate(pod_gpu_throttled_seconds_total{{{NAMESPACE}, reason!="low_util"}}[$__rate_interval])', "reason"
+)
 
 
 def _now(of: str) -> str:
@@ -96,7 +99,7 @@ DASHBOARD = Dashboard(
                       Column("Idle, GPU-h", _of_pods("idle"), HOURS),
                       Column("Energy", energy("pod", NAMESPACE, _POD), KWH),
                       Column("Cost", f'{_of_pods("allocated")} * $price', MONEY),
-                      Column("Holds now, GPUs", f"sum by ({_POD}) (pod_gpu_allocated_ratio{_IN})", "short"),
+                      Column("Holds now, GPUs", f"sum by ({_POD}) ({once(f'pod_gpu_allocated_ratio{_IN}')})", "short"),
                       most_first="Held, GPU-h"),
                 table("XIDs", "Errors that the driver reported in the time range for pods of the namespace.",
                       f"{_POD}, node, xid",
@@ -104,8 +107,7 @@ DASHBOARD = Dashboard(
                       most_first="Errors", height=6),
                 lines("Throttled", "GPUs whose clocks were lowered, by the reason. Low clocks for want of work are "
                       "left out.",
-                      Query(f'sum by (pod, reason) (rate(pod_gpu_throttled_seconds_total{{{NAMESPACE}, '
-                            'reason!="low_util"}[$__rate_interval])) > 0', "{{pod}} {{reason}}"), unit=GPUS),
+                      Query(f"sum by (pod, reason) ({_THROTTLED}) > 0", "{{pod}} {{reason}}"), unit=GPUS),
                 lines("GPU-hours of each day", "Held, in the 24 hours before each moment.",
                       Query(f'sum by (namespace) (sum_over_time({_now("allocated_seconds")}[1d])) / 60',
                             "{{namespace}}"), unit=HOURS),

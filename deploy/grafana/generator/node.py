@@ -20,13 +20,26 @@ from deploy.grafana.generator.panels import (
     stat,
 )
 from deploy.grafana.generator.promql import NODE as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, named, parts, ratio, watts, xids
+from deploy.grafana.generator.promql import (
+    OF_GPU,
+    devices,
+    flow,
+    level,
+    memory,
+    named,
+    once,
+    parts,
+    ratio,
+    watts,
+    xids,
+)
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODE
 
 _IN = f"{{{CHOSEN}}}"
 # the exporter's health is on both of its pages
 _OWN = f'{{{CHOSEN}, metrics_path="/metrics"}}'
+_THROTTLED = once(f'rate(pod_gpu_throttled_seconds_total{{{CHOSEN}, reason!="low_util"}}[$__rate_interval])', "reason")
 _DEVICE = "GPU {{gpu}} {{GPU_I_ID}}"
 _OWNER = "namespace, pod, container, gpu, UUID, modelName, GPU_I_ID, GPU_I_PROFILE, resource"
 
@@ -84,8 +97,7 @@ DASHBOARD = Dashboard(
                       unit=HERTZ),
                 lines("Throttled", "GPUs whose clocks were lowered, by the reason. Low clocks for want of work are "
                       "left out.",
-                      Query(named(f'sum by (cluster, node, UUID, reason) (rate(pod_gpu_throttled_seconds_total'
-                                  f'{{{CHOSEN}, reason!="low_util"}}[$__rate_interval]))'), "GPU {{gpu}} {{reason}}"),
+                      Query(named(f"sum by (cluster, node, UUID, reason) ({_THROTTLED})"), "GPU {{gpu}} {{reason}}"),
                       unit=GPUS),
             ],
         ),

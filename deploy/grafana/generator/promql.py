@@ -12,6 +12,7 @@ WORKLOAD = f'{NAMESPACE}, workload_name=~"$workload"'
 
 OF_GPU = "cluster, node, gpu, UUID"
 OF_DEVICE = f"{OF_GPU}, GPU_I_ID"
+ROW = "cluster, node, namespace, pod, container, UUID, GPU_I_ID"  # of the accounts
 
 # The older name, what makes the newer unit of its values, and the newer name, "" where it is the same.
 _FIELDS = {
@@ -105,6 +106,11 @@ def of_pods(field: str, where: str, by: str = "cluster, namespace, pod") -> str:
     return f"avg by ({by}) ({rows(field, where)})"
 
 
+def once(rows: str, label: str = "") -> str:
+    """Each row of the accounts once, however many jobs scrape its exporter. Rows by XID or reason have it."""
+    return f"max by ({ROW}{label and ', '}{label}) ({rows})"
+
+
 def named(expression: str) -> str:
     """Series of a GPU by its UUID alone, with the label `gpu`, its number on the node."""
     owners = f"max by ({OF_GPU}) (pod_gpu_device_owners{{{NODE}}})"
@@ -119,7 +125,7 @@ def devices(entity: str, where: str) -> str:
 
 def watts(where: str, by: str) -> str:
     """What is drawn; the accounts' energy is right in every mode."""
-    return f"sum by ({by}) (rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval]))"
+    return f"sum by ({by}) ({once(f'rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval])')})"
 
 
 def hours(of: str, level: str, where: str, by: str = "") -> str:
@@ -137,9 +143,9 @@ def _by(labels: str) -> str:
 
 
 def parts(where: str, of: str, more: str) -> str:
-    """Which part of a GPU each container holds, by the labels `of`, with more labels of what it holds."""
+    """Which part of a GPU each container holds, by the labels `of` of its rows, with more labels of what it holds."""
     return (
-        f"sum by ({of}) (pod_gpu_allocated_ratio{{{where}}}) * on ({of}) group_right ()"
+        f"max by ({of}) (pod_gpu_allocated_ratio{{{where}}}) * on ({of}) group_right ()"
         f" max by ({more}) (pod_gpu_info{{{where}}})"
     )
 
@@ -147,4 +153,5 @@ def parts(where: str, of: str, more: str) -> str:
 def xids(where: str, by: str) -> str:
     """New errors of the time range. increase() would miss the first error of a row."""
     all_, most = f"pod_gpu_xid_errors_total{{{where}}}", f"max_over_time(pod_gpu_xid_errors_total{{{where}}}[$__range])"
-    return f"sum by ({by}) ({most} - ({all_} offset $__range or {most} * 0)) > 0"
+    new = once(f"{most} - ({all_} offset $__range or {most} * 0)", "xid")
+    return f"sum by ({by}) ({new}) > 0"

@@ -3,22 +3,22 @@
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.panels import GPUS, IDLE, PERCENT, USE, WATTS, Query, Row, bars, lines, stat
 from deploy.grafana.generator.promql import NODE as CHOSEN
-from deploy.grafana.generator.promql import OF_DEVICE, devices, memory, named, ratio
+from deploy.grafana.generator.promql import OF_DEVICE, ROW, devices, memory, named, once, ratio
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODES
 
 _UUID = "cluster, node, UUID"
-_OWNER = "cluster, node, namespace, pod, container, UUID, GPU_I_ID"
 _ITS = "{{namespace}}/{{pod}} {{container}} {{GPU_I_ID}}"
 _MIG = f'{CHOSEN}, GPU_I_ID!=""'
 # a part of a GPU is less than all of it; without a MIG instance it is a share
 _SHARES = f'pod_gpu_allocated_ratio{{{CHOSEN}, GPU_I_ID=""}} < 1'
+_HELD_OF_MIG = once(f"pod_gpu_allocated_ratio{{{_MIG}}}")
 _PARTS = f"pod_gpu_allocated_ratio{{{CHOSEN}}} < 1"
-_OF_PARTS = f"on ({_OWNER}) ({_PARTS})"
+_OF_PARTS = f"on ({ROW}) ({_PARTS})"
 
 
 def _rate(family: str, where: str = CHOSEN) -> str:
-    return f"sum by ({_OWNER}) (rate(pod_gpu_{family}_total{{{where}}}[$__rate_interval]))"
+    return f"max by ({ROW}) (rate(pod_gpu_{family}_total{{{where}}}[$__rate_interval]))"
 
 
 def _of_held(of: str) -> str:
@@ -67,25 +67,25 @@ DASHBOARD = Dashboard(
         Row(
             title="Who does what on them",
             panels=[
-                table("Containers", "Who holds a share or a MIG instance now.", _OWNER,
-                      Column("Part of the GPU", f"sum by ({_OWNER}) ({_PARTS})", "short"),
+                table("Containers", "Who holds a share or a MIG instance now.", ROW,
+                      Column("Part of the GPU", f"sum by ({ROW}) ({_PARTS})", "short"),
                       Column("Used of held", _of_held("active"), PERCENT, USE),
                       Column("Idle of held", _of_held("idle"), PERCENT, IDLE),
                       Column("Power", f"{_rate('energy_joules')} and {_OF_PARTS}", WATTS),
                       most_first="Part of the GPU"),
                 lines("Kernels, measured", "The part of the time in which kernels of each container ran, where NVML "
                       "tells of processes. Kernels of several may run at a time.",
-                      Query(f"sum by ({_OWNER}) (pod_gpu_utilization_ratio{{{CHOSEN}}}) and {_OF_PARTS}", _ITS),
+                      Query(f"sum by ({ROW}) (pod_gpu_utilization_ratio{{{CHOSEN}}}) and {_OF_PARTS}", _ITS),
                       unit=PERCENT),
                 lines("Memory, measured", "Of each container's processes, where NVML tells of them.",
-                      Query(f"sum by ({_OWNER}) (pod_gpu_memory_used_bytes{{{CHOSEN}}}) and {_OF_PARTS}", _ITS),
+                      Query(f"sum by ({ROW}) (pod_gpu_memory_used_bytes{{{CHOSEN}}}) and {_OF_PARTS}", _ITS),
                       unit="bytes", stacked=True),
                 lines("Power", "An owner's part of the GPU's: by its kernels' time where that is measured, on MIG by "
                       "activity, else equal parts.",
                       Query(f"{_rate('energy_joules')} and {_OF_PARTS}", _ITS), unit=WATTS, stacked=True),
                 lines("Processes", "Of each container, where NVML tells of them; without a name, of nobody who holds "
                       "the GPU.",
-                      Query(f"sum by ({_OWNER}) (pod_gpu_processes{{{CHOSEN}}}) and on ({_UUID}) ({_PARTS})", _ITS)),
+                      Query(f"sum by ({ROW}) (pod_gpu_processes{{{CHOSEN}}}) and on ({_UUID}) ({_PARTS})", _ITS)),
             ],
         ),
         Row(
@@ -97,7 +97,7 @@ DASHBOARD = Dashboard(
                 lines("Memory", "How much of each instance's memory is used.",
                       Query(memory(_MIG), "{{node}} GPU {{gpu}} instance {{GPU_I_ID}}"), unit=PERCENT, most=1),
                 bars("Held of each GPU that is cut", "By compute slices. What is missing to 1 is free.",
-                     Query(named(f"sum by ({_UUID}) (pod_gpu_allocated_ratio{{{_MIG}}})"), "{{node}} GPU {{gpu}}"),
+                     Query(named(f"sum by ({_UUID}) ({_HELD_OF_MIG})"), "{{node}} GPU {{gpu}}"),
                      unit=PERCENT, levels=("green",), most=1),
                 bars("Instances by profile", "How many of each profile are held.",
                      Query(f"count by (GPU_I_PROFILE) (count by ({OF_DEVICE}, GPU_I_PROFILE) (pod_gpu_info{{{_MIG}}}))",

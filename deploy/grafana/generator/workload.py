@@ -115,7 +115,7 @@ DASHBOARD = Dashboard(
                       most_first="Held, GPU-h"),
                 table("Devices", "What its containers hold now. Shares and MIG instances are parts of a GPU.",
                       "namespace, pod, container, node, UUID, GPU_I_ID",
-                      Column("Part of the GPU", "sum by (namespace, pod, container, node, UUID, GPU_I_ID) "
+                      Column("Part of the GPU", "max by (namespace, pod, container, node, UUID, GPU_I_ID) "
                              f"(pod_gpu_allocated_ratio{_IN})", "short"), most_first="Part of the GPU"),
             ],
         ),
