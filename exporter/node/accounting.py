@@ -8,9 +8,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from exporter.accounting.ledger import Rules
 from exporter.accounting.state import dump, restore
+from exporter.attribution.current import CurrentOwners
 from exporter.log import log
 from exporter.model.accounts import Accounts
 from exporter.model.snapshot import Snapshot
@@ -39,7 +41,7 @@ def keep_in(path: str | None, lasting: Lasting) -> None:
     if body is not None:
         now = lasting.clock()
         try:
-            ledger = restore(body, now, now)
+            ledger = restore(body, now, now, lasting.boot)
         except ValueError as error:
             file.set_aside(str(error))
         else:
@@ -53,9 +55,17 @@ class Accounting:
     """What the node of one configuration does for the accounts. The accounts themselves outlive it, in `lasting`."""
 
     def __init__(
-        self, *, lasting: Lasting, rules: Rules, needs: AbstractSet[Need], asked_first: Sequence[Source]
+        self,
+        *,
+        lasting: Lasting,
+        rules: Rules,
+        needs: AbstractSet[Need],
+        asked_first: Sequence[Source],
+        owners: CurrentOwners,
     ) -> None:
         """`needs` is what the looks are to bring. `asked_first` are waited for however long they take.
+
+        While the page is away, `owners` say who holds the devices of the page before.
 
         A scrape does not wait long for the kubelet. A beat has the time, and to it a slow kubelet is none that is gone.
         """
@@ -64,6 +74,7 @@ class Accounting:
         self._rules = rules
         self._needs = needs
         self._asked_first = tuple(asked_first)
+        self._owners = owners
 
     def show(self) -> Accounts:
         """The accounts, which somebody is shown now."""
@@ -78,7 +89,10 @@ class Accounting:
         snapshot = await look(None, self._needs)
         lasting = self._lasting
         lasting.looked_at_ns = lasting.clock()
-        lasting.ledger.note(snapshot, lasting.looked_at_ns, self._rules)
+        seen = snapshot
+        if snapshot.joined is None:
+            seen = replace(snapshot, owners=self._owners.owners_of(lasting.ledger.holders.subjects))
+        lasting.ledger.note(seen, lasting.looked_at_ns, self._rules)
         accounts = lasting.ledger.accounts
         await self.save()
         # Not before: what was shown and not kept would fall if the process were killed here.
@@ -95,7 +109,7 @@ class Accounting:
         if file is None or lasting.looked_at_ns is None:
             return
         if lasting.writing is None or lasting.writing.done():
-            body = dump(lasting.ledger, lasting.looked_at_ns)
+            body = dump(lasting.ledger, lasting.looked_at_ns, lasting.boot)
             lasting.writing = asyncio.create_task(_write(file, body))
         await asyncio.wait((lasting.writing,), timeout=WRITE_SECONDS)
         if not lasting.writing.done():
