@@ -86,7 +86,7 @@ class Ledger:
         seen = self._pages.read(snapshot.joined) if snapshot.joined is not None else {}
         away = self.states.keys() - seen.keys() if is_away(snapshot) else ()
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else _NOT_MEASURED
-        kernels = self._kernels.since_last(measured, {} if interval is None or interval.is_gap else before)
+        kernels = self._kernels.since_last(measured, {} if interval is None or interval.is_gap else before, at_ns)
         if interval is not None:
             _count_time(before, interval)
         for uuid in (*seen, *away):

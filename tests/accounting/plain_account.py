@@ -149,7 +149,7 @@ class PlainGpu:
         self.read_at: int | None = None
         self.since: list[Span] = []
         self.runs: dict[int, object] = {}
-        self.last_kernels: dict[Place, tuple[object, int, Mapping[str, int]]] = {}
+        self.newest: dict[Place, tuple[int, Mapping[str, Fraction], Mapping[str, int]]] = {}
         self.kernels: dict[int, Mapping[Place, Mapping[str, int]]] = {}
 
     def look(self, number: int, least: list[Fraction]) -> None:
@@ -206,9 +206,11 @@ class PlainGpu:
     def kernels_at(self, number: int) -> Mapping[Place, Mapping[str, int]]:
         """For how long kernels of each holder, and of nobody, ran since the look before, by shared device."""
         assert self.counted is not None
+        first, now = self.looks[self.counted], self.looks[number]
+        if not first.kernels or not now.kernels:
+            self.newest.clear()
         if is_gap(self.looks, self.counted, number):
             return {}
-        first, now = self.looks[self.counted], self.looks[number]
         found = {}
         for place in first.shared:
             pods = first.held.get(place, {})
@@ -216,8 +218,15 @@ class PlainGpu:
             if place[0] != self.gpu or None in known or not pods.keys() <= known[0].keys() & known[1].keys():  # type: ignore[union-attr]
                 continue
             times = {pod: known[1].get(pod, 0) - known[0].get(pod, 0) for pod in (*pods, "")}  # type: ignore[union-attr]
-            if min(times.values()) >= 0:
-                found[place] = times
+            if min(times.values()) < 0:
+                continue
+            if any(times.values()):
+                self.newest[place], found[place] = (now.at, pods, times), times
+                continue
+            since, holders, newest = self.newest.get(place, (now.at, {}, times))
+            # no new sample is no news
+            is_known = holders == pods and now.at - since < OLD and any(newest.values())
+            found[place] = {pod: of * 1000 // sum(newest.values()) for pod, of in newest.items()} if is_known else times
         return found
 
     def edges(self, window: Sequence[Span], now: Look, *, is_whole: bool = True) -> tuple[Span | None, Span | None]:
