@@ -1,9 +1,10 @@
 """Activity: of the time in which containers held a device, what was used, and what was idle.
 
 GR_ENGINE_ACTIVE is the mean of the time since dcgm-exporter read the GPU before. A device that nobody holds is not
-active, so those who held it meanwhile share all of that. Of a shared device whose kernels' time is measured, each owner
-has its part of the time in which the device was active, which may be more than its share of the time. Else each owner is
-as active as the device.
+active, so those who held it meanwhile share all of that.
+
+Of a shared device whose kernels' time is measured, each owner has its part of the time in which the device was active,
+which may be more than its share of the time. Else each owner is as active as the device.
 """
 
 from collections.abc import Mapping, Sequence

@@ -48,9 +48,7 @@ def count(turn: Turn) -> None:
         known.renew()
 
 
-def _count_growth(
-    turn: Turn, window: Sequence[Stretch], grown: _Amounts, total: int, *, is_whole: bool
-) -> None:
+def _count_growth(turn: Turn, window: Sequence[Stretch], grown: _Amounts, total: int, *, is_whole: bool) -> None:
     """Divide what the counters grew by in a time; `is_whole`: none of them began anew in it."""
     all_ns = sum(stretch.ns for stretch in window)
     is_free = not any(stretch.held.holders for stretch in window)

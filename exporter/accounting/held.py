@@ -93,9 +93,7 @@ class HeldGpu:
                     device.key,
                     device.slices,
                     device.is_sampled,
-                    tuple(
-                        (NO_ENTRY if is_other(entry) else entry, part) for entry, part in device.holders
-                    ),
+                    tuple((NO_ENTRY if is_other(entry) else entry, part) for entry, part in device.holders),
                     device.part,
                     device.is_shared,
                 )

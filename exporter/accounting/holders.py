@@ -22,7 +22,8 @@ _WORKLOAD = ("workload_name", "workload_kind")
 class Holders:
     """The GPUs of the last look that counted, by UUID, and the entries of those who hold them.
 
-    `subjects` are what its pages were about, and those before it that are away. `models` are those of GPUs, by UUID; by model, `capacity` counts GPUs and `allocated` is the part that is held.
+    `subjects` are what its pages are about; of a page that is away, what it was about before. `models` are those of
+    GPUs, by UUID; by model, `capacity` counts GPUs and `allocated` is the part that is held.
     """
 
     def __init__(self, entries: Entries) -> None:

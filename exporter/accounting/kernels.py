@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from exporter.accounting.entries import Entry
 from exporter.accounting.held import HeldDevice, HeldGpu
 from exporter.accounting.stretches import MOST_UNREAD_NS, Kernels
 from exporter.model.devices import DeviceKey
@@ -17,12 +16,12 @@ _FAINT_NS = 1_000
 class KernelTimes:
     """Remembers what was measured at the last look: `Measured.sm_ns`, which begins at 0 with each process.
 
-    NVML may have no new sample since then. That is no news: for two minutes the last sample's proportion is gone on with.
+    NVML may have no new sample since then. That is no news: the last sample's proportion stays for two minutes.
     """
 
     def __init__(self) -> None:
         self._last = _NOTHING
-        self._newest: dict[DeviceKey, tuple[int, Sequence[tuple[Entry, int]], list[int]]] = {}
+        self._newest: dict[DeviceKey, tuple[int, Sequence[object], list[int]]] = {}
 
     def since_last(self, now: SmNs, before: Mapping[str, HeldGpu], at_ns: int) -> Mapping[str, Kernels]:
         """By GPU the times since the last look, of those who held it then.

@@ -27,6 +27,7 @@ _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
 # After a longer time without an exporter, a name alone does not say that a container is the one of before.
 MOST_BY_NAME_NS = 300_000_000_000
+_LEAST_STEP_NS = 1_000_000_000
 _Json = Any  # what json writes and reads
 
 
@@ -70,15 +71,20 @@ def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) ->
     try:
         said = json.loads(body)
         before = Boot(*said.get("boot", UNKNOWN_BOOT))
-        is_booted = bool(before.id and boot.id and before.id != boot.id)
-        is_known = bool(before.id) and before.id == boot.id
-        since_ns = max(0, wall_ns - said["saved_ns"] - (boot.at_ns - before.at_ns if is_known else 0))
+        since_ns = max(0, wall_ns - said["saved_ns"] - _step(before, boot))
         ledger = _Reader(at_ns - since_ns).ledger(said)
-        if is_booted or since_ns > MOST_BY_NAME_NS:
-            _forget_hands(ledger, lambda entry: is_booted or not entry.uid)
-        return ledger
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
+    is_booted = bool(before.id and boot.id and before.id != boot.id)
+    if is_booted or since_ns > MOST_BY_NAME_NS:
+        _forget_hands(ledger, lambda entry: is_booted or not entry.uid)
+    return ledger
+
+
+def _step(before: Boot, now: Boot) -> int:
+    """How far the wall clock was set forward within a boot. Less than a second is the time between two looks at it."""
+    step = now.at_ns - before.at_ns if before.id and before.id == now.id else 0
+    return step if abs(step) >= _LEAST_STEP_NS else 0
 
 
 def _forget_hands(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
@@ -310,9 +316,9 @@ class _Reader:
         if said is None:
             return None
         held, look, ago_ns, values, *more = said
-        stretches, is_away = (*more, *((), False)[len(more) :])
-        reading = Reading(self._held[held], int(look), self._now - int(ago_ns), _amounts(values), is_away=bool(is_away))
-        for of, ns, is_gap, kernels, *is_blind in stretches:
+        reading = Reading(self._held[held], int(look), self._now - int(ago_ns), _amounts(values))
+        reading.is_away = any(more[1:])
+        for of, ns, is_gap, kernels, *is_blind in more[0] if more else ():
             times = {str(instance): [int(each) for each in of_device] for instance, of_device in kernels.items()}
             reading.add(Stretch(self._held[of], int(ns), bool(is_gap), times, any(is_blind)))
         return reading

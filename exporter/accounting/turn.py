@@ -70,10 +70,11 @@ class Interval:
 class Turn:
     """A GPU that a look sees. `before` is who held it at the last look that counted, `held` who holds it now.
 
-    `is_away`: its page is away, and `seen` is empty. `kernels` are those since the last look. `nobody` finds nobody's entry of a device; a counter that is not on the
-    page for `keep_ns` is forgotten. `least` is the lowest power of a model's GPUs, by model: each is learnt from the
-    others, since a busy GPU may never show what it draws while nobody holds it. `begin` works out the rest: `told` are times with what the page says of them, which
-    is to be counted now; `is_new` says that the page was read anew since the last look; `page` has the time since then.
+    `is_away`: its page is away, and `seen` is empty. `kernels` are those since the last look. `nobody` finds nobody's
+    entry of a device; a counter that is not on the page for `keep_ns` is forgotten. `least` is the lowest power of the
+    GPUs of a model: a GPU that is always busy never shows what it draws while nobody holds it. `begin` works out the rest:
+    `told` are times with what the page says of them, which is to be counted now; `is_new` says that the page was read
+    anew since the last look; `page` has the time since then.
     """
 
     look: int

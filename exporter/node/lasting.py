@@ -60,7 +60,8 @@ class Lasting:
     "" from the first page on. `clock` dates the looks of the pulse, and `looked_at_ns` is the last one of this process.
     `accounts` are those of the ledger that may be shown. They are kept in `state_file`, if anywhere; `writing` is the
     last time that somebody did. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
-    `boot` tells the steps of the wall clock between two processes. `cuda` is None where the CUDA probe has never been on.
+    `boot` tells the steps of the wall clock between two processes. `cuda` is None where the CUDA probe has never been
+    on.
     """
 
     def __init__(self) -> None:

@@ -20,9 +20,9 @@ Had = dict[tuple[str, Place], Fraction]  # by pod ("" for nobody) and device
 class Look:
     """What a look saw. `held` is by device and pod as a part of the GPU; `counters` are in mJ, by GPU.
 
-    `slices` and `activity` are of the devices on the page; `sampled` are those on the last page that there was, which may
-    be this one. `shared` are the devices that are handed out in shares, and
-    `kernels` for how long kernels ran, by device and pod ("" for nobody's).
+    `slices` and `activity` are of the devices on the page; `sampled` are those on the last page that there was, which
+    may be this one. `shared` are the devices that are handed out in shares, and `kernels` for how
+    long kernels ran, by device and pod ("" for nobody's).
     """
 
     at: int
@@ -116,7 +116,9 @@ def runs(found: Sequence[Span]) -> Iterator[Sequence[Span]]:
     """The spans one after the other, together where the hands are the same; a gap for itself."""
     group: list[Span] = []
     for span in found:
-        if group and (span.is_gap or group[-1].is_gap or (span.run, span.is_blind) != (group[-1].run, group[-1].is_blind)):
+        if group and (
+            span.is_gap or group[-1].is_gap or (span.run, span.is_blind) != (group[-1].run, group[-1].is_blind)
+        ):
             yield group
             group = []
         group.append(span)
@@ -174,8 +176,8 @@ class PlainGpu:
             self.read_at = number
         if is_away:
             return
-        is_first, is_new = self.shown is None, False
-        if not is_first:
+        is_new = False
+        if self.shown is not None:
             is_new = self.shown.page(self.gpu) != now.page(self.gpu) or seconds(self.window) >= OLD
             self.count_activity(now, is_new=is_new)
         else:
@@ -191,7 +193,10 @@ class PlainGpu:
         gap = is_gap(self.looks, first, last)
         run = self.runs[first]
         left = any(
-            pod not in now.held.get(place, {}) for place in before.held if place[0] == self.gpu for pod in before.held[place]
+            pod not in now.held.get(place, {})
+            for place in before.held
+            if place[0] == self.gpu
+            for pod in before.held[place]
         )
         return Span(
             self.gpu,

@@ -227,9 +227,7 @@ def check(text: str, looks: list[Look]) -> None:
         assert of_gpu <= elapsed
         if gpu in full:
             assert of_gpu == elapsed
-    active, idle, observed = (
-        together(getattr(gpu, of) for gpu in gpus) for of in ("active", "idle", "observed")
-    )
+    active, idle, observed = (together(getattr(gpu, of) for gpu in gpus) for of in ("active", "idle", "observed"))
     compare(rows_of(text, "pod_gpu_observed_seconds_total"), observed, Fraction(2 * len(looks), SECOND))
     used = rows_of(text, "pod_gpu_active_seconds_total")
     compare(used, active, Fraction(3 * len(looks), SECOND))

@@ -244,7 +244,9 @@ def test_a_gap_of_each_kind_goes_to_who_holds_the_gpu_at_both_ends() -> None:
 def test_while_the_page_is_away_the_kubelet_tells_who_holds_what() -> None:
     page = energy("1000") + row(ACTIVE, "0.5")
     by_name: Held = {"c": [("nvidia.com/gpu", "nvidia0")]}
-    looks = Looks().at(0, page, A).at(10, None, B).at(20, None, by_name).at(30, None).at(40, page.replace("1000", "5000"))
+    looks = (
+        Looks().at(0, page, A).at(10, None, B).at(20, None, by_name).at(30, None).at(40, page.replace("1000", "5000"))
+    )
     assert looks.ledger.accounts.gap_ns == {**GAPS, "page": 40 * SECOND}
     assert looks.ledger.accounts.capacity == {"NVIDIA H100 80GB HBM3": 1}
     found = [looks.account(pod) for pod in "abc"]

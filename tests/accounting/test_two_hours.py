@@ -1,6 +1,6 @@
 """Two hours of a node whose jobs last 20 s and whose page is read every 30 s, beside what really was, to the second."""
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
@@ -10,7 +10,7 @@ from exporter.accounting.ledger import Rules
 from tests.support.looks import GPU, SECOND, Held, Looks, row
 
 HOURS, LOOK, READ = 7200, 10, 30  # seconds
-GPUS = 8
+GPUS = 16
 IDLE_WATTS, BUSY_WATTS = 60, 340
 # 20 s jobs of two teams, and longer ones of a third
 TEAMS = {"short": 20, "brief": 20, "long": 300}
@@ -29,16 +29,16 @@ class Job:
 
 @dataclass
 class Node:
-    """What really happens on each GPU, second by second. dcgm-exporter reads the GPUs at `phase` and every 30 s after."""
+    """What really happens on each GPU. dcgm-exporter reads the GPUs at `phase`, and every 30 s after it."""
 
     random: Random
     jobs: list[list[Job]] = field(default_factory=list)
-    truth: dict[str, Counter[str]] = field(default_factory=dict)
+    truth: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         random = self.random
         self.phase = random.uniform(0, READ)
-        self.truth = {of: Counter() for of in ("allocated", "active", "energy")}
+        self.truth = {of: defaultdict(float) for of in ("allocated", "active", "energy")}
         for _ in range(GPUS):
             at, jobs = random.uniform(0, 30), []
             while at < HOURS - 60:
@@ -79,9 +79,11 @@ class Node:
         return sum(max(0.0, min(job.end, until) - job.begin) * job.active for job in self.jobs[gpu])
 
 
-def counted(looks: Looks) -> dict[str, Counter[str]]:
+def counted(looks: Looks) -> dict[str, dict[str, float]]:
     """What the accounts say, by team ("" for nobody)."""
-    found: dict[str, Counter[str]] = {of: Counter() for of in ("allocated", "active", "observed", "energy")}
+    found: dict[str, dict[str, float]] = {
+        of: defaultdict(float) for of in ("allocated", "active", "observed", "energy")
+    }
     for account in looks.ledger.accounts.rows:
         team = account.owner.pod.partition("-")[0] if account.owner else ""
         found["allocated"][team] += (account.allocated_ns or 0) / SECOND
@@ -92,7 +94,7 @@ def counted(looks: Looks) -> dict[str, Counter[str]]:
 
 
 # issue 15, lines 3 and 4, and "Must show" 2
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("away", [0, 240])
 def test_two_hours_of_short_jobs_are_counted_as_they_were(seed: int, away: int) -> None:
     node = Node(Random(seed))

@@ -112,8 +112,8 @@ FAMILIES = (
     OwnFamily(
         "pod_gpu_observed_seconds_total",
         "counter",
-        "GPU-seconds of those held in which the device's activity is known: pod_gpu_active_seconds_total divided by this"
-        " is how much of a GPU was used while somebody could see it.",
+        "GPU-seconds of those held in which the device's activity is known. How much was used is"
+        " pod_gpu_active_seconds_total divided by this: while the page is away, seconds are held and not observed.",
         _OF_ROW,
         write=_each(lambda row: row.observed_ns, _NANOSECONDS),
     ),
