@@ -72,9 +72,9 @@ class Turn:
 
     `is_away`: its page is away, and `seen` is empty. `kernels` are those since the last look. `nobody` finds nobody's
     entry of a device; a counter that is not on the page for `keep_ns` is forgotten. `least` is the lowest power of the
-    GPUs of a model: a GPU that is always busy never shows what it draws while nobody holds it. `begin` works out the rest:
-    `told` are times with what the page says of them, which is to be counted now; `is_new` says that the page was read
-    anew since the last look; `page` has the time since then.
+    GPUs of a model: a GPU that is always busy never shows what it draws while nobody holds it. `begin` works out the
+    rest: `told` are times with what the page says of them, which is to be counted now; `is_new` says that the page was
+    read anew since the last look; `page` has the time since then.
     """
 
     look: int

@@ -89,7 +89,9 @@ def test_a_night_is_credited_to_a_pod_by_its_uid_and_not_by_its_name() -> None:
         looks = Looks().at(0, page, held, uids=uids).at(10, page, held, uids=uids)
         looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), (1_000 + night) * SECOND, 0))
         looks.at(0, after, held, uids={"known": uid})
-        of_pods = {of.owner.pod: seconds(of.allocated_ns) for of in looks.ledger.accounts.rows if of.owner}
+        of_pods = {
+            of.owner.pod: seconds(of.allocated_ns) for of in looks.ledger.accounts.rows if of.owner and of.allocated_ns
+        }
         assert of_pods == {"named": named, "known": known}
 
 
