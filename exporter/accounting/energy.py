@@ -1,18 +1,19 @@
 """Energy: what a GPU's counter grew by, or else its power times time, divided among those who held it.
 
-A counter's growth is divided by time among all who held the GPU since it grew before. On MIG the page repeats the GPU's
+A counter's growth is divided by time among all who held the GPU since it grew before; while nobody held it, it drew the
+least that it is known to draw. On MIG the page repeats the GPU's
 value on each instance's row: it is counted once, and divided among the instances by activity and slices. Where the rows
 differ, they are the instances' own. Of a shared device each holder has its part of the kernels' time, as far as that is
 measured, else an equal part.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.accounting.held import HeldDevice
 from exporter.accounting.instances import apportion, is_repeated, weights
 from exporter.accounting.observation import Seen
 from exporter.accounting.stretches import Stretch
-from exporter.accounting.turn import WHOLE, Turn
+from exporter.accounting.turn import WHOLE, Power, Turn
 
 _PER_MICROJOULE = 1_000_000_000  # microwatts times nanoseconds
 _SEVERAL = 2
@@ -37,13 +38,44 @@ def count(turn: Turn) -> None:
         return
     turn.reach(known)
     count = [instance for instance in rows if instance] if state.rows_are_own else [""]
+    is_whole = all(known.values.get(instance, 0) <= values[instance] for instance in count)
     grown = {instance: known.grow_to(instance, values[instance]) for instance in count}
-    for stretch, amounts in known.divide(grown):
-        _give(turn, stretch, amounts, turn.seen_in(stretch))
+    if total := sum(grown.values()):
+        _count_growth(turn, known.stretches, grown, total, is_whole=is_whole)
     values.update((instance, known.values[instance]) for instance in count)
     known.values = values
     if known.has_moved or known.is_old:
         known.renew()
+
+
+def _count_growth(turn: Turn, window: Sequence[Stretch], grown: _Amounts, total: int, *, is_whole: bool) -> None:
+    """Divide what the counters grew by in a time; `is_whole`: none of them began anew in it."""
+    all_ns = sum(stretch.ns for stretch in window)
+    is_free = not any(stretch.held.holders for stretch in window)
+    edges = [Stretch(held, 0) for held in turn.edges(window) if held is not None and held.holders] if is_free else []
+    stretches = (*window, *edges)
+    least = turn.least.get(turn.model)
+    by = _parts(stretches, total, all_ns, least)
+    parts = {of: apportion(amount, by) for of, amount in grown.items() if amount}
+    for number, stretch in enumerate(stretches):
+        _give(turn, stretch, {of: part[number] for of, part in parts.items()}, turn.seen_in(stretch))
+    if is_whole and all_ns and (least is None or (is_free and not edges) or total * least[1] < least[0] * all_ns):
+        turn.least[turn.model] = (total, all_ns)
+
+
+def _parts(stretches: Sequence[Stretch], total: int, all_ns: int, least: Power | None) -> Sequence[int]:
+    """Each stretch's part of all energy: what is left by nobody's stretches is divided by time."""
+    held = [stretch.ns if stretch.held.holders else 0 for stretch in stretches]
+    if not any(held):
+        held = [int(bool(stretch.held.holders)) for stretch in stretches]
+    if least is None or not any(held):
+        by = [stretch.ns for stretch in stretches]
+        return by if any(by) else [*[0] * (len(by) - 1), 1]
+    free = [
+        0 if stretch.held.holders else min(stretch.ns * least[0] // least[1], stretch.ns * total // all_ns)
+        for stretch in stretches
+    ]
+    return [one + other for one, other in zip(free, apportion(total - sum(free), held), strict=True)]
 
 
 def _count_power(turn: Turn) -> None:

@@ -35,6 +35,7 @@ class Entry:
     energy_uj: int | None = None
     xids: dict[str, int] = field(default_factory=dict)
     throttled_ns: dict[str, int] = field(default_factory=dict)
+    observed_ns: int | None = None
     gone_at_ns: int | None = None
     shown_before: int = 0
     is_dropped: bool = False
@@ -59,6 +60,7 @@ class Entry:
                 self.energy_uj,
                 dict(self.xids) if self.xids else _NO_COUNTS,
                 dict(self.throttled_ns) if self.throttled_ns else _NO_COUNTS,
+                self.observed_ns,
             ),
         )
 

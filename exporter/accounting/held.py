@@ -1,6 +1,6 @@
 """Who held a GPU at one look, as entries of the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from exporter.accounting.entries import Entry
@@ -78,8 +78,12 @@ class HeldGpu:
         return self._times[0][1]
 
     def without_those_gone(self) -> "HeldGpu":
-        """The same without the holders that do not hold their device any more: their parts are nobody's."""
-        if not any(entry.gone_at_ns is not None for _, entry in self.holders):
+        """The same without the holders that do not hold their device any more."""
+        return self.without(lambda entry: entry.gone_at_ns is not None)
+
+    def without(self, is_other: Callable[[Entry], bool]) -> "HeldGpu":
+        """The same without some holders: their parts are nobody's."""
+        if not any(is_other(entry) for _, entry in self.holders):
             return self
         return HeldGpu(
             self.key,
@@ -89,9 +93,7 @@ class HeldGpu:
                     device.key,
                     device.slices,
                     device.is_sampled,
-                    tuple(
-                        (NO_ENTRY if entry.gone_at_ns is not None else entry, part) for entry, part in device.holders
-                    ),
+                    tuple((NO_ENTRY if is_other(entry) else entry, part) for entry, part in device.holders),
                     device.part,
                     device.is_shared,
                 )

@@ -7,7 +7,9 @@ from types import MappingProxyType
 from exporter.accounting.entries import Entries, Entry
 from exporter.accounting.held import HeldDevice, HeldGpu
 from exporter.accounting.holdings import Gpus, gpus_of
+from exporter.accounting.observation import is_away
 from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
@@ -22,7 +24,8 @@ _WORKLOAD = ("workload_name", "workload_kind")
 class Holders:
     """The GPUs of the last look that counted, by UUID, and the entries of those who hold them.
 
-    `models` are those of GPUs, by UUID; by model, `capacity` counts GPUs and `allocated` is the part that is held.
+    `subjects` are what its pages are about; of a page that is away, what it was about before. `models` are those of
+    GPUs, by UUID; by model, `capacity` counts GPUs and `allocated` is the part that is held.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -30,23 +33,28 @@ class Holders:
         self.models: dict[str, str] = {}
         self.capacity: Mapping[str, int] = {}
         self.allocated: Mapping[str, float] = {}
+        self.subjects: Mapping[Subject, int] = {}
         self._gpus: Gpus = {}
         self._entries = entries
         self._live: set[Entry] = set()
         self._made_from: tuple[object, ...] = ()
         self._named_by: tuple[object, ...] = ()
 
+    def knows_devices(self, snapshot: Snapshot) -> bool:
+        """Whether a page has told of the GPUs, this look's or one before, or else the inventory."""
+        return snapshot.joined is not None or bool(self.subjects or snapshot.inventory.gpus)
+
     def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
         """Turn to the look of this moment. Entries of those who hold nothing any more are gone from here on."""
-        subjects = snapshot.joined.subjects if snapshot.joined is not None else {}
-        made_from = (snapshot.owners, subjects, snapshot.inventory)
+        self.subjects = self._subjects_of(snapshot)
+        made_from = (snapshot.owners, self.subjects, snapshot.inventory)
         named_by = (snapshot.pod_labels, snapshot.workloads)
         # by identity, since comparing what they hold would cost every look
         is_known = bool(self._made_from) and all(a is b for a, b in zip(self._made_from, made_from, strict=True))
         if is_known and named_by == self._named_by:
             return
         if not is_known:
-            self._gpus = yield from gpus_of(snapshot.owners, subjects, snapshot.inventory, self.models)
+            self._gpus = yield from gpus_of(snapshot.owners, self.subjects, snapshot.inventory, self.models)
             self._sum_up()
         self._made_from, self._named_by = made_from, named_by
         live: set[Entry] = set()
@@ -75,6 +83,16 @@ class Holders:
             held[uuid] = known if known is not None and new.is_like(known) else new
         self.held, self._live = held, live
         self._entries.note_held(live, at_ns)
+
+    def _subjects_of(self, snapshot: Snapshot) -> Mapping[Subject, int]:
+        """Of a page that is away, those of before stay."""
+        if snapshot.joined is None:
+            return self.subjects
+        subjects = snapshot.joined.subjects
+        if not self.subjects or not is_away(snapshot):
+            return subjects
+        gpus = {subject.gpu for subject in subjects}
+        return {**{subject: count for subject, count in self.subjects.items() if subject.gpu not in gpus}, **subjects}
 
     def resume(
         self,

@@ -17,11 +17,10 @@ from exporter.accounting.gaps import Gaps
 from exporter.accounting.held import HeldGpu
 from exporter.accounting.holders import MOST_GPUS, Holders
 from exporter.accounting.kernels import KernelTimes, SmNs
-from exporter.accounting.observation import PageReader
+from exporter.accounting.observation import PageReader, Seen, is_away
 from exporter.accounting.stretches import NO_KERNELS
-from exporter.accounting.turn import GpuState, Interval, Turn
+from exporter.accounting.turn import GpuState, Interval, Power, Turn
 from exporter.model.accounts import Accounts
-from exporter.model.pages import JoinedPage
 from exporter.model.slices import Work, at_once
 from exporter.model.snapshot import Snapshot
 
@@ -45,7 +44,8 @@ class Rules:
 class Ledger:
     """Keeps the accounts. Only the looks of the service's own pulse are noted: scrapes change nothing.
 
-    `look` is the number of the last look that counted, `counted_at_ns` its moment; `states` are by the GPU's UUID.
+    `look` is the number of the last look that counted, `counted_at_ns` its moment; `states` are by the GPU's UUID,
+    `least` the lowest power that GPUs drew from one state of a counter to the next, by model.
     """
 
     def __init__(self) -> None:
@@ -56,6 +56,7 @@ class Ledger:
         self._pages = PageReader()
         self._kernels = KernelTimes()
         self.states: dict[str, GpuState] = {}
+        self.least: dict[str, Power] = {}
         self.look = 0
         self.counted_at_ns: int | None = None
 
@@ -74,23 +75,27 @@ class Ledger:
 
     def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
         """The same in slices. It has to be done to its end: a half of it is no state of the accounts."""
-        if self.gaps.note(snapshot, at_ns, rules.interval_ns) and snapshot.joined is not None:
-            yield from self._count(snapshot, snapshot.joined, at_ns, rules)
+        if self.gaps.note(snapshot, at_ns, rules.interval_ns):
+            if self.holders.knows_devices(snapshot):
+                yield from self._count(snapshot, at_ns, rules)
+            else:
+                self.gaps.is_gap = True
         self.publish()
 
-    def _count(self, snapshot: Snapshot, joined: JoinedPage, at_ns: int, rules: Rules) -> Work[None]:
+    def _count(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
         before, interval = self.holders.held, None
         if self.counted_at_ns is not None:
             interval = Interval(max(0, at_ns - self.counted_at_ns), self.gaps.is_gap)
         self.gaps.is_gap, self.counted_at_ns = False, at_ns
         self.look += 1
         yield from self.holders.update(snapshot, at_ns)
-        seen = yield from self._pages.read(joined)
+        seen = (yield from self._pages.read(snapshot.joined)) if snapshot.joined is not None else {}
+        away = self.states.keys() - seen.keys() if is_away(snapshot) else ()
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else _NOT_MEASURED
-        kernels = self._kernels.since_last(measured, {} if interval is None or interval.is_gap else before)
+        kernels = self._kernels.since_last(measured, {} if interval is None or interval.is_gap else before, at_ns)
         if interval is not None:
             _count_time(before, interval)
-        for number, (uuid, of_gpu) in enumerate(seen.items()):
+        for number, uuid in enumerate((*seen, *away)):
             if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
                 yield
             held = self.holders.held.get(uuid)
@@ -103,11 +108,17 @@ class Ledger:
                 interval=interval,
                 before=before.get(uuid),
                 held=held,
-                seen=of_gpu,
+                seen=seen.get(uuid) or Seen(),
                 state=self.states.setdefault(uuid, GpuState()),
+                model=self.holders.models.get(uuid, ""),
+                least=self.least,
                 nobody=partial(self.holders.nobody, at_ns=at_ns),
                 kernels=kernels.get(uuid, NO_KERNELS),
+                is_away=uuid not in seen,
             )
+            if turn.is_away:
+                turn.pass_by()
+                continue
             page = turn.begin()
             activity.count(turn, rules.idle_below)
             energy.count(turn)
@@ -151,7 +162,7 @@ def _begin_rows(turn: Turn) -> None:
         has_activity = turn.seen.activity_of(device.key.instance) is not None
         for entry, _ in device.holders:
             if has_activity and entry.active_ns is None:
-                entry.active_ns = entry.idle_ns = 0
+                entry.active_ns = entry.idle_ns = entry.observed_ns = 0
             if has_energy and entry.energy_uj is None:
                 entry.energy_uj = 0
             if not reasons <= entry.throttled_ns.keys():

@@ -128,9 +128,9 @@ def why_failed(snapshot: Snapshot) -> Gap | None:
     return "page" if snapshot.joined is None else None
 
 
-def lacks_a_page(snapshot: Snapshot) -> bool:
-    """Whether one of several sources of pages failed: the devices on its page were not seen."""
-    return any(
+def is_away(snapshot: Snapshot) -> bool:
+    """Whether a source of pages failed, one of several or all: the devices on its page were not seen."""
+    return snapshot.joined is None or any(
         (health := snapshot.health.get(source)) is not None and health.up is False for source in snapshot.page_sources
     )
 

@@ -1,13 +1,14 @@
 """The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
 
 Moments are kept as the time before the last look, since the clock of the next process is another one. How long kernels
-ran up to the last look is not kept: the next process counts from 0. Version 1 has no stretches.
+ran up to the last look is not kept: the next process counts from 0. Version 1 has no stretches, version 2 does not know
+of pages that are away, nor when the machine was booted.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter.accounting.entries import Entry
 from exporter.accounting.held import NO_ENTRY, HeldDevice, HeldGpu
@@ -17,32 +18,53 @@ from exporter.accounting.stretches import Reading, Stretch
 from exporter.accounting.turn import GpuState, LastXids
 from exporter.model.accounts import GAPS, Gap
 from exporter.model.devices import DeviceKey
+from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import Work, at_once, listed
 
-_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 2
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 3
 _SEEN = ("power", "activity", "utilization", "energy", "violations")  # of the last look; version 1 has the first three
+_SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
 # of any number: all nanoseconds and microjoules of a node's life are far below
 _MOST = 1e30
+# After a longer time without an exporter, a name alone does not say that a container is the one of before.
+MOST_BY_NAME_NS = 300_000_000_000
+_LEAST_STEP_NS = 1_000_000_000
 _Json = Any  # what json writes and reads
 
 
-def dump(ledger: Ledger, wall_ns: int) -> bytes:
+class Boot(NamedTuple):
+    """A start of the machine: its id (Linux' boot_id, "" for unknown), and its moment by the process' wall clock.
+
+    Two processes of one boot know by this how far the wall clock was set forward or back between them.
+    """
+
+    id: str = ""
+    at_ns: int = 0
+
+
+UNKNOWN_BOOT = Boot()
+
+
+def dump(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> bytes:
     """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970)."""
-    return at_once(dump_in_slices(ledger, wall_ns))
+    return at_once(dump_in_slices(ledger, wall_ns, boot))
 
 
-def dump_in_slices(ledger: Ledger, wall_ns: int) -> Work[bytes]:
+def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> Work[bytes]:
     """The same; nothing may be counted meanwhile."""
-    said = yield from _Writer(ledger).ledger(wall_ns)
+    said = {**(yield from _Writer(ledger).ledger(wall_ns)), "boot": boot}
     yield
     body = json.dumps(said, separators=(",", ":")).encode()
     return b"%b %d %b\n%b" % (_MAGIC, VERSION, _checksum(VERSION, body), body)
 
 
-def restore(data: bytes, wall_ns: int, at_ns: int) -> Ledger:
+def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) -> Ledger:
     """The ledger of `dump`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
+
+    That is reckoned without the steps of the wall clock, where both are of one boot. After another boot nobody holds
+    what was held before; after a long time, a container that has only a name does not.
 
     Raises:
         ValueError: the data is damaged, of something else or of a newer version; one line says which.
@@ -57,9 +79,30 @@ def restore(data: bytes, wall_ns: int, at_ns: int) -> Ledger:
         raise ValueError("it is damaged: its checksum is another")
     try:
         said = json.loads(body, parse_int=_bounded, parse_float=_bounded, parse_constant=_bounded)
-        return _Reader(at_ns - max(0, wall_ns - said["saved_ns"])).ledger(said)
+        before = Boot(*said.get("boot", UNKNOWN_BOOT))
+        since_ns = max(0, wall_ns - said["saved_ns"] - _step(before, boot))
+        ledger = _Reader(at_ns - since_ns).ledger(said)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
+    is_booted = bool(before.id and boot.id and before.id != boot.id)
+    if is_booted or since_ns > MOST_BY_NAME_NS:
+        _forget_hands(ledger, lambda entry: is_booted or not entry.uid)
+    return ledger
+
+
+def _step(before: Boot, now: Boot) -> int:
+    """How far the wall clock was set forward within a boot. Less than a second is the time between two looks at it."""
+    step = now.at_ns - before.at_ns if before.id and before.id == now.id else 0
+    return step if abs(step) >= _LEAST_STEP_NS else 0
+
+
+def _forget_hands(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
+    """Let those who held something at the last look, and may be others by now, have nothing of the time since."""
+    ledger.holders.held = {uuid: held.without(is_other) for uuid, held in ledger.holders.held.items()}
+    for state in ledger.states.values():
+        for reading in (state.page, state.energy, state.violations):
+            if reading is not None:
+                reading.held = reading.held.without(is_other)
 
 
 def _checksum(version: int, body: bytes) -> bytes:
@@ -99,6 +142,8 @@ class _Writer:
             "models": ledger.holders.models,
             "capacity": dict(ledger.holders.capacity),
             "allocated": dict(ledger.holders.allocated),
+            "least": ledger.least,
+            "subjects": sorted({tuple(getattr(of, name) for name in _SUBJECT) for of in ledger.holders.subjects}),
             "now": [self._held_number(held) for held in ledger.holders.held.values()],
             "gpus": dict((yield from listed((uuid, self._state(state)) for uuid, state in ledger.states.items()))),
             "held": (yield from listed(map(self._held_gpu, self._held))),  # last: by now all are numbered
@@ -119,6 +164,7 @@ class _Writer:
             entry.active_ns,
             entry.idle_ns,
             entry.energy_uj,
+            entry.observed_ns,
             entry.xids,
             entry.throttled_ns,
             self._ago(entry.gone_at_ns),
@@ -153,7 +199,8 @@ class _Writer:
             "seen": {name: getattr(state.seen, name) for name in _SEEN},
             "reasons": state.seen.reasons,
             "page": self._reading(state.page),
-            "hands": [None if held is None else self._held_number(held) for held in (state.first, state.before)],
+            "carried": state.carried,
+            "hands": [None if held is None else self._held_number(held) for held in (state.steady, state.before)],
             "energy": self._reading(state.energy),
             "rows_are_own": state.rows_are_own,
             "violations": self._reading(state.violations),
@@ -176,9 +223,10 @@ class _Writer:
             self._ago(reading.at_ns),
             reading.values,
             [
-                [self._held_number(stretch.held), stretch.ns, stretch.is_gap, dict(stretch.kernels)]
+                [self._held_number(stretch.held), stretch.ns, stretch.is_gap, dict(stretch.kernels), stretch.is_blind]
                 for stretch in reading.stretches
             ],
+            reading.is_away,
         ]
 
 
@@ -207,6 +255,10 @@ class _Reader:
             _amounts(said["capacity"]),
             {str(model): float(part) for model, part in said["allocated"].items()},
         )
+        ledger.holders.subjects = {
+            Subject(**dict(zip(_SUBJECT, of, strict=True))): 1 for of in said.get("subjects", ())
+        }
+        ledger.least = {str(model): (int(uj), max(1, int(ns))) for model, (uj, ns) in said.get("least", {}).items()}
         ledger.states = {uuid: self._state(each) for uuid, each in said["gpus"].items()}
         ledger.publish()
         return ledger
@@ -216,7 +268,7 @@ class _Reader:
 
     def _entry(self, said: _Json) -> Entry:
         owner, uid, device, labels, ratio, *amounts, xids, throttled, gone, shown_before = said
-        allocated, active, idle, energy = (None if amount is None else int(amount) for amount in amounts)
+        allocated, active, idle, energy, *more = (None if amount is None else int(amount) for amount in amounts)
         return Entry(
             owner=None if owner is None else _owner(*owner),
             uid=str(uid),
@@ -227,6 +279,8 @@ class _Reader:
             active_ns=active,
             idle_ns=idle,
             energy_uj=energy,
+            # until version 2, all that was held was taken for observed
+            observed_ns=more[0] if more else allocated if active is not None else None,
             xids=_amounts(xids),
             throttled_ns=_amounts(throttled),
             gone_at_ns=self._moment(gone),
@@ -257,12 +311,13 @@ class _Reader:
         seen = Seen(reasons=said["reasons"])
         for name in _SEEN:
             setattr(seen, name, _amounts(said["seen"].get(name, {})))
-        first, before = (None if of is None else self._held[of] for of in said.get("hands", (None, None)))
+        steady, before = (None if of is None else self._held[of] for of in said.get("hands", (None, None)))
         return GpuState(
             look=int(said["look"]),
             seen=seen,
             page=self._reading(said.get("page")),
-            first=first,
+            carried=_amounts(said.get("carried", {})),
+            steady=steady,
             before=before,
             energy=self._reading(said["energy"]),
             rows_are_own=bool(said["rows_are_own"]),
@@ -281,11 +336,12 @@ class _Reader:
     def _reading(self, said: _Json) -> Reading | None:
         if said is None:
             return None
-        held, look, ago_ns, values, *stretches = said
+        held, look, ago_ns, values, *more = said
         reading = Reading(self._held[held], int(look), self._now - int(ago_ns), _amounts(values))
-        for of, ns, is_gap, kernels in stretches[0] if stretches else ():
+        reading.is_away = any(more[1:])
+        for of, ns, is_gap, kernels, *is_blind in more[0] if more else ():
             times = {str(instance): [int(each) for each in of_device] for instance, of_device in kernels.items()}
-            reading.add(Stretch(self._held[of], int(ns), bool(is_gap), times))
+            reading.add(Stretch(self._held[of], int(ns), bool(is_gap), times, any(is_blind)))
         return reading
 
 

@@ -24,16 +24,25 @@ NO_KERNELS: Kernels = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """A time in which a GPU was in the same hands. `is_gap`: nobody saw it; its hands are those of both its ends."""
+    """A time in which a GPU was in the same hands. `is_gap`: nobody saw it; its hands are those of both its ends.
+
+    `is_blind`: the kubelet told the hands, but the GPU's page was away at its beginning or at its end.
+    """
 
     held: HeldGpu
     ns: int
     is_gap: bool = False
     kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
+    is_blind: bool = False
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether both the hands and the page were seen."""
+        return not (self.is_gap or self.is_blind)
 
     def and_then(self, after: "Stretch") -> "Stretch | None":
         """Both as one; None where they differ in more than their lengths."""
-        if self.held is not after.held or self.is_gap or after.is_gap:
+        if self.held is not after.held or self.is_gap or after.is_gap or self.is_blind is not after.is_blind:
             return None
         kernels = self.kernels or after.kernels
         if self.kernels and after.kernels:
@@ -41,7 +50,7 @@ class Stretch:
             for instance in self.kernels.keys() & after.kernels.keys():
                 both = zip(self.kernels[instance], after.kernels[instance], strict=True)
                 kernels[instance] = [one + another for one, another in both]
-        return Stretch(self.held, self.ns + after.ns, kernels=kernels)
+        return Stretch(self.held, self.ns + after.ns, kernels=kernels, is_blind=self.is_blind)
 
 
 # not frozen: each look brings it up to date
@@ -49,8 +58,8 @@ class Stretch:
 class Reading:
     """Values that a page says of a GPU, the last look that read them, and the time since they changed.
 
-    `held` is who held the GPU at that look, `look` its number, `at_ns` its moment. `stretches` go from the look at
-    which the values were new to the last one.
+    `held` is who held the GPU at that look, `look` its number, `at_ns` its moment. `is_away`: the page was away at it.
+    `stretches` go from the look at which the values were new to the last one.
     """
 
     held: HeldGpu
@@ -59,6 +68,13 @@ class Reading:
     values: dict[str, int] = field(default_factory=dict)
     stretches: list[Stretch] = field(default_factory=list)
     has_moved: bool = False
+    is_away: bool = False
+
+    @property
+    def described(self) -> Sequence[Stretch]:
+        """The stretches that a page tells of which is read now: those since it was away, or nobody saw the hands."""
+        unseen = [number for number, stretch in enumerate(self.stretches, 1) if not stretch.is_seen]
+        return self.stretches[max(unseen, default=0) :]
 
     @property
     def is_old(self) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exporter.accounting.sharing import CounterBook
 from exporter.attribution.bearers import Listing, PodName, PodsOfOwners
@@ -44,7 +44,7 @@ _NOT_ASKED = Listing()
 class _WorkedOut(NamedTuple):
     """The owners and attribution of one set of pages, kept while `CurrentOwners` works on another set."""
 
-    made_from: tuple[object, ...]
+    made_from: tuple[Any, ...]
     owners: Owners
     attributed_from: tuple[object, ...]
     attribution: Attribution
@@ -76,7 +76,7 @@ class CurrentOwners:
         self._rules = rules
         self._node = node
         self._knowledge = Knowledge(rules=rules, node=node)
-        self._made_from: tuple[object, ...] = ()
+        self._made_from: tuple[Any, ...] = ()
         self._of_pods: OfPods = {}
         self._labelled: Mapping[PodName, PodInfo] | None = None
         self._attributed_from: tuple[object, ...] = ()
@@ -140,6 +140,11 @@ class CurrentOwners:
                 self.owners, self._policy, of_pods=self._of_pods, book=self.book, measured=self._shares
             )
         return self.attribution
+
+    def owners_of(self, subjects: Mapping[Subject, int]) -> Owners:
+        """The owners by the assignments of the last update, were these the subjects: those of a page that is away."""
+        assignments, _, knowledge, offers = self._made_from
+        return build_owners(assignments, subjects, knowledge, offers)
 
     def keep(self, wanted: Collection[Hashable]) -> None:
         """Forget the attribution of every set of sources that is not in `wanted`."""

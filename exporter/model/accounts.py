@@ -21,7 +21,7 @@ class Account(NamedTuple):
     Times are in nanoseconds of a physical GPU, energy in microjoules: whole numbers, so that sums are exact. None is
     what nothing on the page told so far. `allocated_ratio` is the part of a physical GPU that is held now, None where
     it is held no longer. `labels` are those of the pod that go with it (pod_uid, label_…, workload_…). `xids` counts
-    errors by XID, `throttled_ns` times by reason.
+    errors by XID, `throttled_ns` times by reason. `observed_ns` is the part of `allocated_ns` whose activity is known.
     """
 
     owner: Owner | None
@@ -34,6 +34,7 @@ class Account(NamedTuple):
     energy_uj: int | None = None
     xids: Mapping[str, int] = _NO_COUNTS
     throttled_ns: Mapping[str, int] = _NO_COUNTS
+    observed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,9 +8,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from exporter.accounting.ledger import Rules
 from exporter.accounting.state import dump_in_slices, restore
+from exporter.attribution.current import CurrentOwners
 from exporter.log import log
 from exporter.model.accounts import Accounts
 from exporter.model.slices import at_once
@@ -41,7 +43,7 @@ def keep_in(path: str | None, lasting: Lasting) -> None:
     if body is not None:
         now = lasting.clock()
         try:
-            ledger = restore(body, now, now)
+            ledger = restore(body, now, now, lasting.boot)
         except ValueError as error:
             file.set_aside(str(error))
         else:
@@ -55,9 +57,17 @@ class Accounting:
     """What the node of one configuration does for the accounts. The accounts themselves outlive it, in `lasting`."""
 
     def __init__(
-        self, *, lasting: Lasting, rules: Rules, needs: AbstractSet[Need], asked_first: Sequence[Source]
+        self,
+        *,
+        lasting: Lasting,
+        rules: Rules,
+        needs: AbstractSet[Need],
+        asked_first: Sequence[Source],
+        owners: CurrentOwners,
     ) -> None:
         """`needs` is what the looks are to bring. `asked_first` are waited for however long they take.
+
+        While the page is away, `owners` say who holds the devices of the page before.
 
         A scrape does not wait long for the kubelet. A beat has the time, and to it a slow kubelet is none that is gone.
         """
@@ -66,6 +76,7 @@ class Accounting:
         self._rules = rules
         self._needs = needs
         self._asked_first = tuple(asked_first)
+        self._owners = owners
 
     def show(self) -> Accounts:
         """The accounts, which somebody is shown now."""
@@ -80,7 +91,10 @@ class Accounting:
         snapshot = await look(None, self._needs)
         lasting = self._lasting
         lasting.looked_at_ns = lasting.clock()
-        work = lasting.ledger.work_for(snapshot, lasting.looked_at_ns, self._rules)
+        seen = snapshot
+        if snapshot.joined is None:
+            seen = replace(snapshot, owners=self._owners.owners_of(lasting.ledger.holders.subjects))
+        work = lasting.ledger.work_for(seen, lasting.looked_at_ns, self._rules)
         try:
             await in_slices(work)
         except asyncio.CancelledError:
@@ -102,7 +116,7 @@ class Accounting:
         if file is None or lasting.looked_at_ns is None:
             return
         if lasting.writing is None or lasting.writing.done():
-            body = await in_slices(dump_in_slices(lasting.ledger, lasting.looked_at_ns))
+            body = await in_slices(dump_in_slices(lasting.ledger, lasting.looked_at_ns, lasting.boot))
             lasting.writing = asyncio.create_task(_write(file, body))
         await asyncio.wait((lasting.writing,), timeout=WRITE_SECONDS)
         if not lasting.writing.done():

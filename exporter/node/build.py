@@ -107,11 +107,11 @@ def make_node(
         settings=_settings(config),
         name=config.node.name,
         lasting=lasting,
-        accounting=_accounting(config, lasting, sources) if keeps_accounts else None,
+        accounting=_accounting(config, lasting, sources, owners) if keeps_accounts else None,
     )
 
 
-def _accounting(config: Config, lasting: Lasting, sources: Sources) -> Accounting:
+def _accounting(config: Config, lasting: Lasting, sources: Sources, owners: CurrentOwners) -> Accounting:
     keep_in(config.accounting.state_file, lasting)
     return Accounting(
         lasting=lasting,
@@ -123,6 +123,7 @@ def _accounting(config: Config, lasting: Lasting, sources: Sources) -> Accountin
         # what workloads are called by is a label of the accounts only where somebody has said it
         needs=LOOK_AT_NODE | {Need.WORKLOADS} if config.workloads.labels else LOOK_AT_NODE,
         asked_first=(sources.kubelet, sources.offers),
+        owners=owners,
     )
 
 

@@ -3,10 +3,12 @@
 import secrets
 import time
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.accounting.ledger import Ledger
 from exporter.accounting.sharing import CounterBook
+from exporter.accounting.state import UNKNOWN_BOOT, Boot
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Knowledge, read_assignment
 from exporter.attribution.tenures import Tenures
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from exporter.node.state_file import StateFile
 
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
 class Clock:
     """Nanoseconds since 1970 as the machine's clock had them at the start; from then on no step of it is followed.
 
@@ -37,6 +42,18 @@ class Clock:
         return time.monotonic_ns() + self._ahead
 
 
+def boot() -> Boot:
+    """The start of this machine, as the wall clock of now dates it; unknown where Linux does not tell.
+
+    In a container both are the node's: the kernel has one boot_id, and containers have no time namespace of their own.
+    """
+    try:
+        boot_id = BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return UNKNOWN_BOOT
+    return Boot(boot_id, time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+
+
 class Lasting:
     """The counters, the accounts, the sources, the owners in force and what is known of the process' own state.
 
@@ -44,7 +61,8 @@ class Lasting:
     "" from the first page on. `clock` dates the looks of the pulse, and `looked_at_ns` is the last one of this process.
     `accounts` are those of the ledger that may be shown. They are kept in `state_file`, if anywhere; `writing` is the
     last time that somebody did. `wants_workloads` and `reads_slices` say what somebody has needed: it stays open.
-    `cuda` is None where the CUDA probe has never been on.
+    `boot` tells the steps of the wall clock between two processes. `cuda` is None where the CUDA probe has never been
+    on.
     """
 
     def __init__(self) -> None:
@@ -53,6 +71,7 @@ class Lasting:
         self.not_ready = "no page has been asked for yet"
         self.ledger = Ledger()
         self.clock: Callable[[], int] = Clock()
+        self.boot = boot()
         self.accounts = self.ledger.accounts
         self.looked_at_ns: int | None = None
         self.state_file: StateFile | None = None

@@ -21,7 +21,7 @@ _HELD = Column(
     lambda line: number(line.held_hours),
 )
 _USED = Column("used", "GPU-hours used: those held times the activity", lambda line: number(line.used_hours))
-_PART = Column("used %", "used, of what was held", lambda line: percent(line.used_ratio))
+_PART = Column("used %", "used, of what was held while its use was known", lambda line: percent(line.used_ratio))
 _IDLE = Column("idle", "GPU-hours held while the device did nothing", lambda line: number(line.idle_hours))
 _KWH = Column("kWh", "energy", lambda line: number(line.kwh))
 _COST = Column("cost", "by the prices given", lambda line: number(line.cost))

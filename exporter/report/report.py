@@ -59,13 +59,13 @@ class Line:
 
     @property
     def unused_hours(self) -> float:
-        """GPU-hours held and not used. Owners of a shared GPU may use more than they hold: then it is 0."""
-        return max(0.0, self.held_hours - self.used_hours)
+        """GPU-hours seen to be held and not used. Owners of a shared GPU may use more than they hold: then it is 0."""
+        return max(0.0, self.amounts.observed - self.amounts.used) / SECONDS_OF_HOUR
 
     @property
     def used_ratio(self) -> float | None:
-        """Of what was held; None where nothing was. Above 1 where owners of a shared GPU use more than they hold."""
-        return self.amounts.used / self.amounts.held if self.amounts.held else None
+        """Of what was held while its use was known; None for nothing. Owners of a shared GPU may use more than all."""
+        return self.amounts.used / self.amounts.observed if self.amounts.observed else None
 
     @property
     def kwh(self) -> float:
@@ -156,6 +156,9 @@ def _rows(collected: Collected) -> Iterable[_Row]:
     only = {node: next(iter(models)) for node, models in of_nodes.items() if len(models) == 1}
     for key, amounts in collected.grown.items():
         model = collected.facts.models.get(key.uuid) or only.get(key.node, "")
+        if amounts.observed < amounts.held / 2:
+            # an exporter of before did not count it: to that, all was observed
+            amounts = amounts._replace(observed=amounts.held)  # noqa: PLW2901
         yield _Row(key, collected.labels.get(key, {}), model, amounts)
 
 

@@ -10,6 +10,7 @@ FAMILIES: Final = (
     "pod_gpu_active_seconds_total",
     "pod_gpu_idle_seconds_total",
     "pod_gpu_energy_joules_total",
+    "pod_gpu_observed_seconds_total",
 )
 # What a row is about, and what stays as long as it is counted. Labels of pods may come later than the row.
 KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
@@ -30,12 +31,13 @@ class Key(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """Seconds of physical GPUs, and joules."""
+    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known."""
 
     held: float = 0.0
     used: float = 0.0
     idle: float = 0.0
     joules: float = 0.0
+    observed: float = 0.0
 
     def plus(self, other: Self) -> "Amounts":
         """The sum of each."""

@@ -4,8 +4,8 @@ It knows nothing of how the ledger works: it has every look, and reckons from th
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -20,8 +20,9 @@ Had = dict[tuple[str, Place], Fraction]  # by pod ("" for nobody) and device
 class Look:
     """What a look saw. `held` is by device and pod as a part of the GPU; `counters` are in mJ, by GPU.
 
-    `slices` and `activity` are of the devices on the page. `shared` are the devices that are handed out in shares, and
-    `kernels` for how long kernels ran, by device and pod ("" for nobody's).
+    `slices` and `activity` are of the devices on the page; `sampled` are those on the last page that there was, which
+    may be this one. `shared` are the devices that are handed out in shares, and `kernels` for how
+    long kernels ran, by device and pod ("" for nobody's).
     """
 
     at: int
@@ -32,6 +33,7 @@ class Look:
     activity: Mapping[Place, Fraction]
     shared: frozenset[Place]
     kernels: Mapping[Place, Mapping[str, int]]
+    sampled: frozenset[Place] = frozenset()
 
     def page(self, gpu: int) -> object:
         """What the page says of a GPU."""
@@ -39,42 +41,48 @@ class Look:
 
     def hands(self, gpu: int) -> object:
         """Who holds a GPU, and what there is of it."""
-        held, slices = ({place: of for place, of in by.items() if place[0] == gpu} for by in (self.held, self.slices))
-        return held, slices, {place for place in self.shared if place[0] == gpu}
+        held = {place: of for place, of in self.held.items() if place[0] == gpu}
+        return held, *({place for place in places if place[0] == gpu} for places in (self.sampled, self.shared))
 
     def has(self, gpu: int) -> bool:
         """Whether the GPU is on the page."""
         return not self.failed and any(place[0] == gpu for place in self.slices)
 
 
-@dataclass
+@dataclass(eq=False)
 class Span:
-    """The time from a look to the next one that saw the GPU; `page` is the look whose page tells of it, if any does.
+    """A time of a GPU from a look to the next one at which anything was known of it.
 
-    `run` is another number for other hands, and `told` the number of those that the page tells of.
+    `run` is one object for the same hands at all looks between. `is_blind`: the page was away at one of its ends.
     """
 
+    gpu: int
     first: Look
     last: Look
     is_gap: bool
-    run: int
-    told: int | None
-    page: Look | None = None
+    is_blind: bool
+    run: object
+    kernels: Mapping[Place, Mapping[str, int]]
 
     @property
     def seconds(self) -> int:
         return self.last.at - self.first.at
 
-    def kernels(self, place: Place) -> Mapping[str, int]:
-        """For how long kernels of each holder, and of nobody, ran; {} where that is not known of one of them."""
-        pods = self.first.held.get(place, {})
-        before, after = (look.kernels.get(place) for look in (self.first, self.last))
-        if self.is_gap or before is None or after is None or place not in self.first.shared:
-            return {}
-        if not pods.keys() <= before.keys() & after.keys():
-            return {}
-        times = {pod: after.get(pod, 0) - before.get(pod, 0) for pod in (*pods, "")}
-        return times if min(times.values()) >= 0 else {}
+    @property
+    def is_seen(self) -> bool:
+        return not (self.is_gap or self.is_blind)
+
+    @property
+    def is_held(self) -> bool:
+        return bool(self.all_pods())
+
+    def all_pods(self) -> set[str]:
+        return {pod for place in self.first.held if place[0] == self.gpu for pod in self.pods(place)}
+
+    def pods(self, place: Place) -> Sequence[str]:
+        """Who held a device; "" for one that held it at one end of a gap only."""
+        stays = self.last.held.get(place, {})
+        return [pod if not self.is_gap or pod in stays else "" for pod in self.first.held.get(place, {})]
 
 
 def grown(before: int, now: int) -> tuple[int, int]:
@@ -88,34 +96,8 @@ def is_gap(looks: Sequence[Look], first: int, last: int) -> bool:
     return last != first + 1 or looks[last].at - looks[first].at > 2 * INTERVAL
 
 
-def spans(looks: Sequence[Look], gpu: int, numbers: Sequence[int]) -> list[Span]:
-    """The times between these looks at a GPU, each with the page that tells of it.
-
-    That is the page of its first look, where nobody else has held the GPU since the look before the page was read.
-    Otherwise it is the next page.
-    """
-    found: list[Span] = []
-    counted = [number for number, look in enumerate(looks) if not look.failed]
-    same = {
-        now: looks[before].has(gpu) and looks[now].has(gpu) and looks[before].hands(gpu) == looks[now].hands(gpu)
-        for before, now in pairwise(counted)
-    }
-    run_of = {number: sum(not same.get(each, True) for each in counted if each <= number) for number in counted}
-    told = run_of[numbers[0]] if numbers else None
-    stood, waiting = 0, list[Span]()
-    for first, last in pairwise(numbers):
-        span = Span(looks[first], looks[last], is_gap(looks, first, last), run_of[first], told)
-        stood += span.seconds
-        if not span.is_gap and span.run == told:
-            span.page = span.first
-        elif not span.is_gap:
-            waiting.append(span)
-        found.append(span)
-        if looks[last].page(gpu) != looks[first].page(gpu) or stood >= OLD:
-            for each in waiting:
-                each.page = looks[last]
-            stood, waiting, told = 0, [], run_of[last] if same[last] else None
-    return found
+def seconds(spans: Sequence[Span]) -> int:
+    return sum(span.seconds for span in spans)
 
 
 def divided(parts: Sequence[Fraction], amount: Fraction) -> Sequence[Fraction]:
@@ -134,7 +116,9 @@ def runs(found: Sequence[Span]) -> Iterator[Sequence[Span]]:
     """The spans one after the other, together where the hands are the same; a gap for itself."""
     group: list[Span] = []
     for span in found:
-        if group and (span.is_gap or group[-1].is_gap or span.run != group[-1].run):
+        if group and (
+            span.is_gap or group[-1].is_gap or (span.run, span.is_blind) != (group[-1].run, group[-1].is_blind)
+        ):
             yield group
             group = []
         group.append(span)
@@ -142,83 +126,254 @@ def runs(found: Sequence[Span]) -> Iterator[Sequence[Span]]:
         yield group
 
 
-def plain_energy(looks: Sequence[Look], gpus: Sequence[int]) -> tuple[Had, int]:
-    """In mJ: what each pod ("" for nobody) had of each device, and what the counters grew by in all."""
-    had: Had = defaultdict(Fraction)
-    total = 0
-    for gpu in gpus:
-        seen = [number for number, look in enumerate(looks) if look.has(gpu)]
-        pages = {id(span.last): span for span in spans(looks, gpu, seen)}
-        read = [number for number in seen if gpu in looks[number].counters]
-        value = looks[read[0]].counters[gpu] if read else 0
-        since: list[Span] = []
-        for span in spans(looks, gpu, read):
-            since.append(span)
-            before = value
-            amount, value = grown(value, span.last.counters[gpu])
-            total += amount
-            groups = list(runs(since))
-            by_time = divided([Fraction(sum(each.seconds for each in group)) for group in groups], Fraction(amount))
-            for group, part in zip(groups, by_time, strict=True):
-                shown = pages[id(span.last)]
-                page = shown.first if group[0].run == shown.told else shown.last
-                give_energy(had, gpu, group, page, part)
-            if value != before or sum(each.seconds for each in since) >= OLD:
-                since = []
-    return had, total
+class PlainGpu:
+    """One GPU, look by look. `least` is the lowest power of all GPUs, which each look may lower."""
+
+    def __init__(self, gpu: int, looks: Sequence[Look]) -> None:
+        self.gpu, self.looks = gpu, looks
+        self.energy: Had = defaultdict(Fraction)
+        self.active: Had = defaultdict(Fraction)
+        self.idle: Had = defaultdict(Fraction)
+        self.observed: Had = defaultdict(Fraction)
+        self.drawn = 0
+        self.run: object = object()
+        self.counted: int | None = None
+        # of the page: the last look that had the GPU and the last at which anything was known, who held it for all the
+        # time that the page describes, the last span before that, and what the page before left over
+        self.shown: Look | None = None
+        self.known_at: int | None = None
+        self.steady: object = None
+        self.before: Span | None = None
+        self.carried: dict[Place, Fraction] = {}
+        self.window: list[Span] = []
+        # of the counter
+        self.value = 0
+        self.read_at: int | None = None
+        self.since: list[Span] = []
+        self.runs: dict[int, object] = {}
+        self.newest: dict[Place, tuple[int, Mapping[str, Fraction], Mapping[str, int]]] = {}
+        self.kernels: dict[int, Mapping[Place, Mapping[str, int]]] = {}
+
+    def look(self, number: int, least: list[Fraction]) -> None:
+        """Count a look that the kubelet answered."""
+        now = self.looks[number]
+        if self.counted is not None:
+            before = self.looks[self.counted]
+            if before.hands(self.gpu) != now.hands(self.gpu):
+                self.run = object()
+            self.kernels[number] = self.kernels_at(number)
+        self.counted, self.runs[number] = number, self.run
+        is_away = now.failed == "page"
+        if not is_away and not now.has(self.gpu):
+            return
+        if self.known_at is not None:
+            self.window.append(self.span(self.known_at, number))
+        elif is_away:
+            return
+        self.known_at = number
+        if self.read_at is not None and (is_away or self.gpu in now.counters):
+            self.since.append(self.span(self.read_at, number))
+            self.read_at = number
+        if is_away:
+            return
+        is_new = False
+        if self.shown is not None:
+            is_new = self.shown.page(self.gpu) != now.page(self.gpu) or seconds(self.window) >= OLD
+            self.count_activity(now, is_new=is_new)
+        else:
+            self.steady = self.run
+        self.count_energy(number, least)
+        if is_new:
+            is_steady = all(span.run is self.run and not span.is_gap for span in self.window)
+            self.steady, self.before, self.window = self.run if is_steady else None, self.window[-1], []
+        self.shown = now
+
+    def span(self, first: int, last: int) -> Span:
+        before, now = self.looks[first], self.looks[last]
+        gap = is_gap(self.looks, first, last)
+        run = self.runs[first]
+        left = any(
+            pod not in now.held.get(place, {})
+            for place in before.held
+            if place[0] == self.gpu
+            for pod in before.held[place]
+        )
+        return Span(
+            self.gpu,
+            before,
+            now,
+            gap,
+            not gap and "page" in (before.failed, now.failed),
+            object() if gap and left else run,  # the hands without those who left are no look's
+            {} if gap else self.kernels.get(last, {}),
+        )
+
+    def kernels_at(self, number: int) -> Mapping[Place, Mapping[str, int]]:
+        """For how long kernels of each holder, and of nobody, ran since the look before, by shared device."""
+        assert self.counted is not None
+        first, now = self.looks[self.counted], self.looks[number]
+        if not first.kernels or not now.kernels:
+            self.newest.clear()
+        if is_gap(self.looks, self.counted, number):
+            return {}
+        found = {}
+        for place in first.shared:
+            pods = first.held.get(place, {})
+            known = [look.kernels.get(place) for look in (first, now)]
+            if place[0] != self.gpu or None in known or not pods.keys() <= known[0].keys() & known[1].keys():  # type: ignore[union-attr]
+                continue
+            times = {pod: known[1].get(pod, 0) - known[0].get(pod, 0) for pod in (*pods, "")}  # type: ignore[union-attr]
+            if min(times.values()) < 0:
+                continue
+            if any(times.values()):
+                self.newest[place], found[place] = (now.at, pods, times), times
+                continue
+            since, holders, newest = self.newest.get(place, (now.at, {}, times))
+            # no new sample is no news
+            is_known = holders == pods and now.at - since < OLD and any(newest.values())
+            found[place] = {pod: of * 1000 // sum(newest.values()) for pod, of in newest.items()} if is_known else times
+        return found
+
+    def edges(self, window: Sequence[Span], now: Look, *, is_whole: bool = True) -> tuple[Span | None, Span | None]:
+        """Who may have held the GPU at the beginning and at the end of a window, though no look in it saw them."""
+        left = came = None
+        if is_whole and self.before and self.before.run is not window[0].run and "" not in self.before.all_pods():
+            left = replace(self.before, is_gap=False, is_blind=False, kernels={})
+        if window[-1].run is not self.run:
+            came = Span(self.gpu, now, now, False, False, self.run, {})
+        return left, came
+
+    def count_activity(self, now: Look, *, is_new: bool) -> None:
+        assert self.shown is not None
+        last = self.window[-1]
+        if last.run is self.steady and last.is_seen:
+            self.tell([last], self.shown.activity)
+        if not is_new:
+            return
+        unseen = [number for number, span in enumerate(self.window, 1) if not span.is_seen]
+        described = self.window[max(unseen, default=0) :]
+        shared = dict(now.activity)
+        carried, self.carried = self.carried, {}
+        for place, of in now.activity.items():
+            if place[0] != self.gpu or not described:
+                continue
+            held = [span for span in described if span.first.held.get(place)]
+            told = seconds([span for span in held if span.run is self.steady])
+            over = seconds([span for span in held if span.run is not self.steady])
+            left = carried.get(place, Fraction(0)) + of * seconds(described)
+            left -= told * self.shown.activity.get(place, Fraction(0))
+            if over:
+                shared[place] = max(Fraction(0), min(left, Fraction(over))) / over
+            if left > over:
+                self.share_out(place, left - over, described, now)
+        for group in runs([span for span in described if span.run is not self.steady]):
+            self.tell(group, shared)
+
+    def share_out(self, place: Place, amount: Fraction, described: Sequence[Span], now: Look) -> None:
+        hands = self.edges(described, now, is_whole=len(described) == len(self.window))
+        left, came = (span if span and span.first.held.get(place) else None for span in hands)
+        part = min(amount / (bool(left) + bool(came) or 1), Fraction(described[-1].seconds))
+        if came:
+            self.carried[place] = part
+        if left:
+            for pod, known in zip(left.pods(place), left.first.held[place].values(), strict=True):
+                if pod:
+                    self.active[pod, place] += part * known
+                    self.observed[pod, place] += 0
+
+    def tell(self, group: Sequence[Span], activity: Mapping[Place, Fraction]) -> None:
+        """Count a time in the same hands, in which the devices were so active."""
+        for place, parts in group[0].first.held.items():
+            if place not in activity or place[0] != self.gpu:
+                continue
+            of_page, time = activity[place], seconds(group)
+            known = [span.kernels.get(place, {}) for span in group]
+            of_pods = by_kernels(known, tuple(parts)) if any(any(each.values()) for each in known) else None
+            for pod, part in parts.items():
+                active = of_page * (of_pods[pod] if of_pods else part)
+                self.active[pod, place] += time * active
+                self.idle[pod, place] += part * time if (active if of_pods else of_page) < IDLE_BELOW else 0
+                self.observed[pod, place] += part * time
+            if of_pods:
+                self.active["", place] += time * of_page * of_pods[""]
+
+    def count_energy(self, number: int, least: list[Fraction]) -> None:
+        now = self.looks[number]
+        if self.gpu not in now.counters:
+            return
+        if self.read_at is None:
+            self.read_at, self.value = number, now.counters[self.gpu]
+            return
+        before = self.value
+        amount, self.value = grown(before, now.counters[self.gpu])
+        self.drawn += amount
+        if amount:
+            self.divide_energy(Fraction(amount), now, least, is_whole=now.counters[self.gpu] >= before)
+        if self.value != before or seconds(self.since) >= OLD:
+            self.since = []
+
+    def divide_energy(self, amount: Fraction, now: Look, least: list[Fraction], *, is_whole: bool) -> None:
+        groups, time = list(runs(self.since)), seconds(self.since)
+        is_free = not any(span.is_held for span in self.since)
+        edges = [[span] for span in self.edges(self.since, now) if is_free and span and span.is_held]
+        groups += edges
+        lengths = [Fraction(seconds(group)) if group not in edges else Fraction(0) for group in groups]
+        held = [length if group[0].is_held else Fraction(0) for group, length in zip(groups, lengths, strict=True)]
+        if not any(held):
+            held = [Fraction(group[0].is_held) for group in groups]
+        parts = divided(lengths, amount)
+        if least and any(held):
+            free = [
+                Fraction(0) if group[0].is_held else min(length * least[0], part)
+                for group, length, part in zip(groups, lengths, parts, strict=True)
+            ]
+            rest = divided(held, amount - sum(free))
+            parts = [one + other for one, other in zip(free, rest, strict=True)]
+        for group, part in zip(groups, parts, strict=True):
+            self.give_energy(group, now, part)
+        if is_whole and (not least or (is_free and not edges) or amount / time < least[0]):
+            least[:] = [amount / time]
+
+    def give_energy(self, group: Sequence[Span], now: Look, amount: Fraction) -> None:
+        """Divide energy among the devices of a GPU by what a page says, and of each among its holders."""
+        span = group[0]
+        page = self.shown if span.run is self.steady else now
+        of_gpu = [place for place in {*span.first.sampled, *span.first.held} if place[0] == self.gpu]
+        places = [place for place in of_gpu if place[1] and place in span.first.sampled]
+        if not any(place[1] for place in of_gpu):
+            places = [(self.gpu, "")]
+        if not places:
+            self.energy["", (self.gpu, "")] += amount  # it is cut, and the page does not say how
+            return
+        activity = page.activity if page and span.is_seen else {}
+        slices = [Fraction(place[1][-1:] or 1) for place in places]
+        by = [of * activity.get(place, Fraction(0)) for of, place in zip(slices, places, strict=True)]
+        for place, part in zip(places, divided(by if any(by) else slices, amount), strict=True):
+            holders = tuple(span.first.held.get(place, {}))
+            stays = dict(zip(holders, span.pods(place), strict=True))
+            for pod, of_pod in by_kernels([each.kernels.get(place, {}) for each in group], holders).items():
+                self.energy[stays.get(pod, ""), place] += part * of_pod
 
 
-def give_energy(had: Had, gpu: int, group: Sequence[Span], page: Look, amount: Fraction) -> None:
-    """Divide energy among the devices of a GPU by what a page says, and of each among its holders."""
-    first, last, gap = group[0].first, group[-1].last, group[0].is_gap
-    places = [place for place in first.slices if place[0] == gpu]
-    active = [Fraction(0) if gap else page.activity.get(place, Fraction(0)) for place in places]
-    by = [first.slices[place] * of for place, of in zip(places, active, strict=True)]
-    if not any(by):
-        by = [Fraction(first.slices[place]) for place in places]
-    for place, part in zip(places, divided(by, amount), strict=True):
-        pods = tuple(first.held.get(place, {}))
-        for pod, of_pod in by_kernels([span.kernels(place) for span in group], pods).items():
-            stays = not gap or pod in last.held.get(place, {})
-            had[pod if stays else "", place] += part * of_pod
+def plain(looks: Sequence[Look], gpus: Sequence[int]) -> Sequence[PlainGpu]:
+    """The accounts of all GPUs after these looks."""
+    found, least = [PlainGpu(gpu, looks) for gpu in gpus], list[Fraction]()
+    for number, look in enumerate(looks):
+        # the page's GPUs first, then those that are away
+        for of in sorted(found, key=lambda of: not look.has(of.gpu)) if look.failed != "kubelet" else ():
+            of.look(number, least)
+    return found
 
 
-def plain_activity(looks: Sequence[Look], gpus: Sequence[int]) -> tuple[Had, Had]:
-    """In seconds: for how long each pod used each device that it held, and for how long it did not."""
-    active: Had = defaultdict(Fraction)
-    idle: Had = defaultdict(Fraction)
-    for gpu in gpus:
-        found = spans(looks, gpu, [number for number, look in enumerate(looks) if look.has(gpu)])
-        # those that wait for one page are counted as one, where the hands are the same
-        at_once = [[span] for span in found if span.page is span.first]
-        later = [
-            [span for span in group if span.page is page]
-            for group in runs([span for span in found if span.page is not span.first])
-            for page in {id(span.page): span.page for span in group}.values()
-        ]
-        for group in (*at_once, *later):
-            page = group[0].page
-            for place, parts in group[0].first.held.items():
-                if page is None or place not in page.activity or place[0] != gpu:
-                    continue
-                seconds, of_page = sum(span.seconds for span in group), page.activity[place]
-                known = [span.kernels(place) for span in group]
-                if not any(any(each.values()) for each in known):
-                    for pod, part in parts.items():
-                        active[pod, place] += part * seconds * of_page
-                        idle[pod, place] += part * seconds if of_page < IDLE_BELOW else 0
-                    continue
-                for pod, of_pod in by_kernels(known, tuple(parts)).items():
-                    active[pod, place] += seconds * of_page * of_pod
-                    if pod:
-                        idle[pod, place] += parts[pod] * seconds if of_page * of_pod < IDLE_BELOW else 0
-    return active, idle
+def together(amounts: Iterable[Had]) -> Had:
+    """Those of all GPUs."""
+    return {key: of for each in amounts for key, of in each.items()}
 
 
 def plain_time(looks: Sequence[Look], gpus: Sequence[int]) -> tuple[Had, int, set[int]]:
     """In seconds: what each pod held of each device, how long all took, and the GPUs that were all held throughout."""
     had: Had = defaultdict(Fraction)
-    counted = [number for number, look in enumerate(looks) if not look.failed]
+    counted = [number for number, look in enumerate(looks) if look.failed != "kubelet"]
     full = set(gpus)
     for first, last in pairwise(counted):
         for gpu in gpus:

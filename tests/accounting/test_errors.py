@@ -95,7 +95,7 @@ def test_counts_that_were_there_before_are_not_counted() -> None:
 
 def test_an_xid_of_a_gap_is_whose_the_gpu_was_at_both_ends() -> None:
     for pod, whose in (("a", "a"), ("b", "")):
-        looks = Looks().at(0, last(0), {"a": whole(0)}).at(10, None, {"a": whole(0)})
+        looks = Looks().at(0, last(0), {"a": whole(0)}).at(10, last(0), {"a": whole(0)}, kubelet=False)
         assert xids(looks.at(20, last(79), {pod: whole(0)})) == {whose: {"79": 1}}
 
 
@@ -166,6 +166,6 @@ def test_throttling_goes_by_the_part_that_is_held() -> None:
 
 def test_throttling_in_a_gap() -> None:
     page = row(REASONS, "4") + row(VIOLATION.format("THERMAL"), "0")
-    looks = Looks().at(0, page, {"a": whole(0)}).at(10, None)
+    looks = Looks().at(0, page, {"a": whole(0)}).at(10, page, kubelet=False)
     looks.at(20, page.replace("} 0", "} 3000000000"), {"a": whole(0)})
     assert looks.account("a").throttled_ns == {"power": 0, "sync_boost": 0, "hw_slowdown": 0, "thermal": 3 * NS}

@@ -91,6 +91,33 @@ def test_over_several_looks_each_time_in_the_same_hands_is_divided_by_its_kernel
     assert sum(account.energy_uj or 0 for account in looks.ledger.accounts.rows) == 10_000_000
 
 
+# issue 15, line 11
+def test_a_look_without_a_new_sample_divides_as_the_last_sample_did() -> None:
+    held: Held = {**AB, "c": [(SHARED, f"{GPU(0)}::3")]}
+    times = [kernels({"a": 3 * ran, "b": ran, "c": 0}) for ran in (0, 1, 1, 1)]
+    looks = Looks(offered=OFFERED)
+    for number, of in enumerate(times):
+        looks.at(10 * number, page(number), held, sm_ns=of)
+    assert [found(looks)[pod][0] for pod in "abc"] == [22.5, 7.5, 0]
+    # after two minutes nothing runs, and before a first sample nobody knows what does
+    for number in range(4, 20):
+        looks.at(10 * number, page(number), held, sm_ns=times[-1])
+    assert found(looks)["c"][0] == pytest.approx(10 / 3 * 7)
+    first = Looks(offered=OFFERED).at(0, page(0), held, sm_ns=times[1]).at(10, page(1), held, sm_ns=times[1])
+    assert found(first)["c"][0] == pytest.approx(10 / 3)
+
+
+# issue 15, line 27: the mutant in stretches.py that let the later kernels go
+def test_kernels_that_become_known_within_a_time_in_the_same_hands_are_counted() -> None:
+    # of 30 s in a's and b's hands, 10 are known: the first or the last
+    measured = (kernels({"a": 0, "b": 0}), kernels({"a": 1, "b": 3}))
+    for times in ((None, None, *measured), (*measured, None, None)):
+        looks = Looks(offered=OFFERED)
+        for number, of in enumerate(times):
+            looks.at(10 * number, page(number // 3), AB, sm_ns=of)
+        assert [found(looks)[pod][0] for pod in "ab"] == [2.5, 7.5]
+
+
 def test_instances_with_shares_are_divided_each_for_itself() -> None:
     cut = {"MIG-1": (0, "1", "3g.40gb"), "MIG-2": (0, "2", "4g.40gb")}
     shared = "nvidia.com/mig-3g.40gb.shared"

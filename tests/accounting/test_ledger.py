@@ -65,6 +65,7 @@ def test_the_families() -> None:
         f"pod_gpu_allocated_ratio{{{labels}}} 1",
         f"pod_gpu_allocated_seconds_total{{{labels}}} 10.5",
         f"pod_gpu_active_seconds_total{{{labels}}} 0.42",
+        f"pod_gpu_observed_seconds_total{{{labels}}} 10.5",
         f"pod_gpu_idle_seconds_total{{{labels}}} 10.5",
         f"pod_gpu_energy_joules_total{{{labels}}} 2.501",
         f"pod_gpu_energy_joules_total{{{nobodys}}} 0",
@@ -243,11 +244,11 @@ GAPS = {"exporter": 0, "kubelet": 0, "page": 0}
 
 def test_a_gap_of_each_kind_goes_to_who_holds_the_gpu_at_both_ends() -> None:
     start, end = energy("1000") + row(ACTIVE, "0.5"), energy("3000") + row(ACTIVE, "0.5")
-    for reason in GAPS:
+    for reason in ("exporter", "kubelet"):
         for last, of_a, of_b, of_nobody in ((A, 2, 0, 0), (B, 0, 0, 2)):
             looks = Looks().at(0, start, A)
-            if reason != "exporter":
-                looks.at(10, None if reason == "page" else start, A, kubelet=reason != "kubelet")
+            if reason == "kubelet":
+                looks.at(10, start, A, kubelet=False)
                 assert looks.ledger.accounts.gap_ns == {**GAPS, reason: 10 * SECOND}
             looks.at(20.5, end, last)
             assert looks.ledger.accounts.gap_ns == {**GAPS, reason: 20.5 * SECOND}
@@ -258,6 +259,59 @@ def test_a_gap_of_each_kind_goes_to_who_holds_the_gpu_at_both_ends() -> None:
                 assert joules(looks.account("b")) == of_b
             looks.at(30.5, end, last)
             assert looks.ledger.accounts.gap_ns == {**GAPS, reason: 20.5 * SECOND}
+
+
+# issue 15, line 3
+def test_while_the_page_is_away_the_kubelet_tells_who_holds_what() -> None:
+    page = energy("1000") + row(ACTIVE, "0.5")
+    by_name: Held = {"c": [("nvidia.com/gpu", "nvidia0")]}
+    looks = (
+        Looks().at(0, page, A).at(10, None, B).at(20, None, by_name).at(30, None).at(40, page.replace("1000", "5000"))
+    )
+    assert looks.ledger.accounts.gap_ns == {**GAPS, "page": 40 * SECOND}
+    assert looks.ledger.accounts.capacity == {"NVIDIA H100 80GB HBM3": 1}
+    found = [looks.account(pod) for pod in "abc"]
+    assert [seconds(account.allocated_ns) for account in found] == [10, 10, 10]
+    assert [joules(account) for account in (*found, looks.account(None))] == [1, 1, 1, 1]
+    assert [account.observed_ns or 0 for account in found] == [0, 0, 0]
+
+
+# issue 15, line 3
+def test_a_page_that_is_away_from_the_start_leaves_the_inventory() -> None:
+    looks = Looks(mig={"MIG-1": (1, "3", "1g.10gb")}).at(0, None, A).at(10, None, A)
+    assert seconds(looks.account("a").allocated_ns) == 10
+    # without one nobody knows what the kubelet's ids are called on the page
+    assert Looks().at(0, None, B1).at(10, None, B1).ledger.accounts.rows == ()
+
+
+# issue 15, line 4
+@pytest.mark.parametrize(
+    ("pods", "active"),
+    [
+        ("aabbb", {"a": 10, "b": 10}),  # half of 40 s, by time
+        ("a.bb.", {"a": 20 / 3, "b": 40 / 3}),  # nobody is active while nobody holds it
+        ("a....", {"a": 10}),  # no longer than it held
+        ("....b", {"b": 10}),  # it came while the page was read, and has it of its first time
+        ("bbbbb", {"b": 25}),  # and until the next page, as this one says
+    ],
+)
+def test_a_page_is_shared_by_who_held_the_gpu_in_its_own_time(pods: str, active: dict[str, float]) -> None:
+    looks = Looks().at(-10, energy("0") + row(ACTIVE, "0"))
+    for number, pod in enumerate(pods):
+        page = energy("1000" if number < 4 else "2000") + row(ACTIVE, "0" if number < 4 else "0.5")
+        looks.at(10 * number, page, {pod: whole(0)} if pod != "." else {})
+    page = energy("3000") + row(ACTIVE, "0")
+    looks.at(50, page, {pods[-1]: whole(0)} if pods[-1] != "." else {})
+    found = {of.owner.pod: (of.active_ns or 0) / SECOND for of in looks.ledger.accounts.rows if of.owner}
+    assert found == pytest.approx(active)
+
+
+# issue 15, line 4
+def test_while_nobody_holds_a_gpu_it_draws_the_least_that_is_known() -> None:
+    looks = Looks().at(0, energy("0")).at(10, energy("600")).at(20, energy("1200"), A).at(30, energy("1200"), {})
+    looks.at(40, energy("9800"))
+    # 60 W for the 10 s that nobody held it
+    assert (joules(looks.account("a")), joules(looks.account(None))) == (8, 1.8)
 
 
 def test_a_look_that_is_a_little_late_is_no_gap() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.accounting.state import dump, restore
+from exporter.accounting.state import Boot, dump, restore
 from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, row, seconds, whole
 from tests.support.places import ROOT
 
@@ -52,6 +52,61 @@ def test_a_file_of_version_1_is_gone_on_with() -> None:
     assert (joules(looks.account("b")), seconds(looks.account("b").active_ns)) == (0.5, 5)
 
 
+def test_a_file_of_version_2_is_gone_on_with() -> None:
+    """It was written by the exporter of that version: a held the GPU for 20 s, then b, since the page's second read."""
+    looks = Looks(ledger=restore((DATA / "accounting-state-2").read_bytes(), 1_000 * SECOND, 20 * SECOND))
+    a = looks.account("a")
+    assert (joules(a), seconds(a.allocated_ns), seconds(a.active_ns), seconds(a.observed_ns)) == (2.5, 20, 10, 20)
+    looks.at(30, energy("9500") + row(ACTIVE, "0.5"), {"b": whole(0)})
+    assert [joules(looks.account(pod)) for pod in "ab"] == [3.5, 1]
+    assert seconds(looks.account("b").active_ns) == 5
+
+
+# issue 15, line 9
+@pytest.mark.parametrize("step", [-7_200, 0, 3_600, 86_400])
+def test_a_wall_clock_that_is_set_credits_no_time_between_two_exporters(step: int) -> None:
+    looks = Looks().at(0, energy("0"), {"a": whole(0)}).at(10, energy("1000"), {"a": whole(0)})
+    data = dump(looks.ledger, 1_000 * SECOND, Boot("one", 400 * SECOND))
+    ledger = restore(data, (1_019 + step) * SECOND, 500 * SECOND, Boot("one", (400 + step) * SECOND))
+    found = Looks(ledger=ledger).at(500, energy("2000"), {"a": whole(0)})
+    assert seconds(found.account("a").allocated_ns) == 29
+    assert found.ledger.accounts.gap_ns["exporter"] == 0
+
+
+# issue 15, line 9
+def test_a_night_in_which_the_machine_was_off_is_nobodys() -> None:
+    for before, now, allocated, of_a in (("one", "two", 10, 1), ("one", "one", 110, 2), ("", "two", 110, 2)):
+        looks = Looks().at(0, energy("0"), {"a": whole(0)}).at(10, energy("1000"), {"a": whole(0)})
+        data = dump(looks.ledger, 1_000 * SECOND, Boot(before, 0))
+        after = Looks(ledger=restore(data, 1_100 * SECOND, 0, Boot(now, 0)))
+        after.at(0, energy("2000"), {"a": whole(0)})
+        assert (seconds(after.account("a").allocated_ns), joules(after.account("a"))) == (allocated, of_a)
+        assert joules(after.account(None)) == 2 - of_a
+
+
+# issue 15, line 9
+def test_a_night_is_credited_to_a_pod_by_its_uid_and_not_by_its_name() -> None:
+    page, after = (energy(of) + energy(of, 1) for of in ("1000", "2000"))
+    held, uids = {"named": whole(0), "known": whole(1)}, {"known": "u1"}
+    for night, uid, named, known in ((200, "u1", 210, 210), (30_000, "u1", 10, 30_010), (30_000, "u2", 10, 10)):
+        looks = Looks().at(0, page, held, uids=uids).at(10, page, held, uids=uids)
+        looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), (1_000 + night) * SECOND, 0))
+        looks.at(0, after, held, uids={"known": uid})
+        of_pods = {
+            of.owner.pod: seconds(of.allocated_ns) for of in looks.ledger.accounts.rows if of.owner and of.allocated_ns
+        }
+        assert of_pods == {"named": named, "known": known}
+
+
+# issue 15, line 3
+def test_devices_are_known_after_a_restart_while_the_page_is_away() -> None:
+    held = {"a": [("nvidia.com/gpu", "nvidia0")]}
+    looks = Looks().at(0, energy("0"), held).at(10, None, held)
+    looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 10 * SECOND))
+    looks.at(20, None, held).at(30, energy("3000"), held)
+    assert (seconds(looks.account("a").allocated_ns), joules(looks.account("a"))) == (30, 3)
+
+
 def test_what_grew_while_a_page_stood_is_divided_after_a_restart_too() -> None:
     page = energy("5000") + row(ACTIVE, "0.5") + row("DCGM_FI_DEV_XID_ERRORS", "0")
     times = [kernels({"a": 5 * number, "b": 3 * number, "": 2 * number}) for number in range(4)]
@@ -89,8 +144,8 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
         (b"", "it is not the state of this exporter's accounting"),
         (b"something else\n", "it is not the state of this exporter's accounting"),
         (
-            saved().replace(b"accounting 2", b"accounting 3"),
-            "it is of version 3, and this exporter knows versions up to 2",
+            saved().replace(b"accounting 3", b"accounting 4"),
+            "it is of version 4, and this exporter knows versions up to 3",
         ),
         (saved()[:-100], "it is damaged: its checksum is another"),
     ],

@@ -194,6 +194,27 @@ async def test_no_two_and_many_scrapers_see_the_same_accounts_for_the_same_momen
     assert seconds == {(whole, "whole"): 50.0, (shared, "share"): 5.0}
 
 
+# issue 15, line 3
+async def test_while_the_page_is_away_pods_that_come_and_go_are_counted(node: SimulatedNode) -> None:
+    history = History(node)
+    history.go_on(0)
+    async with timed_by(history, config_of(**settings(node, accounting_interval="1000h"))) as exporter:
+        role = node_of(exporter.service)
+        await until(lambda: role.lasting.ledger.rows and not role._is_beating)
+        whole, _ = (gpu.uuid for gpu in node.world.gpus)
+        pods = {1: (), 2: (a_pod("named", (GPU_RESOURCE, "nvidia0")),), 3: ()}
+        for moment in range(1, 5):
+            history.go_on(moment)
+            node.world.pods = pods.get(moment, ())
+            node.dcgm.failure = history.answer if moment == 4 else (lambda _: web.Response(status=503))
+            await role.pulse()
+        metrics = (await exporter.get("/metrics"))[1]
+    # "whole" left at the first look without a page, "named" held the GPU from the second to the third
+    assert held(metrics, "pod_gpu_allocated_seconds_total") == {(whole, "whole"): 10.0, (whole, "named"): 10.0}
+    joules = held(metrics, "pod_gpu_energy_joules_total")
+    assert [round(joules[of]) for of in ((whole, "whole"), (whole, "named"), (whole, ""))] == [1000, 1000, 2000]
+
+
 # issue 9, C: shares held of shares offered
 async def test_a_share_is_a_part_of_its_gpu_also_while_the_device_plugin_is_away(node: SimulatedNode) -> None:
     whole, shared = (gpu.uuid for gpu in node.world.gpus)

@@ -82,6 +82,27 @@ def never_fell(before: str, after: str) -> bool:
     return all(now.get(series, -1.0) >= value for series, value in counters(before).items())
 
 
+# issue 15, line 9
+async def test_a_wall_clock_set_between_two_exporters_credits_nothing(
+    simulated: SimulatedNode, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, real = tmp_path / "state", time.time_ns
+
+    async def allocated() -> float:
+        async with running(config(simulated, state)) as exporter:
+            await begun(exporter)
+            found = counters(accounts((await exporter.get("/metrics"))[1]))
+        return sum(value for series, value in found.items() if series.startswith("pod_gpu_allocated_seconds_total"))
+
+    assert await allocated() == 0
+    clock.now += 19 * SECOND
+    of_19_seconds = await allocated()
+    assert of_19_seconds > 0
+    clock.now += (19 + 3600) * SECOND
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 3600 * SECOND)
+    assert await allocated() == pytest.approx(2 * of_19_seconds, rel=0.01)
+
+
 def test_no_step_of_the_machines_clock_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = time.time_ns()
     clock = lasting.Clock()

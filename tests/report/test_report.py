@@ -210,3 +210,17 @@ def test_why_there_are_no_accounts_at_all() -> None:
 def test_a_model_that_nobody_held_is_its_nodes_if_it_has_one_alone() -> None:
     known = Facts(capacity={("n", H100): HOUR}, seen_ms={"n": SPAN.ms})
     assert [line.name for line in made(By("model"), facts=known).groups] == [H100]
+
+
+# issue 15, line 4
+def test_used_is_divided_by_the_time_in_which_somebody_saw_it() -> None:
+    rows = [
+        row("ml", "a", Amounts(held=4 * HOUR, used=1.5 * HOUR, observed=3 * HOUR)),  # the page was away for an hour
+        row("old", "b", Amounts(held=4 * HOUR, used=1 * HOUR)),  # an exporter that does not count it
+    ]
+    report = made(rows=rows)
+    assert {line.name: (line.used_ratio, line.unused_hours) for line in report.groups} == {
+        "ml": (0.5, 1.5),
+        "old": (0.25, 3.0),
+    }
+    assert report.total.used_ratio == 2.5 / 7

@@ -77,6 +77,22 @@ def test_a_row_is_recorded_once_however_it_is_scraped(
     check(promtool, tmp_path, rows, answer("150m", query, a=hours))
 
 
+# issue 15, line 4
+def test_used_is_divided_by_the_time_in_which_somebody_saw_it(promtool: Path, tmp_path: Path) -> None:
+    """While the page is away, seconds are held and not observed; an exporter of before does not count that."""
+    row = '{{namespace="{0}",pod="{0}",UUID="{0}",node="{0}"}}'
+    series = {
+        f"{HELD}_total{row.format('a')}": "0+30x60",
+        f"pod_gpu_observed_seconds_total{row.format('a')}": "0+15x60",
+        f"pod_gpu_active_seconds_total{row.format('a')}": "0+12x60",
+        f"{HELD}_total{row.format('b')}": "0+30x60",
+        f"pod_gpu_active_seconds_total{row.format('b')}": "0+12x60",
+    }
+    ratio = "pod_gpu_active_seconds_per_pod_gpu_allocated_seconds:ratio_rate5m"
+    used = [f"round(sum by ({by}) ({by}:{ratio}), 0.01)" for by in ("namespace", "node")]
+    check(promtool, tmp_path, series, *(answer("20m", each, a=0.8, b=0.4) for each in used))
+
+
 def test_a_gpu_that_nobody_holds_has_the_only_model_of_its_node(promtool: Path, tmp_path: Path) -> None:
     """On a node of two models it has its owners', and where nothing tells of it none: nothing is lost in between."""
     watts, minutes = "0+3000x60", "1x60"

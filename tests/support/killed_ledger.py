@@ -22,6 +22,7 @@ from pathlib import Path
 
 from exporter.accounting.ledger import Ledger, Rules
 from exporter.accounting.state import restore
+from exporter.attribution.current import CurrentOwners
 from exporter.model.accounts import Account
 from exporter.model.snapshot import Snapshot
 from exporter.node.accounting import Accounting, keep_in
@@ -50,7 +51,13 @@ def keep(place: str, pipe: int) -> None:
         comes_and_goes = {"guest": whole(1)} if now // 10_000_000 % 2 else {}
         return looks.snapshot(page, {"resident": whole(0), **comes_and_goes})
 
-    accounting = Accounting(lasting=lasting, rules=Rules(interval_ns=INTERVAL_NS), needs=LOOK_AT_NODE, asked_first=())
+    accounting = Accounting(
+        lasting=lasting,
+        rules=Rules(interval_ns=INTERVAL_NS),
+        needs=LOOK_AT_NODE,
+        asked_first=(),
+        owners=CurrentOwners(looks.policy),
+    )
     clock = lasting.clock
 
     async def beat() -> None:

@@ -86,7 +86,7 @@ class Looks:
         joined = None
         if page is not None:
             joined = self.joiner.join([page.encode()], Attribution(Owners(), self.policy))
-        owners = build_owners(assignments, joined.subjects if joined else {}, knowledge)
+        owners = build_owners(assignments, joined.subjects if joined else self.ledger.holders.subjects, knowledge)
         return Snapshot(
             node="n",
             owners=Owners(holders=owners.holders, matches=owners.matches, offered=self.offered),

@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
     new_xids,
     stat,
 )
-from deploy.grafana.generator.promql import CLUSTER, devices, energy, hours
+from deploy.grafana.generator.promql import CLUSTER, devices, energy, hours, seen
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER as CLUSTERS
 from deploy.grafana.generator.variables import DATASOURCE, PRICE
@@ -28,7 +28,7 @@ _IN = f"{{{CLUSTER}}}"
 _CAPACITY = f"sum(cluster:node_gpu_capacity:sum{_IN})"
 _HELD = f"sum(cluster:node_gpu_allocated:sum{_IN})"
 _USED = f"sum(cluster:pod_gpu_active_seconds:rate5m{_IN})"
-_ALLOCATED = f"sum(cluster:pod_gpu_allocated_seconds:rate5m{_IN})"
+_OBSERVED = f"sum(cluster:pod_gpu_observed_seconds:rate5m{_IN})"
 
 
 def _hours(of: str) -> str:
@@ -45,7 +45,7 @@ DASHBOARD = Dashboard(
                 stat("GPUs", "Physical GPUs of all nodes.", _CAPACITY),
                 stat("Held", "The part of the GPUs that pods hold now. Parts of a GPU count as such.",
                      f"{_HELD} / {_CAPACITY}", PERCENT, FULL, most=1),
-                stat("Used of held", "How active the held GPUs are.", f"{_USED} / {_ALLOCATED}", PERCENT, USE, most=1),
+                stat("Used of held", "How active the held GPUs are.", f"{_USED} / {_OBSERVED}", PERCENT, USE, most=1),
                 stat("Held and idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
                      f"sum(cluster:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
                 stat("Free, whole", "GPUs of which nobody holds any part: a pod that wants a whole GPU needs one.",
@@ -69,7 +69,7 @@ DASHBOARD = Dashboard(
                 lines("Used of held, by namespace", "0 to 1; above 1 where a pod's part of a shared GPU does more than "
                       "its share, which is known where use is measured.",
                       Query(f"sum by (namespace) (namespace:pod_gpu_active_seconds:rate5m{_IN}) / "
-                            f"sum by (namespace) (namespace:pod_gpu_allocated_seconds:rate5m{_IN})", "{{namespace}}"),
+                            f"sum by (namespace) (namespace:pod_gpu_observed_seconds:rate5m{_IN})", "{{namespace}}"),
                       unit=PERCENT, links=from_series("namespace", namespace="namespace")),
                 lines("Power by model", "What GPUs of each model draw, held or not.",
                       Query(f"sum by (model) (model:pod_gpu_energy_joules:rate5m{_IN})", "{{model}}"),
@@ -81,8 +81,7 @@ DASHBOARD = Dashboard(
             panels=[
                 table("Namespaces", "What each namespace held and used in the time range.", "namespace",
                       Column("Held, GPU-h", _hours("allocated"), HOURS),
-                      Column("Used", f'{_hours("active")} / '
-                             f'({_hours("allocated")})', PERCENT, USE),
+                      Column("Used", f'{_hours("active")} / {seen(_hours)}', PERCENT, USE),
                       Column("Idle, GPU-h", _hours("idle"), HOURS),
                       Column("Energy", energy("namespace", CLUSTER, "namespace"), KWH),
                       Column("Cost", f'{_hours("allocated")} * $price', MONEY),
@@ -92,7 +91,7 @@ DASHBOARD = Dashboard(
                       Column("Held", f"sum by (model) (model:node_gpu_allocated:sum{_IN}) / "
                              f"sum by (model) (model:node_gpu_capacity:sum{_IN})", PERCENT, FULL),
                       Column("Used of held", f"sum by (model) (model:pod_gpu_active_seconds:rate5m{_IN}) / "
-                             f"sum by (model) (model:pod_gpu_allocated_seconds:rate5m{_IN})", PERCENT, USE),
+                             f"sum by (model) (model:pod_gpu_observed_seconds:rate5m{_IN})", PERCENT, USE),
                       Column("Power", f"sum by (model) (model:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
                       most_first="GPUs", height=6),
                 table("Nodes", "GPUs of each node now.", "cluster, node",

@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, once
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, once, seen
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -27,14 +27,14 @@ _IN = f"{{{NAMESPACE}}}"
 _ALL = '{cluster=~"$cluster"}'
 _POD = "cluster, namespace, pod"
 _CONTAINER = f"node, {_POD}, container, UUID, GPU_I_ID"
-_ACTIVE, _ALLOCATED, _IDLE = (f"sum by ({_POD}) (pod:pod_gpu_{of}_seconds:rate5m{_IN})"
-                              for of in ("active", "allocated", "idle"))  # fmt: skip
+_ACTIVE, _OBSERVED, _IDLE = (f"sum by ({_POD}) (pod:pod_gpu_{of}_seconds:rate5m{_IN})"
+                              for of in ("active", "observed", "idle"))  # fmt: skip
 _HOUR_IDLE = (
     f"pod_gpu_allocated_ratio{_IN} and pod_gpu_allocated_ratio{_IN} offset 1h and "
     f"increase(pod_gpu_idle_seconds_total{_IN}[1h]) > 0.95 * increase(pod_gpu_allocated_seconds_total{_IN}[1h])"
 )
 _WHOLE = f"on ({_POD}) pod_gpu_allocated_ratio{_IN} >= 1"
-_HARDLY = f"quantile_over_time(0.95, ({_ACTIVE} / {_ALLOCATED})[$__range:$__interval]) < 3 / 7 and {_WHOLE}"
+_HARDLY = f"quantile_over_time(0.95, ({_ACTIVE} / {_OBSERVED})[$__range:$__interval]) < 3 / 7 and {_WHOLE}"
 
 
 def _hours(of: str) -> str:
@@ -61,7 +61,7 @@ DASHBOARD = Dashboard(
                      "count as such.", f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
                 stat("Idle of held", "The same as a part of what is held.",
                      f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN}) / "
-                     f"sum(namespace:pod_gpu_allocated_seconds:rate5m{_IN})", PERCENT, IDLE, most=1),
+                     f"sum(namespace:pod_gpu_observed_seconds:rate5m{_IN})", PERCENT, IDLE, most=1),
                 stat("Idle for an hour", "Containers that have held a GPU idle for an hour.",
                      f"count({once(_HOUR_IDLE)}) or vector(0)", levels=("green", (1, "orange"))),
                 total("Idle GPU-hours", "In the time range.", _hours("idle"), HOURS, ("orange",)),
@@ -69,7 +69,7 @@ DASHBOARD = Dashboard(
                       f'{_hours("idle")} * $price', MONEY, ("orange",)),
                 total("Wasted GPU-hours", "What was held and not used: the idle time, and of busy time the part in "
                       "which the GPU waited.",
-                      f'{_hours("allocated")} - {_hours("active")}', HOURS,
+                      f'{seen(_hours)} - {_hours("active")}', HOURS,
                       ("orange",)),
                 stat("Power for nobody", "What GPUs draw that nobody holds.",
                      'sum(namespace:pod_gpu_energy_joules:rate5m{cluster=~"$cluster", namespace=""})', WATTS),
@@ -105,15 +105,14 @@ DASHBOARD = Dashboard(
                       most_first="Idle, GPU-h"),
                 table("Pods", "Idle GPU-hours in the time range. Pods that are gone count, too.", _POD,
                       Column("Idle, GPU-h", _of_pods("idle"), HOURS),
-                      Column("Idle of held", f'{_of_pods("idle")} / ({_of_pods("allocated")})', PERCENT, IDLE),
+                      Column("Idle of held", f'{_of_pods("idle")} / {seen(_of_pods)}', PERCENT, IDLE),
                       Column("Cost of idle", f'{_of_pods("idle")} * $price', MONEY),
                       Column("Held, GPU-h", _of_pods("allocated"), HOURS),
                       most_first="Idle, GPU-h"),
                 table("Workloads", "The same by workload. It needs --workload.labels.",
                       "cluster, namespace, workload_name",
                       Column("Idle, GPU-h", _of_workloads("idle"), HOURS),
-                      Column("Idle of held", f'{_of_workloads("idle")} / ({_of_workloads("allocated")})', PERCENT,
-                             IDLE),
+                      Column("Idle of held", f'{_of_workloads("idle")} / {seen(_of_workloads)}', PERCENT, IDLE),
                       Column("Held, GPU-h", _of_workloads("allocated"), HOURS),
                       most_first="Idle, GPU-h"),
             ],
@@ -131,11 +130,11 @@ DASHBOARD = Dashboard(
                       most_first="Holds, GPUs"),
                 bars("Memory taken, nothing run", "How much of the memory of their devices pods hold that are idle "
                      "now: whoever shares the GPU with them cannot have it.",
-                     Query(f"({memory(NAMESPACE, _POD)}) and on ({_POD}) ({_IDLE} > 0.95 * {_ALLOCATED})",
+                     Query(f"({memory(NAMESPACE, _POD)}) and on ({_POD}) ({_IDLE} > 0.95 * {_OBSERVED})",
                            "{{namespace}}/{{pod}}"), unit=PERCENT, levels=("green", (0.3, "orange")), most=1),
                 lines("Pods that wait", "How much each idle pod draws.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN}) and on ({_POD}) "
-                            f"({_IDLE} > 0.95 * {_ALLOCATED})", "{{namespace}}/{{pod}}"), unit=WATTS, stacked=True),
+                            f"({_IDLE} > 0.95 * {_OBSERVED})", "{{namespace}}/{{pod}}"), unit=WATTS, stacked=True),
             ],
         ),
     ],

@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, of_pods, once, xids
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, of_pods, once, seen, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -53,7 +53,7 @@ DASHBOARD = Dashboard(
                 stat("Held", "GPUs that pods of the namespace hold now; parts of a GPU count as such.",
                      f'sum({_now("allocated_seconds")})', GPUS),
                 stat("Used of held", "How active the held GPUs are.",
-                     f'sum({_now("active_seconds")}) / sum({_now("allocated_seconds")})', PERCENT, USE, most=1),
+                     f'sum({_now("active_seconds")}) / sum({_now("observed_seconds")})', PERCENT, USE, most=1),
                 stat("Held and idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
@@ -76,7 +76,7 @@ DASHBOARD = Dashboard(
                       links=from_series("workload", namespace="namespace", workload="workload_name")),
                 lines("Used of held, by pod", "How active what each pod holds is.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_active_seconds:rate5m{_IN}) / "
-                            f"sum by ({_POD}) (pod:pod_gpu_allocated_seconds:rate5m{_IN})", "{{namespace}}/{{pod}}"),
+                            f"sum by ({_POD}) (pod:pod_gpu_observed_seconds:rate5m{_IN})", "{{namespace}}/{{pod}}"),
                       unit=PERCENT),
                 lines("Power by pod", "Of a shared GPU each owner has a part.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN})", "{{namespace}}/{{pod}}"),
@@ -95,7 +95,7 @@ DASHBOARD = Dashboard(
                 table("Pods", "What each pod held in the time range. Pods that are gone count, too.",
                       _POD,
                       Column("Held, GPU-h", _of_pods("allocated"), HOURS),
-                      Column("Used", f'{_of_pods("active")} / ({_of_pods("allocated")})', PERCENT, USE),
+                      Column("Used", f'{_of_pods("active")} / {seen(_of_pods)}', PERCENT, USE),
                       Column("Idle, GPU-h", _of_pods("idle"), HOURS),
                       Column("Energy", energy("pod", NAMESPACE, _POD), KWH),
                       Column("Cost", f'{_of_pods("allocated")} * $price', MONEY),

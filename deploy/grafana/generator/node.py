@@ -62,7 +62,7 @@ DASHBOARD = Dashboard(
                 stat("Free, whole", "GPUs of which nobody holds any part.",
                      f'sum({devices("gpu", CHOSEN)} == bool 0)', GPUS),
                 stat("Used of held", "How active the held GPUs are.",
-                     f"sum(node:pod_gpu_active_seconds:rate5m{_IN}) / sum(node:pod_gpu_allocated_seconds:rate5m{_IN})",
+                     f"sum(node:pod_gpu_active_seconds:rate5m{_IN}) / sum(node:pod_gpu_observed_seconds:rate5m{_IN})",
                      PERCENT, USE, most=1),
                 stat("Held and idle", "GPUs that are held while nothing runs on them.",
                      f"sum(node:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),

@@ -4,6 +4,8 @@ What a device reads depends on `--sharing` (docs/promql.md has the table of sums
 Each function here is right in all three, and says how.
 """
 
+from collections.abc import Callable
+
 CLUSTER = 'cluster=~"$cluster"'
 NODE = f'{CLUSTER}, node=~"$node"'
 GPU = f'{NODE}, UUID=~"$gpu"'
@@ -129,8 +131,13 @@ def watts(where: str, by: str) -> str:
 
 
 def hours(of: str, level: str, where: str, by: str = "") -> str:
-    """GPU-hours (allocated, active, idle) of the time range, of a record that has a sample each minute."""
+    """GPU-hours (allocated, active, observed, idle) of the time range, of a record that has a sample each minute."""
     return f"sum{_by(by)}(sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{{{where}}}[$__range])) / 60"
+
+
+def seen(hours_of: Callable[[str], str]) -> str:
+    """Of the GPU-hours held those of which somebody saw the use; all of them where that is not recorded for so long."""
+    return f"({hours_of('observed')} >= {hours_of('allocated')} / 2 or {hours_of('allocated')})"
 
 
 def energy(level: str, where: str, by: str = "") -> str:

@@ -22,7 +22,7 @@ def _rate(family: str, where: str = CHOSEN) -> str:
 
 
 def _of_held(of: str) -> str:
-    return f"{_rate(f'{of}_seconds')} / {_rate('allocated_seconds')} and {_OF_PARTS}"
+    return f"{_rate(f'{of}_seconds')} / {_rate('observed_seconds')} and {_OF_PARTS}"
 
 
 DASHBOARD = Dashboard(

@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
 )
 from deploy.grafana.generator.promql import NAMESPACE as NAMESPACES
 from deploy.grafana.generator.promql import WORKLOAD as CHOSEN
-from deploy.grafana.generator.promql import energy, hours, memory, of_pods
+from deploy.grafana.generator.promql import energy, hours, memory, of_pods, seen
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, WORKLOAD
 
@@ -28,7 +28,7 @@ _POD = "cluster, namespace, pod"
 _WORKLOAD = "cluster, namespace, workload_name"
 _USED = (
     f"sum by ({_POD}) (pod:pod_gpu_active_seconds:rate5m{_IN}) / "
-    f"sum by ({_POD}) (pod:pod_gpu_allocated_seconds:rate5m{_IN})"
+    f"sum by ({_POD}) (pod:pod_gpu_observed_seconds:rate5m{_IN})"
 )
 _RATIO = f"workload:pod_gpu_active_seconds_per_pod_gpu_allocated_seconds:ratio_rate5m{_IN}"
 
@@ -61,7 +61,7 @@ DASHBOARD = Dashboard(
                      f"count(count by ({_POD}) (pod_gpu_allocated_ratio{_IN}))"),
                 stat("Held", "GPUs; parts of a GPU count as such.", f'sum({_now("allocated_seconds")})', GPUS),
                 stat("Used of held", "How active they are.",
-                     f'sum({_now("active_seconds")}) / sum({_now("allocated_seconds")})', PERCENT, USE, most=1),
+                     f'sum({_now("active_seconds")}) / sum({_now("observed_seconds")})', PERCENT, USE, most=1),
                 stat("Held and idle", "GPUs on which nothing runs (activity below 5 %).",
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
@@ -108,8 +108,7 @@ DASHBOARD = Dashboard(
                      unit=PERCENT, levels=USE, most=1),
                 table("Workloads", "What each workload held and used in the time range.", _WORKLOAD,
                       Column("Held, GPU-h", _hours("allocated"), HOURS),
-                      Column("Used", f'{_hours("active")} / ({_hours("allocated")})', PERCENT,
-                             USE),
+                      Column("Used", f'{_hours("active")} / {seen(_hours)}', PERCENT, USE),
                       Column("Idle, GPU-h", _hours("idle"), HOURS),
                       Column("Energy", energy("workload", CHOSEN, _WORKLOAD), KWH),
                       most_first="Held, GPU-h"),

@@ -110,6 +110,14 @@ FAMILIES = (
         write=_each(lambda row: row.active_ns, _NANOSECONDS),
     ),
     OwnFamily(
+        "pod_gpu_observed_seconds_total",
+        "counter",
+        "GPU-seconds of those held in which the device's activity is known. How much was used is"
+        " pod_gpu_active_seconds_total divided by this: while the page is away, seconds are held and not observed.",
+        _OF_ROW,
+        write=_each(lambda row: row.observed_ns, _NANOSECONDS),
+    ),
+    OwnFamily(
         "pod_gpu_idle_seconds_total",
         "counter",
         "GPU-seconds of those held in which the device's activity was below --accounting.idle-below; of a shared device"
