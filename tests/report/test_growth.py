@@ -98,6 +98,13 @@ CASES = {
         ],
         {"held": 30_000 - 60 + float(len(range(START + 30_060, END, 60)) * 60 - 60)},
     ),
+    "an exporter that began at 0 under another address right before the span": Case(
+        [
+            row("held", line(START - 6000, START - 200), target="n:1"),
+            row("held", line(START - 100, END), target="n:2"),
+        ],
+        {"held": float(len(range(START - 100, END, 60)) * 60 - 60)},
+    ),
     "two servers that scrape one exporter": Case(
         [row("held", line(START - 60, END), target="a"), row("held", line(START - 45, END, first=15), target="b")],
         {"held": float(END - 45 - START)},

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.report.counter import ScrapedCounter
 from exporter.report.span import Span
 from tests.report.test_growth import Row, held, read, row
 
@@ -185,3 +186,26 @@ def test_any_scrapers_bill_what_the_counter_grew_to_one_scrape(
     assert billed(each, restarts, SPAN_SECONDS) == pytest.approx(
         truly(each, restarts, SPAN_SECONDS), abs=max(scraper.every for scraper in each)
     )
+
+
+# issue 15, line 1
+@pytest.mark.parametrize(
+    ("samples", "grown", "begun"),
+    [
+        (
+            [(0, "a", 1010), (30, "a", 3), (34, "b", 1012), (36, "c", 1013), (60, "a", 33), (64, "b", 37)],
+            10 + 3 + 2 + 1 + 30 + 4,
+            [30],
+        ),
+        (
+            [(0, "a", 1010), (1, "b", 1005), (30, "a", 3), (40, "a", 1), (42, "b", 1012), (70, "a", 31), (72, "b", 33)],
+            10 + 3 + 1 + 30 + 2,
+            [30, 40],
+        ),
+    ],
+    ids=["two that are new, of before a restart", "one that is two restarts behind"],
+)
+def test_a_late_answer_of_before_a_restart_is_not_counted_after_it(
+    samples: Sequence[tuple[float, str, float]], grown: float, begun: Sequence[float]
+) -> None:
+    assert ScrapedCounter("a", 1000).follow(samples, since=-60) == (grown, begun)
