@@ -191,8 +191,8 @@ def test_an_account_of_somebody_else_is_never_bound(
 def test_nothing_is_written_that_is_so_already(api: Api, operator: OperatorProcess, namespace: str) -> None:
     specs: tuple[dict[str, Any], ...] = ({}, EVERYTHING, {"nvml": "on", "probe": "on", "tolerations": []})
     keys = [make(api, f"gpu-{number}", namespace, **spec) for number, spec in enumerate(specs)]
-    # its exporters have been asked: there are none
-    until(lambda: all("NotAskedYet" not in str(api.get(key)) for key in keys))
+    # its nodes have been counted, and its exporters asked: there are none
+    until(lambda: not any(word in str(api.get(key)) for key in keys for word in ("'Starting'", "NotAskedYet")))
     time.sleep(0.3)
     was = versions(api.made_in(namespace))
     writes = api.writes(namespace)

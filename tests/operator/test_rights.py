@@ -114,7 +114,7 @@ class Asked:
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """All that an operator with these rights asks for, through a life of both kinds."""
-    asked, api = Asked(), Api()
+    asked, api = Asked(), Api(has_policy=True)
     with pytest.MonkeyPatch.context() as monkeypatch:
         asked.watch(monkeypatch)
         api.start()

@@ -22,7 +22,7 @@ LEASE_PATH = LEASE.path(LEASE_NAMESPACE, "pod-gpu-metrics-operator")
 
 def everything(*of: str) -> set[str]:
     """What there is of exporters of these names."""
-    kinds = ("Service {0}", "ConfigMap {0}-counters", "ServiceAccount {0}", "DaemonSet {0}")
+    kinds = ("Service {0}", "ConfigMap {0}-counters", "ServiceAccount {0}-gpu-metrics", "DaemonSet {0}")
     return {kind.format(name) for name in of for kind in kinds}
 
 

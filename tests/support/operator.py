@@ -51,15 +51,16 @@ _OF_THE_OPERATOR = ("pod-gpu-metrics-operator", "pod-gpu-metrics-operator-bindin
 class Api:
     """The API server, as its administrator asks it. The operator may do what its manifest allows, and no more.
 
-    With `within` that is what it allows with a RoleBinding in this namespace in place of the ClusterRoleBinding.
+    With `within` that is what it allows with a RoleBinding in this namespace in place of the ClusterRoleBinding. With
+    `has_policy` a real one keeps it to what it makes by the manifest's admission policy, too.
     """
 
-    def __init__(self, within: str = "") -> None:
+    def __init__(self, within: str = "", *, has_policy: bool = False) -> None:
         self._within = within
         self._background = Background()
         self._session: aiohttp.ClientSession | None = None
         self.simulated = None if IS_REAL else SimulatedApiServer(reviewer=reviewer)
-        self.real = RealCluster("ab", within) if IS_REAL else None
+        self.real = RealCluster("ab", within, has_policy=has_policy) if IS_REAL else None
         self.url = ""
 
     def start(self) -> None:
