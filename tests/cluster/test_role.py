@@ -306,8 +306,8 @@ async def test_the_exporters_of_two_nodes_and_a_reload(start: Start) -> None:
     async with running(config) as asked:
 
         async def are_all_told() -> bool:
-            _, text, _ = await asked.get("/container/metrics")
-            return {row["node_name"] for row in json.loads(text)} == {"gpu-1", "gpu-2"}
+            status, text, _ = await asked.get("/container/metrics")
+            return status == 200 and {row["node_name"] for row in json.loads(text)} == {"gpu-1", "gpu-2"}
 
         await until(are_all_told)
         _, alone, _ = await asked.get("/container/metrics?node=gpu-1")
