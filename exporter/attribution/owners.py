@@ -135,12 +135,7 @@ def build_owners(
             # two pods on one claim hold no shares by their ids, but they do share the device
             holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
     samples = _SamplesByKey(subjects, holders)
-    if UNREAD in subjects or UNREAD_OWNED in subjects:
-        missing = Unmatched.TOO_MANY_DEVICES
-    elif not _is_named_here(subjects, knowledge.node) and _is_of_another_node(placed.values(), seen):
-        missing = Unmatched.OTHER_NODE
-    else:
-        missing = Unmatched.NO_SAMPLE
+    missing = _why_missing(subjects, knowledge.node, placed.values(), seen)
     matches = []
     for assignment, found_ref in refs.items():
         found_key = placed[assignment][1] if assignment in placed else None
@@ -188,6 +183,16 @@ class _SamplesByKey:
         return self._of[key] if key is not None else 0
 
 
+def _why_missing(
+    subjects: Mapping[Subject, int], node: str, placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: SeenDevices
+) -> Unmatched:
+    """Why a device that is known has no samples."""
+    if UNREAD in subjects or UNREAD_OWNED in subjects:
+        return Unmatched.TOO_MANY_DEVICES
+    is_elsewhere = not _is_named_here(subjects, node) and _is_of_another_node(placed, seen)
+    return Unmatched.OTHER_NODE if is_elsewhere else Unmatched.NO_SAMPLE
+
+
 def _is_named_here(subjects: Iterable[Subject], node: str) -> bool:
     """Whether a GPU's Hostname is this node: then the page is this node's, whatever ids the kubelet handed out."""
     return any(subject.is_device and subject.host and subject.host == node for subject in subjects)
@@ -212,7 +217,7 @@ def _is_of_another_node(placed: Iterable[tuple[DeviceRef, DeviceKey]], seen: See
 def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, missing: Unmatched) -> Unmatched:
     """Why an assignment has no samples: `ref` is None for an unknown form, `key` where the id fits several devices.
 
-    `missing` is why a device that is known has none.
+    `missing` is what `_why_missing` says.
     """
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID

@@ -3,6 +3,7 @@
 GET and HEAD only; no endpoint changes anything.
 """
 
+import asyncio
 import math
 import time
 import zlib
@@ -185,11 +186,15 @@ class Endpoints:
         seen = None
         if _NODE in needs:
             seen = await collector.collect(patience_of(request.headers), needs)
+        about = _NOTHING
+        if _DIAGNOSIS in needs:
+            about = collector.about(seen)
+            await asyncio.sleep(0)  # of many devices it takes as long as some slices
         look = collector.looked(
             seen,
             telemetry=collector.telemetry,
             question=question,
-            about=collector.about(seen) if _DIAGNOSIS in needs else _NOTHING,
+            about=about,
             not_ready=await collector.why_not_ready() if _READINESS in needs else "",
             outputs=self._outputs,
         )

@@ -9,6 +9,7 @@ from exporter.attribution.owners import build_owners
 from exporter.attribution.rows import Attribution
 from exporter.exposition.check import has_sample
 from exporter.exposition.join import Joiner
+from exporter.exposition.series import MOST_DEVICES
 from exporter.exposition.shape_reader import Wanted
 from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage
@@ -157,3 +158,35 @@ def test_a_line_that_turns_bad_between_two_scrapes_and_good_again(line: bytes) -
 )
 def test_a_page_has_a_sample_or_it_is_none(body: bytes, answer: bool) -> None:
     assert at_once(has_sample(body)) is answer
+
+
+# issue 15, line 18
+def test_samples_of_devices_beyond_the_bound_keep_the_owners_they_came_with() -> None:
+    line = b'a{UUID="GPU-%d",pod="p-%d",namespace="ns",container="c"} 1\n'
+    came = [line % (number, number) for number in range(MOST_DEVICES + 3)]
+    beyond = b"".join(came[MOST_DEVICES:])
+    page = join(b"".join(came), owns={"GPU-0": A, f"GPU-{MOST_DEVICES + 1}": B})
+    assert b'a{UUID="GPU-0",pod="train-0",namespace="ml",container="main"} 1\n' in page.body
+    assert page.body.endswith(beyond)
+    assert (page.unread, page.sample_count, page.rejected) == (3, MOST_DEVICES + 3, {})
+    assert sum(bool(subject.gpu) for subject in page.subjects) == MOST_DEVICES
+
+
+# issue 15, line 18
+def test_a_page_with_too_many_devices_costs_another_page_no_owner() -> None:
+    many = b"".join(b'a{UUID="GPU-x-%d"} 1\n' % number for number in range(MOST_DEVICES + 3))
+    page = join(many, b'b{UUID="GPU-1"} 1\n', owns={"GPU-1": A})
+    assert b'b{UUID="GPU-1",pod="train-0",namespace="ml",container="main"} 1\n' in page.body
+    assert page.unread == 3
+
+
+# issue 15, line 18
+def test_devices_have_room_again_once_those_before_them_are_gone() -> None:
+    labels = LabelPolicy()
+    joiner = Joiner(read_subject=labels.read_subject, is_owner_label=labels.is_owner_label, wanted=lambda _: True)
+    attribution = Attribution(build_owners([]), labels)
+    for first in (0, 700, 1_400, 0):
+        for count, unread in ((MOST_DEVICES, 0), (MOST_DEVICES + 9, 9), (MOST_DEVICES - 9, 0)):
+            body = b"".join(b'a{UUID="GPU-%d"} 1\n' % number for number in range(first, first + count))
+            assert joiner.join([body], attribution).unread == unread
+            assert joiner.devices == min(count, MOST_DEVICES)
