@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
@@ -29,15 +30,7 @@ class DaemonThreads(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """See `Executor`. For one thread, the event loop's."""
         future: Future[T] = Future()
-
-        def call() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **kwargs))
-                except BaseException as error:  # noqa: BLE001 - whoever asked for the call judges it
-                    future.set_exception(error)
-
-        self._calls.put(call)
+        self._calls.put(lambda: _settle(future, partial(fn, *args, **kwargs)))
         if not self._free.acquire(blocking=False) and self._started < MOST_THREADS:
             self._started += 1
             threading.Thread(target=self._work, name=f"call-{self._started}", daemon=True).start()
@@ -50,6 +43,25 @@ class DaemonThreads(ThreadPoolExecutor):
         while True:
             self._calls.get()()
             self._free.release()
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """What a call gives that may hang, for who cannot go on without it.
+
+    Raises:
+        TimeoutError: it has not come back in this time.
+    """
+    future: Future[T] = Future()
+    threading.Thread(target=_settle, args=(future, call), daemon=True).start()
+    return future.result(seconds)
+
+
+def _settle(future: Future[T], call: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - whoever asked for the call judges it
+            future.set_exception(error)
 
 
 def use_daemon_threads() -> None:

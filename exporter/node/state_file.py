@@ -15,10 +15,12 @@ from exporter.errors import ConfigError, SourceError, TimedOut, Unavailable
 from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.sources.source import Attempts, OnHealth
+from exporter.threads import within
 
 FLAG = "--accounting.state"
 # as many accounts as there may be, each with as many labels as usual, take less
 MOST_BYTES = 64 * 1024 * 1024
+READ_SECONDS = 5.0
 SET_ASIDE = ".unusable"
 
 
@@ -54,7 +56,20 @@ class StateFile:
         return self._attempts.health
 
     def take_up(self) -> bytes | None:
-        """What it holds; None where there is none that can be read. Removes what a killed process left beside it."""
+        """What it holds; None where there is none that can be read. Removes what a killed process left beside it.
+
+        Raises:
+            ConfigError: the disk hangs. To begin anew would be to overwrite what nobody has read.
+        """
+        try:
+            return within(READ_SECONDS, self._take_up)
+        except TimeoutError:
+            raise ConfigError(
+                f"{FLAG}: {self.path!r} has not been read for {READ_SECONDS:g} s; is it on a file system that hangs,"
+                " such as one of another machine? Name a file on a local disk"
+            ) from None
+
+    def _take_up(self) -> bytes | None:
         for left in self._place.parent.glob(f".{self._place.name}.*.new"):
             left.unlink(missing_ok=True)
         try:

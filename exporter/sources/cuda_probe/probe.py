@@ -29,6 +29,8 @@ _READ = ("processes", "devices", "errors", "visible")
 _FILLED = (*_READ, "threads", "allocations", "events")
 # CPU time that the kernel may take to attach to one place of a file: it is that of some 4,000 mappings of the file.
 MOST_PLACE_SECONDS = 0.005
+# The same for all files together, every place of them: detaching takes as long, a reload with off must not.
+MOST_ALL_SECONDS = 1.0
 # How long one turn looks at programs that are new; the others wait for the next one.
 LOOK_SECONDS = 1.0
 # of /proc/<pid>/stat
@@ -95,7 +97,8 @@ class Uprobes:
                 to.links[:0] = self._object.attach_uprobes(program, path, part, at_return=at_return)
                 done += len(part)
                 # from the first place on: the kernel goes through all mappings of the file, while nobody can fork
-                if self._clock() - began > done * MOST_PLACE_SECONDS:
+                to.seconds = self._clock() - began
+                if to.seconds > done * MOST_PLACE_SECONDS:
                     raise AttachSlow("the kernel takes too long: the file is mapped too often")
 
     def _keep(self, attached: "Attached") -> None:
@@ -103,6 +106,8 @@ class Uprobes:
             if self._attached is None:
                 raise AttachFailed("the probe is being detached")
             self._attached.add(attached)
+            if sum(each.seconds for each in self._attached) > MOST_ALL_SECONDS:
+                raise AttachSlow("the kernel takes too long: all files together are mapped too often")
 
     def _forget(self, attached: "Attached") -> None:
         with self._lock:
@@ -111,10 +116,11 @@ class Uprobes:
 
 
 class Attached:
-    """The places of one file. `links` are in the order in which they are to go."""
+    """The places of one file. `links` are in the order in which they are to go; to make them took `seconds` of CPU."""
 
     def __init__(self, forget: "Callable[[Attached], None]") -> None:
         self.links: list[Link] = []
+        self.seconds = 0.0
         self._forget = forget
 
     def detach(self) -> None:

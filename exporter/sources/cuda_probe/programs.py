@@ -3,6 +3,7 @@
 How a file is probed is not known here: that is `Attach`.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 from exporter.errors import ExporterError
+from exporter.log import log
 from exporter.sources.cuda_probe import maps
 from exporter.sources.cuda_probe.elf import BadElf, ElfReason, function_offsets
 from exporter.sources.cuda_probe.fault_log import FaultLog
@@ -40,6 +42,8 @@ ATTACH_SECONDS = 2.0
 # Mappings of one file, by all processes. The kernel goes through them for each place anew, 1 us for each mapping, and
 # no process of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
 MOST_MAPPINGS = 2_048
+# Mappings of all files that are probed: what it takes the kernel to detach from all of them, a second or so.
+MOST_ALL_MAPPINGS = 8_192
 # Files with which the kernel takes too long, in one scan: each stops forks for a tenth of a second until that is known.
 MOST_SLOW = 4
 # Processes by which a file is tried in one scan: one of them may end meanwhile.
@@ -50,6 +54,8 @@ SCANS_BETWEEN_TRIES = 12
 _FUNCTIONS_OF: Mapping[maps.Role, Role] = MappingProxyType(
     {"cudart": "cudart", "cuda": "cuda", "program": "cudart", "libc": "libc"}
 )
+_COSTLY: frozenset[FailReason] = frozenset({"too_many_mappings", "too_many_places", "too_slow"})
+_LEFT_OUT = "the CUDA probe leaves a file out, since to probe it would slow every fork() on the node"
 _Stamp = tuple[int, int]  # size, time of change of the content (ns)
 
 
@@ -127,6 +133,7 @@ class Programs:
         self._attached: dict[FileKey, _Attached] = {}
         self._failed: dict[FileKey, _Failure] = {}
         self._failures: Counter[FailReason] = Counter()
+        self._users: Mapping[FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
         self._number = self._slow = 0
         self._faults = FaultLog()
         self.bounds: Mapping[str, Bound] = {
@@ -148,9 +155,14 @@ class Programs:
             self._attached.pop(key).handle.detach()
         for key in self._failed.keys() - users.keys():
             del self._failed[key]
-        for key in [key for key in self._attached if _mappings(users[key]) > MOST_MAPPINGS]:
-            self._attached.pop(key).handle.detach()
-            self._fail(key, "too_many_mappings", None)
+        self._users = users
+        for key in sorted(self._attached, key=self._mappings, reverse=True):
+            of = self._attached.pop(key)
+            if self._is_crowded(key):
+                of.handle.detach()
+                self._fail(key, "too_many_mappings", None)
+            else:
+                self._attached[key] = of
         until, self._slow = self._clock() + ATTACH_SECONDS, 0
         for key, of_key in users.items():
             if key not in self._attached and self._is_due(key) and self._clock() < until and self._slow < MOST_SLOW:
@@ -179,7 +191,7 @@ class Programs:
         if not openable:
             self._fail(key, users[0][1].reason or "missing", None)
             return
-        if _mappings(users) > MOST_MAPPINGS:
+        if self._is_crowded(key):
             self._fail(key, "too_many_mappings", None)
             return
         if not self._make_room(_FUNCTIONS_OF[openable[0][1].role]):
@@ -191,6 +203,14 @@ class Programs:
                 if stat_fields(process)[0] == user.started_ticks:
                     self._open(key, process, file)
                     return
+
+    def _mappings(self, key: FileKey) -> int:
+        return sum(file.times for _, file in self._users[key])
+
+    def _is_crowded(self, key: FileKey) -> bool:
+        """Whether a file has too many mappings to be probed, by itself or with those that are."""
+        of_file = self._mappings(key)
+        return of_file > MOST_MAPPINGS or of_file + sum(map(self._mappings, self._attached)) > MOST_ALL_MAPPINGS
 
     def _make_room(self, role: Role) -> bool:
         """Whether there is room for one more file. A C library, which only tells of setenv, gives way to CUDA's."""
@@ -240,11 +260,12 @@ class Programs:
         """Remember it, and count it unless it failed like this before."""
         if self._failed.get(key) != _Failure(reason, stamp):
             self._failures[reason] += 1
+            # the 1st, 2nd, 4th and so on: programs do not choose how much is logged
+            if reason in _COSTLY and self._failures[reason].bit_count() == 1:
+                process, file = self._users[key][0]
+                remedy = "see docs/cuda-probe.md, Limits; it is tried again once a minute"
+                log(logging.WARNING, _LEFT_OUT, reason=reason, pid=process.pid, file=file.path, remedy=remedy)
         self._failed[key] = _Failure(reason, stamp)
-
-
-def _mappings(users: Iterable[tuple[UsingProcess, UsedFile]]) -> int:
-    return sum(file.times for _, file in users)
 
 
 def _users(processes: Iterable[UsingProcess]) -> dict[FileKey, list[tuple[UsingProcess, UsedFile]]]:

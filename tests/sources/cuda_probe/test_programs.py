@@ -379,6 +379,27 @@ def test_a_file_that_is_mapped_too_often_is_not_probed(world: World) -> None:
 
 # issue 15, line 12
 @pytest.mark.real
+def test_all_files_together_are_mapped_so_often_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(programs, "MOST_ALL_MAPPINGS", 30)
+    world.proc.put(8, root=world.one, maps=(LIBRARY,) * 20)
+    world.proc.put(9, root=world.two, maps=(LIBRARY,) * 11, namespace="2")
+    assert world.scan(2).failures == {"too_many_mappings": 1}
+    assert world.kernel.inodes == [inode(world.one)]
+    (record,) = caplog.records
+    assert (record.levelname, record.fields["pid"], record.fields["file"]) == ("WARNING", 9, LIBRARY)  # type: ignore[attr-defined]
+    # what grows gives way
+    world.proc.put(9, root=world.two, maps=(LIBRARY,) * 5, namespace="2", memory=7)
+    world.scan(programs.SCANS_BETWEEN_TRIES)
+    assert world.kernel.inodes == sorted([inode(world.one), inode(world.two)])
+    world.proc.put(8, root=world.one, maps=(LIBRARY,) * 26, memory=7)
+    world.scan()
+    assert world.kernel.inodes == [inode(world.two)]
+
+
+# issue 15, line 12
+@pytest.mark.real
 def test_an_executable_that_is_mapped_too_often_is_not_probed(world: World, libraries: Path) -> None:
     program = put(libraries / "program", world.one, "/bin/work")
     world.proc.put(8, root=world.one, program=program, maps=(LIBRARY,))

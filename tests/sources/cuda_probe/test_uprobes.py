@@ -72,6 +72,18 @@ def test_a_file_with_which_the_kernel_is_slow_is_left_after_one_place(kernel: Ke
 
 
 # issue 15, line 12
+def test_all_files_take_the_kernel_so_long_at_most(kernel: Kernel, uprobes: Uprobes) -> None:
+    one, other = ({"cudaMalloc": tuple(range(first, first + 99))} for first in (100, 200))
+    kernel.place_seconds = 0.9 * probe.MOST_PLACE_SECONDS
+    first = uprobes("/x", one, "cudart")
+    with pytest.raises(AttachSlow):
+        uprobes("/y", other, "cudart")
+    assert len(kernel.attached) == 2 * 99
+    first.detach()
+    uprobes("/y", other, "cudart")
+
+
+# issue 15, line 12
 def test_detaching_does_not_wait_for_an_attach_that_hangs(kernel: Kernel, uprobes: Uprobes) -> None:
     uprobes("/x", OFFSETS, "cudart")
     kernel.may_go_on.clear()
