@@ -19,7 +19,7 @@ from exporter.sources.kubelet.pod_resources import parse
 
 SCRAPES = 7000
 LONG_RUN = 10_000
-PROCESSES = 7
+PROCESSES = 10
 PACED_SCRAPES, PACED_A_SECOND = 2000, 10
 PODS_CHANGE_EVERY = 50
 

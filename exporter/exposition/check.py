@@ -1,6 +1,6 @@
 """Whether an answer is a page of metrics at all, and small enough for this program.
 
-Lines and braces are counted here before the page is cut, since cutting makes an object for each of them.
+Lines are counted here before the page is cut, since cutting makes an object for each of them.
 """
 
 from functools import lru_cache
@@ -10,8 +10,6 @@ from exporter.model.slices import Work
 
 # A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. The shape of a line takes 0.4 to 1 KB.
 MOST_LINES = 50_000
-# A sample has one closing brace; label values and HELP texts may hold more.
-MOST_BRACES = 2 * MOST_LINES
 
 _USUAL_BYTES = 1000  # a longer line is not worth a place in the cache
 _LINES_A_SLICE = 500
@@ -19,10 +17,8 @@ _LINES_A_SLICE = 500
 
 def why_too_large(body: bytes) -> str:
     """What a page has too much of, such as "more than 50000 lines"; "" for a page that is small enough."""
-    for what, most, mark in (("lines", MOST_LINES, b"\n"), ("closing braces", MOST_BRACES, b"}")):
-        if len(body) > most and body.count(mark) > most:
-            return f"more than {most} {what}"
-    return ""
+    is_too_large = len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES
+    return f"more than {MOST_LINES} lines" if is_too_large else ""
 
 
 def has_sample(body: bytes) -> Work[bool]:
