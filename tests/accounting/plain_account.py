@@ -254,6 +254,8 @@ class PlainGpu:
         described = self.window[max(unseen, default=0) :]
         shared = dict(now.activity)
         carried, self.carried = self.carried, {}
+        if all(run is self.steady for run in (self.run, *(span.run for span in described))):
+            return
         for place, of in now.activity.items():
             if place[0] != self.gpu or not described:
                 continue
