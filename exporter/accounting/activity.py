@@ -48,6 +48,8 @@ def _shared(turn: Turn) -> Mapping[str, Part]:
     state = turn.state
     window = state.page.described if state.page is not None else ()
     carried, state.carried = state.carried, {}
+    if turn.held is state.steady and all(stretch.held is state.steady for stretch in window):
+        return _NOTHING  # as mostly: all is counted
     shared: dict[str, Part] = {}
     for instance, activity in turn.seen.activity.items() if window else ():
         before = state.seen.activity_of(instance) or 0

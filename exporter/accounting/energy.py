@@ -51,29 +51,25 @@ def count(turn: Turn) -> None:
 def _count_growth(turn: Turn, window: Sequence[Stretch], grown: _Amounts, total: int, *, is_whole: bool) -> None:
     """Divide what the counters grew by in a time; `is_whole`: none of them began anew in it."""
     all_ns = sum(stretch.ns for stretch in window)
-    is_free = not any(stretch.held.holders for stretch in window)
-    edges = [Stretch(held, 0) for held in turn.edges(window) if held is not None and held.holders] if is_free else []
-    stretches = (*window, *edges)
     least = turn.least.get(turn.model)
-    by = _parts(stretches, total, all_ns, least)
+    by = _parts(window, total, all_ns, least)
     parts = {of: apportion(amount, by) for of, amount in grown.items() if amount}
-    for number, stretch in enumerate(stretches):
+    for number, stretch in enumerate(window):
         _give(turn, stretch, {of: part[number] for of, part in parts.items()}, turn.seen_in(stretch))
-    if is_whole and all_ns and (least is None or (is_free and not edges) or total * least[1] < least[0] * all_ns):
+    is_nobodys = turn.edges(window) == (None, None) and not any(stretch.held.holders for stretch in window)
+    if is_whole and all_ns and (least is None or is_nobodys or total * least[1] < least[0] * all_ns):
         turn.least[turn.model] = (total, all_ns)
 
 
-def _parts(stretches: Sequence[Stretch], total: int, all_ns: int, least: Power | None) -> Sequence[int]:
-    """Each stretch's part of all energy: what is left by nobody's stretches is divided by time."""
-    held = [stretch.ns if stretch.held.holders else 0 for stretch in stretches]
-    if not any(held):
-        held = [int(bool(stretch.held.holders)) for stretch in stretches]
+def _parts(window: Sequence[Stretch], total: int, all_ns: int, least: Power | None) -> Sequence[int]:
+    """Each stretch's part of all energy: what nobody's stretches leave is divided by time."""
+    held = [stretch.ns if stretch.held.holders else 0 for stretch in window]
     if least is None or not any(held):
-        by = [stretch.ns for stretch in stretches]
+        by = [stretch.ns for stretch in window]
         return by if any(by) else [*[0] * (len(by) - 1), 1]
     free = [
         0 if stretch.held.holders else min(stretch.ns * least[0] // least[1], stretch.ns * total // all_ns)
-        for stretch in stretches
+        for stretch in window
     ]
     return [one + other for one, other in zip(free, apportion(total - sum(free), held), strict=True)]
 

@@ -254,6 +254,8 @@ class PlainGpu:
         described = self.window[max(unseen, default=0) :]
         shared = dict(now.activity)
         carried, self.carried = self.carried, {}
+        if all(run is self.steady for run in (self.run, *(span.run for span in described))):
+            return
         for place, of in now.activity.items():
             if place[0] != self.gpu or not described:
                 continue
@@ -315,12 +317,8 @@ class PlainGpu:
     def divide_energy(self, amount: Fraction, now: Look, least: list[Fraction], *, is_whole: bool) -> None:
         groups, time = list(runs(self.since)), seconds(self.since)
         is_free = not any(span.is_held for span in self.since)
-        edges = [[span] for span in self.edges(self.since, now) if is_free and span and span.is_held]
-        groups += edges
-        lengths = [Fraction(seconds(group)) if group not in edges else Fraction(0) for group in groups]
+        lengths = [Fraction(seconds(group)) for group in groups]
         held = [length if group[0].is_held else Fraction(0) for group, length in zip(groups, lengths, strict=True)]
-        if not any(held):
-            held = [Fraction(group[0].is_held) for group in groups]
         parts = divided(lengths, amount)
         if least and any(held):
             free = [
@@ -331,7 +329,8 @@ class PlainGpu:
             parts = [one + other for one, other in zip(free, rest, strict=True)]
         for group, part in zip(groups, parts, strict=True):
             self.give_energy(group, now, part)
-        if is_whole and (not least or (is_free and not edges) or amount / time < least[0]):
+        is_nobodys = is_free and self.edges(self.since, now) == (None, None)
+        if is_whole and (not least or is_nobodys or amount / time < least[0]):
             least[:] = [amount / time]
 
     def give_energy(self, group: Sequence[Span], now: Look, amount: Fraction) -> None:

@@ -34,6 +34,7 @@ class Node:
     random: Random
     jobs: list[list[Job]] = field(default_factory=list)
     truth: dict[str, dict[str, float]] = field(default_factory=dict)
+    pages: dict[float, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         random = self.random
@@ -66,6 +67,11 @@ class Node:
     def page(self, at: float) -> str:
         """dcgm-exporter's page: the last read, with the mean activity since the one before."""
         last = self.phase + (at - self.phase) // READ * READ
+        if last not in self.pages:
+            self.pages = {last: self.read(last)}
+        return self.pages[last]
+
+    def read(self, last: float) -> str:
         text = ""
         for gpu in range(GPUS):
             active = (self.worked(gpu, last) - self.worked(gpu, last - READ)) / READ
