@@ -22,8 +22,8 @@ from exporter.model.pods import Owner
 _MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 2
 _SEEN = ("power", "activity", "utilization", "energy", "violations")  # of the last look; version 1 has the first three
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
-# of any number: all nanoseconds and microjoules of a node's life are far below
-_MOST = 1e30
+# of any number: what a page may say (amounts.py) is far below, and so are sums of it below the largest float
+_MOST = 1e200
 _Json = Any  # what json writes and reads
 
 
