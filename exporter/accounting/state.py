@@ -26,8 +26,8 @@ _MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 3
 _SEEN = ("power", "activity", "utilization", "energy", "violations")  # of the last look; version 1 has the first three
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
-# of any number: all nanoseconds and microjoules of a node's life are far below
-_MOST = 1e30
+# of any number: what a page may say (amounts.py) is far below, and so are sums of it below the largest float
+_MOST = 1e200
 # After a longer time without an exporter, a name alone does not say that a container is the one of before.
 MOST_BY_NAME_NS = 300_000_000_000
 _LEAST_STEP_NS = 1_000_000_000
