@@ -59,6 +59,7 @@ class OwnedPage:
         duplicates = sum(len(layout.left_out) for layout in layouts)
         if duplicates:
             rejected[Reason.DUPLICATE] = duplicates
+        self._unread = unread(shape.subjects)
         self._rejected: Mapping[str, int] = {str(reason): count for reason, count in rejected.items()}
 
     def fill(self, body: bytes, known_places: Places | None = None) -> Work[JoinedPage | None]:
@@ -113,7 +114,7 @@ class OwnedPage:
             subjects=self.shape.subjects,
             sample_count=self._sample_count,
             rejected=self._rejected,
-            unread=unread(self.shape.subjects),
+            unread=self._unread,
             cells=partial(self._cells, body, places, parts),
             readings=partial(self._readings, body, places),
         )

@@ -108,7 +108,8 @@ class Look(AnyLook):
 
     def work_out(self) -> Work[None]:
         """Work out in slices what families share."""
-        self.cards = yield from self._cards()
+        if "cards" not in vars(self):
+            self.cards = yield from self._cards()
 
     def _cards(self) -> Work[Mapping[Owner, Cards]]:
         snapshot, joined = self.snapshot, self.snapshot.joined
