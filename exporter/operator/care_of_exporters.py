@@ -1,6 +1,5 @@
 """GPUExporters: their objects and their status (exporters/), and what the exporters say by looks.py."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -12,7 +11,7 @@ from exporter.operator.decisions import Event, events_of
 from exporter.operator.exporters.nodes import node_of
 from exporter.operator.exporters.objects import all_references, desired
 from exporter.operator.exporters.obstacles import in_the_way, invalid, no_counters, no_pod_monitors, overlaps
-from exporter.operator.exporters.overlaps import age, both, choice_of, shared, spec_of_nodes
+from exporter.operator.exporters.overlaps import age, both, choice_of, shared, spec_of_nodes, used_of
 from exporter.operator.exporters.status import Seen, status_of
 from exporter.operator.looks import Looks
 from exporter.operator.objects.conditions import utc_now
@@ -41,9 +40,6 @@ from exporter.operator.objects.plan import Plan, plan
 from exporter.operator.objects.reading import Invalid
 from exporter.operator.objects.resources import GPUExporterSpec, read_exporter
 
-# many GPUExporters that are looked at together list each other once
-_LISTED_SECONDS = 5.0
-
 
 class CareOfExporters:
     """What runs on nodes."""
@@ -65,8 +61,7 @@ class CareOfExporters:
         `namespaces` are those that the operator looks at; empty: all.
         """
         self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
-        self._listed: Sequence[AnyObject] = ()
-        self._listed_until = 0.0
+        self._lists: Sequence[Sequence[AnyObject]] = ()  # of GPUExporters, as the reader gave them last
         self._nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = {}  # by the labels that select them
         self._image, self._dcgm_image = image, dcgm_image
         self._reader = reader
@@ -97,7 +92,7 @@ class CareOfExporters:
         self, owner: AnyObject, spec: GPUExporterSpec, lacking: list[Obstacle]
     ) -> Sequence[Mapping[str, str]]:
         """The node selectors of older GPUExporters that have nodes of this one; why is added to what is `lacking`."""
-        exporters = await self._exporters(owner)
+        exporters = await self._exporters()
         avoids = []
         try:
             for rival in exporters:
@@ -114,16 +109,13 @@ class CareOfExporters:
             lacking.append(refused(error))
         return avoids
 
-    async def _exporters(self, owner: AnyObject) -> Sequence[AnyObject]:
-        """All GPUExporters, as they were a moment ago: any that is older than `owner` is among them."""
-        now = asyncio.get_running_loop().time()
-        if now >= self._listed_until or key_of(owner) not in map(key_of, self._listed):
+    async def _exporters(self) -> Sequence[AnyObject]:
+        """All GPUExporters, as far as others are concerned with them. With a new list, nodes are listed anew, too."""
+        lists = [await self._reader.neighbours(GPU_EXPORTER, each, used_of) for each in self._namespaces]
+        if len(lists) != len(self._lists) or any(new is not old for new, old in zip(lists, self._lists, strict=True)):
+            self._lists = lists
             self._nodes.clear()
-            self._listed = [
-                item for each in self._namespaces for item in await self._reader.listed(GPU_EXPORTER, each, {})
-            ]
-            self._listed_until = now + _LISTED_SECONDS
-        return self._listed
+        return [item for each in lists for item in each]
 
     async def _shared(self, one: GPUExporterSpec, other: GPUExporterSpec | None) -> Sequence[str]:
         """The names of the nodes that both choose."""
@@ -183,7 +175,6 @@ class CareOfExporters:
             SourceError: it cannot be read.
         """
         self._looks.forget(key)
-        self._listed_until = 0.0
         live = await self._reader.all_of(each for each in _may_have(key) if not each.namespace)
         return [item for item in live.values() if is_for(item, key)]
 

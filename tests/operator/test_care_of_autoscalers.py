@@ -30,7 +30,7 @@ class Stored(Reader):
         self.scalers = scalers
         self.fails: SourceError | None = None
 
-    async def neighbours(self, kind: Kind, _: str, use: Use) -> Sequence[AnyObject]:
+    async def neighbours(self, kind: Kind, _: str | None, use: Use) -> Sequence[AnyObject]:
         if self.fails:
             raise self.fails
         items = (*self.scalers, gpu_autoscaler("trainer", UID))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import Unavailable
-from exporter.operator.api.reader import Reader
+from exporter.operator.api.reader import Reader, Use
 from exporter.operator.care import Aim, Outcome
 from exporter.operator.care_of_exporters import CareOfExporters
 from exporter.operator.exporters.nodes import trouble
@@ -37,13 +37,17 @@ class Stored(Reader):
     async def listed(
         self, kind: Kind, namespace: str | None, labels: Mapping[str, str], *_: object
     ) -> Sequence[AnyObject]:
-        if kind is not POD:
+        if kind is NODE:
             assert namespace is None
             items = [item for key, item in self.items.items() if key.kind == kind.name]
             return [item for item in items if labels.items() <= item["metadata"].get("labels", {}).items()]
         assert (kind, namespace) == (POD, "ml")
         assert labels["app.kubernetes.io/instance"] in ("gpu", "default")
         return self.pods
+
+    async def neighbours(self, kind: Kind, namespace: str | None, use: Use) -> Sequence[AnyObject]:
+        assert (kind, namespace) == (GPU_EXPORTER, None)
+        return [use(item) for key, item in self.items.items() if key.kind == kind.name]
 
 
 def counters(*, key: str = "list.csv", kind: str = "data") -> Object:

@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -167,7 +168,7 @@ def test_what_is_kept_of_an_object_tells_as_much_as_the_whole(items: list[Object
 
 
 def test_what_is_kept_of_an_object_is_small() -> None:
-    huge = gpu_autoscaler("trainer", UID)
+    huge = deepcopy(gpu_autoscaler("trainer", UID))
     huge["metadata"] |= {"annotations": {"a": "x" * 10**6}, "labels": {"b": "x" * 10**6}, "finalizers": ["x"] * 10**5}
     huge["spec"]["scaleTargetRef"]["name"] = "x" * 10**6
     assert len(str(used_of(huge))) < 1000

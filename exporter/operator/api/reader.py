@@ -44,7 +44,7 @@ class Reader:
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
         # the one that was listed last is at the end
-        self._listed: dict[tuple[Kind, str], _Listed] = {}
+        self._listed: dict[tuple[Kind, str | None], _Listed] = {}
 
     async def get(self, key: Key) -> AnyObject | None:
         """An object; None where there is none.
@@ -101,8 +101,10 @@ class Reader:
         await self._api.list(kind.path(namespace), {}, note, metadata_only=True, most=MOST_NAMES)
         return found
 
-    async def neighbours(self, kind: Kind, namespace: str, use: Use) -> Sequence[AnyObject]:
-        """What `use` makes of all objects of a kind in a namespace, as they were when the key was named, or later.
+    async def neighbours(self, kind: Kind, namespace: str | None, use: Use) -> Sequence[AnyObject]:
+        """What `use` makes of all objects of a kind in a namespace or everywhere, as they were when the key was named.
+
+        It may be as they were later. Of one list the sequence is the same object.
 
         Raises:
             SourceError: it is not known, or they are too many.
@@ -112,7 +114,7 @@ class Reader:
             items: Sequence[AnyObject] = ()
             failure: SourceError | None = None
             try:
-                items = await self._list(kind, namespace, "", {}, use, MOST_NEIGHBOURS)
+                items = await self._list(kind, namespace, "", {}, use, MOST_NEIGHBOURS if namespace else MOST_KEPT)
             except Malformed as error:
                 failure = error if error.reason != "oversize" else _too_many(kind, namespace)
             took = asyncio.get_running_loop().time() - now
@@ -164,10 +166,11 @@ class Reader:
         return items
 
 
-def _too_many(kind: Kind, namespace: str) -> Malformed:
+def _too_many(kind: Kind, namespace: str | None) -> Malformed:
+    where, most = (f"the namespace {namespace}", MOST_NEIGHBOURS) if namespace else ("the cluster", MOST_KEPT)
     return Malformed(
         "oversize",
-        f"the namespace {namespace} has more than {MOST_NEIGHBOURS} {kind.name}s, which are too many to look through",
+        f"{where} has more than {most} {kind.name}s, which are too many to look through",
         remedy="delete those that nobody needs, or spread them over several namespaces; until then all stays as it is",
     )
 

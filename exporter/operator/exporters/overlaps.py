@@ -12,6 +12,7 @@ from exporter.operator.objects.resources import GPUExporterSpec, Object, Tolerat
 MOST_TERMS = 64
 # the fields by which a GPUExporter chooses its nodes, and its DaemonSet too
 _CHOOSE = ("nodeSelector", "tolerations")
+_ABOUT = ("namespace", "name", "uid", "creationTimestamp", "deletionTimestamp")
 # every pod of a DaemonSet bears these (pkg/controller/daemon/util/daemonset_util.go)
 _OF_KUBERNETES = "node.kubernetes.io/"
 
@@ -20,6 +21,17 @@ def age(exporter: AnyObject) -> tuple[str, str, str]:
     """What GPUExporters are ordered by, the oldest first: all of them agree on it."""
     about = metadata(exporter)
     return text(about, "creationTimestamp"), text(about, "namespace"), text(about, "name")
+
+
+def used_of(exporter: AnyObject) -> AnyObject:
+    """A GPUExporter with what is looked at here, and no more; of its status, whether it has one."""
+    about, chosen = metadata(exporter), mapping(exporter, "spec")
+    return {
+        "kind": exporter.get("kind"),
+        "metadata": {name: about[name] for name in _ABOUT if name in about},
+        "spec": {name: chosen[name] for name in _CHOOSE if name in chosen},
+        "status": {"is_there": True} if mapping(exporter, "status") else {},
+    }
 
 
 def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterSpec | None:
