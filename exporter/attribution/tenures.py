@@ -31,10 +31,29 @@ class Tenures:
         self._holders: Mapping[DeviceKey, frozenset[Owner]] = {}
         self._changed: dict[str, tuple[bytes | int, float]] = {}
 
-    def note(self, owners: Owners, at_seconds: float) -> None:
-        """Note who holds what, by the kubelet's word. The same object costs nothing."""
-        if owners is self._noted:
-            return
+    def look(self, owners: Owners | None, pages: Sequence[Page], at_seconds: float) -> float | None:
+        """Note who holds what, None where the kubelet has not said it yet. Returns when the oldest values were read.
+
+        That is when they were read at the latest; None without a page.
+        """
+        if owners is not None and owners is not self._noted:
+            self._note(owners, at_seconds)
+        oldest = None
+        for page in pages:
+            body: bytes | int = page.body
+            if len(page.body) > _COMPARED_WHOLE_BYTES:
+                body = hash(body)
+            known = self._changed.get(page.source)
+            if known is None:
+                sources = {each.source for each in pages}
+                self._changed = {name: last for name, last in self._changed.items() if name in sources}
+            if known is None or known[0] != body:
+                known = self._changed[page.source] = (body, page.read_at_seconds)
+            read_at = max(known[1], page.read_at_seconds - MOST_UNREAD_SECONDS)
+            oldest = read_at if oldest is None else min(oldest, read_at)
+        return oldest
+
+    def _note(self, owners: Owners, at_seconds: float) -> None:
         is_first = self._noted is None
         before, self._noted = self._holders, owners
         now = {key: frozenset(holder.owner for holder in holders) for key, holders in owners.holders.items()}
@@ -50,18 +69,3 @@ class Tenures:
             since |= dict.fromkeys(((key, owner) for owner in holders - before.get(key, frozenset())), at_seconds)
         since |= dict.fromkeys(((key, None) for key in before.keys() - now.keys()), at_seconds)
         self.since = since
-
-    def read_at(self, pages: Sequence[Page]) -> float | None:
-        """When the oldest values of the pages were read, at the latest; None without a page."""
-        for page in pages:
-            body = page.body if len(page.body) <= _COMPARED_WHOLE_BYTES else hash(page.body)
-            known = self._changed.get(page.source)
-            if known is None:
-                sources = {each.source for each in pages}
-                self._changed = {name: last for name, last in self._changed.items() if name in sources}
-            if known is None or known[0] != body:
-                self._changed[page.source] = (body, page.read_at_seconds)
-        return min(
-            (max(self._changed[page.source][1], page.read_at_seconds - MOST_UNREAD_SECONDS) for page in pages),
-            default=None,
-        )

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from exporter.accounting.entries import MOST_ACCOUNTS
 from exporter.accounting.sharing import MOST_SERIES
@@ -20,11 +19,10 @@ from exporter.attribution.bearers import Listing
 from exporter.attribution.current import CurrentOwners
 from exporter.attribution.owners import Unmatched, needs_slices
 from exporter.attribution.rows import Attribution
-from exporter.attribution.tenures import Since
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, Inventory, Owners
-from exporter.model.pages import Page, Subject
+from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import Facts, Health, Snapshot
 from exporter.node.accounting import Accounting
 from exporter.node.facts import FactsOfNow
@@ -37,9 +35,6 @@ from exporter.node.workloads import workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.sources.source import Source, is_absent
-
-if TYPE_CHECKING:
-    from exporter.model.cuda import CudaUses
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what is put into a snapshot that is made without it
@@ -200,37 +195,40 @@ class Node:
             discovery.note_nothing(self.sources.pods.now.pods, self.sources.pods.health)
             health[discovery.name] = discovery.health
             names = (discovery.name,)
-        snapshot = Snapshot(
-            node=self._name,
-            owners=self._owners.owners,
-            joined=joined,
-            health=health,
-            assignments_age_seconds=kubelet.age_seconds,
-            page_sources=names,
-            facts=self._facts.now(),
-            read_at_seconds=min([page.read_at_seconds for page in pages], default=None),
-            values_read_at_seconds=self.lasting.tenures.read_at(pages),
-            held_since=self._held_since(),
-            pod_labels=self._owners.pod_labels,
-            inventory=in_force,
-            attribute=self._owners.attribution,
-            measured=self._owners.measured,
-            unmeasured=self.sources.measuring.unmeasured if self.sources.measuring else None,
-            host=self.sources.host.host,
-            cuda=self._cuda(in_force),
-        )
+        snapshot = self._snapshot(pages, names, joined, health, in_force)
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
 
-    def _cuda(self, inventory: Inventory) -> "CudaUses | None":
-        probing = self.sources.probing
-        return probing.cuda_for(self._owners.owners, self.sources.pods.now.pods, inventory) if probing else None
-
-    def _held_since(self) -> Since:
-        """Since when devices are in the hands that they are in; the kubelet has said which these are."""
-        if self.sources.kubelet.age_seconds is not None:
-            self.lasting.tenures.note(self._owners.owners, time.time())
-        return self.lasting.tenures.since
+    def _snapshot(
+        self,
+        pages: Sequence[Page],
+        names: tuple[str, ...],
+        joined: JoinedPage | None,
+        health: Mapping[str, Health],
+        inventory: Inventory,
+    ) -> Snapshot:
+        """What the sources of these `names` and all others have said."""
+        asked, owners, tenures = self.sources, self._owners.owners, self.lasting.tenures
+        age_seconds = asked.kubelet.age_seconds
+        return Snapshot(
+            node=self._name,
+            owners=owners,
+            joined=joined,
+            health=health,
+            assignments_age_seconds=age_seconds,
+            page_sources=names,
+            facts=self._facts.now(),
+            read_at_seconds=min([page.read_at_seconds for page in pages], default=None),
+            values_read_at_seconds=tenures.look(None if age_seconds is None else owners, pages, time.time()),
+            held_since=tenures.since,
+            pod_labels=self._owners.pod_labels,
+            inventory=inventory,
+            attribute=self._owners.attribution,
+            measured=self._owners.measured,
+            unmeasured=asked.measuring.unmeasured if asked.measuring else None,
+            host=asked.host.host,
+            cuda=asked.probing.cuda_for(owners, asked.pods.now.pods, inventory) if asked.probing else None,
+        )
 
     def _begin_streams(self) -> Streams:
         """Keep those open that somebody needs; each whose first word is still awaited, with that."""

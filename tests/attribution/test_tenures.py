@@ -25,38 +25,38 @@ def held(**pods: tuple[Owner, ...]) -> Owners:
 # issue 15, line 25
 def test_the_hands_of_the_first_look_have_no_beginning() -> None:
     tenures = Tenures()
-    tenures.note(held(gpu=(A,)), 10.0)
+    tenures.look(held(gpu=(A,)), [], 10.0)
     assert tenures.since == {}
-    tenures.note(held(gpu=(A,)), 20.0)
+    tenures.look(held(gpu=(A,)), [], 20.0)
     assert tenures.since == {}
 
 
 # issue 15, line 25
 def test_each_holder_and_nobody_has_a_beginning_of_its_own() -> None:
     tenures = Tenures()
-    tenures.note(held(gpu=(A,)), 10.0)
-    tenures.note(held(gpu=(A, B)), 20.0)
+    tenures.look(held(gpu=(A,)), [], 10.0)
+    tenures.look(held(gpu=(A, B)), [], 20.0)
     assert tenures.since == {(GPU, B): 20.0}, "A was there before"
-    tenures.note(held(gpu=(B,), other=(A,)), 30.0)
+    tenures.look(held(gpu=(B,), other=(A,)), [], 30.0)
     assert tenures.since == {(GPU, B): 20.0, (OTHER, A): 30.0}
-    tenures.note(held(), 40.0)
+    tenures.look(held(), [], 40.0)
     assert tenures.since == {(GPU, None): 40.0, (OTHER, None): 40.0}
-    tenures.note(held(gpu=(A,)), 50.0)
+    tenures.look(held(gpu=(A,)), [], 50.0)
     assert tenures.since == {(GPU, A): 50.0, (OTHER, None): 40.0}
-    tenures.note(held(gpu=(A, B)), 4000.0)
+    tenures.look(held(gpu=(A, B)), [], 4000.0)
     assert tenures.since == {(GPU, A): 50.0, (GPU, B): 4000.0}, "nobody's is forgotten after an hour"
 
 
 # issue 15, line 25
 def test_values_were_read_when_the_page_last_changed() -> None:
     tenures = Tenures()
-    assert tenures.read_at([]) is None
-    assert tenures.read_at([PAGE]) == 100.0
+    assert tenures.look(None, [], 0.0) is None
+    assert tenures.look(None, [PAGE], 0.0) == 100.0
     same = replace(PAGE, read_at_seconds=110.0)
-    assert tenures.read_at([same]) == 100.0
-    assert tenures.read_at([replace(same, body=b"a 2\n", read_at_seconds=120.0)]) == 120.0
+    assert tenures.look(None, [same], 0.0) == 100.0
+    assert tenures.look(None, [replace(same, body=b"a 2\n", read_at_seconds=120.0)], 0.0) == 120.0
     still = replace(same, body=b"a 2\n", read_at_seconds=120.0 + MOST_UNREAD_SECONDS + 5)
-    assert tenures.read_at([still]) == 125.0, "dcgm-exporter has read the same values anew"
+    assert tenures.look(None, [still], 0.0) == 125.0, "dcgm-exporter has read the same values anew"
 
 
 # issue 15, line 25
@@ -64,5 +64,5 @@ def test_of_several_pages_the_oldest_values_count() -> None:
     tenures = Tenures()
     large = b"a 1\n" * 300_000
     other = replace(PAGE, source="dcgm:y", body=large, read_at_seconds=90.0)
-    assert tenures.read_at([PAGE, other]) == 90.0
-    assert tenures.read_at([PAGE, replace(other, body=large[:-2] + b"2\n", read_at_seconds=130.0)]) == 100.0
+    assert tenures.look(None, [PAGE, other], 0.0) == 90.0
+    assert tenures.look(None, [PAGE, replace(other, body=large[:-2] + b"2\n", read_at_seconds=130.0)], 0.0) == 100.0

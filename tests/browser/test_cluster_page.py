@@ -1,6 +1,9 @@
 """The page of the cluster role in a real Chromium, in front of `demo --nodes 5`."""
 
+import asyncio
 import json
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -8,15 +11,26 @@ from tests.browser import axe
 from tests.browser.table import UPDATED, differences, expected, opened, read
 from tests.support.chromium import Tab
 from tests.support.demo import demo
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
 NODES = 5
 
 
+def have_all_answered(base: str) -> bool:
+    """Whether every node has answered."""
+    try:
+        with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
+            return len({row["node_name"] for row in json.load(answer)}) == NODES
+    except urllib.error.HTTPError:
+        return False
+
+
 # issue 12, "Must show" 1
 async def test_the_page_of_five_nodes(tab: Tab) -> None:
     with demo(f"--nodes={NODES}") as base:
+        await until(lambda: asyncio.to_thread(have_all_answered, base))
         await opened(tab, f"{base}/")
         said = await tab.run(UPDATED)
         await tab.until(f"{UPDATED} !== {json.dumps(said)}")

@@ -180,8 +180,9 @@ def is_good(status: int, _: str) -> bool:
 
 
 def rows(text: str) -> list[dict[str, Any]]:
-    """The objects but for when they were read."""
-    return [{name: value for name, value in row.items() if name != "timestamp"} for row in json.loads(text)]
+    """The objects but for when they were read, and since when they are held: no series says that."""
+    moments = ("timestamp", "read_at", "holder_since")
+    return [{name: value for name, value in row.items() if name not in moments} for row in json.loads(text)]
 
 
 def is_sampled(row: dict[str, Any]) -> bool:

@@ -129,7 +129,8 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 is_shared=entry.shared or several,
                 measured=rows.measured.get((device.key, owner), {}),
                 why_unknown=what_hides_owners(rows.unmatched, device),
-                said={"node_name": node, "timestamp": read_at},
+                # when the node read the values, and who held the device then, no series says
+                said={"node_name": node, "timestamp": read_at, "read_at": None, "holder_since": None},
             )
 
 
@@ -143,7 +144,7 @@ def _held(
     is_shared: bool,
     measured: Mapping[str, float],
     why_unknown: str,
-    said: Mapping[str, str],
+    said: Mapping[str, str | None],
 ) -> HeldDevice:
     text: dict[str, Any] = {
         **said,
