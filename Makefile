@@ -15,8 +15,10 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 	@$(BIN)/pod-gpu-metrics-exporter demo $(ARGS)
 
 # Branches are counted when every test runs: of some tests alone the figure says nothing, and they are waited for.
-# These wait for programs more than they compute: they run beside all others, and say what they have to say after them.
+# These wait for programs and peers more than they compute: each line runs beside all others, and says what it has to say
+# after them.
 LONG := tests/browser tests/end_to_end tests/faults tests/operator
+PEERS := tests/node tests/sources tests/cuda tests/rules tests/cli
 test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
@@ -26,8 +28,9 @@ else
 	@mkdir -p $(CACHE)
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -p -m pytest -p no:cacheprovider $(LONG) >$(CACHE)/long.log 2>&1 & long=$$!; failed=0; \
-		$(BIN)/coverage run -p -m pytest $(LONG:%=--ignore %) || failed=1; \
-		wait $$long || failed=1; cat $(CACHE)/long.log; exit $$failed
+		$(BIN)/coverage run -p -m pytest -p no:cacheprovider $(PEERS) >$(CACHE)/peers.log 2>&1 & peers=$$!; \
+		$(BIN)/coverage run -p -m pytest $(patsubst %,--ignore %,$(LONG) $(PEERS)) || failed=1; \
+		wait $$peers || failed=1; cat $(CACHE)/peers.log; wait $$long || failed=1; cat $(CACHE)/long.log; exit $$failed
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage json -q -o $(CACHE)/coverage.json
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json

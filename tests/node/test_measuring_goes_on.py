@@ -4,11 +4,13 @@ import asyncio
 import json
 import shutil
 import threading
+from typing import Any
 
 import pytest
 
 from exporter.cli.doctor import checkup
-from exporter.outputs.findings.report import Level
+from exporter.config.node import Config
+from exporter.outputs.findings.report import Finding, Level
 from exporter.simulator.node import SimulatedNode
 from exporter.sources.nvml import library, source
 from tests.node import test_measuring
@@ -40,15 +42,12 @@ async def test_doctor_and_the_mapping_say_what_measuring_lacks_though_nobody_ask
         shutil.rmtree(node.root / "var/log/containers")
     for mode, level in (("auto", Level.OK), ("on", Level.WARNING)):
         config = config_of(**of_node(node, nvml_mode=mode))
+        (finding,) = await until(lambda config=config: _findings(config, says))  # type: ignore[misc]
         seen = await checkup.examine(config)
-        (finding,) = (each for each in seen.findings if says in each.says)
         assert (finding.level, remedy in finding.remedy) == (level, True), finding
         assert seen.works(strict=True) is (mode == "auto")
         async with running(config) as exporter:
-            async with asyncio.timeout(5):
-                told = None
-                while told is None:
-                    told = json.loads((await exporter.get("/debug/mapping"))[1])["unmeasured"]
+            told = await until(lambda exporter=exporter: _unmeasured(exporter))  # type: ignore[misc]
             assert (says in told["message"], remedy in told["remedy"]) == (True, True)
             is_a_failure = "source_up{source" in "".join(
                 line for line in (await exporter.get("/metrics"))[1].splitlines() if line.endswith("} 0")
@@ -56,6 +55,15 @@ async def test_doctor_and_the_mapping_say_what_measuring_lacks_though_nobody_ask
             assert is_a_failure is (mode == "on")
     if spoil != "library":
         node.write_processes()
+
+
+async def _findings(config: Config, says: str) -> list[Finding]:
+    """Those that say something; a busy machine may learn of it late."""
+    return [each for each in (await checkup.examine(config)).findings if says in each.says]
+
+
+async def _unmeasured(exporter: Exporter) -> Any:
+    return json.loads((await exporter.get("/debug/mapping"))[1])["unmeasured"]
 
 
 async def test_nothing_is_said_of_measuring_where_it_works_or_nobody_shares(node: SimulatedNode) -> None:
