@@ -17,8 +17,8 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 # Branches are counted when every test runs: of some tests alone the figure says nothing, and they are waited for.
 # These wait for programs and peers more than they compute: each line runs beside all others, and says what it has to say
 # after them.
-LONG := tests/browser tests/end_to_end tests/faults tests/operator
-PEERS := tests/node tests/sources tests/cuda tests/rules tests/cli
+LONG := tests/end_to_end tests/operator
+PEERS := tests/browser tests/faults tests/node tests/sources tests/cuda tests/rules tests/cli
 test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
