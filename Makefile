@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
+.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -14,27 +14,37 @@ help:  ## list the targets
 run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it, on :9400
 	@$(BIN)/pod-gpu-metrics-exporter demo $(ARGS)
 
-# Branches are counted when every test runs: of some tests alone the figure says nothing, and they are waited for.
-# These wait for programs and peers more than they compute: each line runs beside all others, and says what it has to say
-# after them.
-LONG := tests/end_to_end tests/operator
-PEERS := tests/browser tests/faults tests/node tests/sources tests/cuda tests/rules tests/cli
-test: $(VENV)/installed-dev  ## every test, and the branches that none takes; fetches Debian's Prometheus into .cache first
+# What decides is pure: its tests wait for nobody, and with a fifth of the random examples they take half a minute. Lint
+# runs beside them, and says what it has to say after them.
+PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model ownership report usage))
+check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in less than a minute: before each commit
+	@mkdir -p $(CACHE)
+	@$(MAKE) --no-print-directory lint >$(CACHE)/lint.log 2>&1 & lint=$$!; failed=0; \
+		$(BIN)/pytest -q --quick $(PURE) || failed=1; wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
+
+# Each line runs beside the others and all the rest, since most of these wait for programs and peers, and says what it has
+# to say after them. Each takes 90 to 200 s of a CPU.
+LONG := tests/end_to_end
+HURT := tests/faults tests/operator tests/rules
+PEERS := tests/browser tests/node tests/sources tests/cuda tests/cli
+test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -p no:cacheprovider \
+		+ $(patsubst %,--ignore %,$(LONG) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) + $(LONG)
+endif
+
+# To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure
+# of the rooms that they are not about says nothing.
+WHERE := $(PURE)
+branches: $(VENV)/installed-dev  ## the branches that the tests in WHERE do not take, those of the rooms that decide by default
 	@mkdir -p $(CACHE)
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -p -m pytest -p no:cacheprovider $(LONG) >$(CACHE)/long.log 2>&1 & long=$$!; failed=0; \
-		$(BIN)/coverage run -p -m pytest -p no:cacheprovider $(PEERS) >$(CACHE)/peers.log 2>&1 & peers=$$!; \
-		$(BIN)/coverage run -p -m pytest $(patsubst %,--ignore %,$(LONG) $(PEERS)) || failed=1; \
-		wait $$peers || failed=1; cat $(CACHE)/peers.log; wait $$long || failed=1; cat $(CACHE)/long.log; exit $$failed
-	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage run -m pytest -q -p no:cacheprovider $(WHERE)
 	@$(BIN)/coverage json -q -o $(CACHE)/coverage.json
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
-endif
 
 pictures: $(VENV)/installed-dev  ## the pictures of the page in docs/img, taken by Chromium of the demo
 	@tests/get-real-components $(CACHE)/real

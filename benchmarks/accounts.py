@@ -6,10 +6,7 @@ from itertools import count
 
 from benchmarks.join import new_joiner
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.accounting.ledger import Ledger, Rules
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import Knowledge, build_owners
-from exporter.attribution.rows import Attribution
+from exporter.accounts.ledger import Ledger, Rules
 from exporter.model.devices import Assignment, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.measured import Measured
 from exporter.model.pods import Owner
@@ -17,6 +14,9 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs import own_metrics
 from exporter.outputs.output import Look
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.rows import Attribution
 
 GPUS, INSTANCES = range(16), range(7, 14)
 # of the 25 families of the default counters these are accounted

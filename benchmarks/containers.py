@@ -10,17 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.join import owners_of
 from benchmarks.scrape import Process, peers
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.accounting.fields import FIELDS
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.rows import Attribution
+from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.exposition.join import Joiner
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import containers, objects
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.rows import Attribution
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.machine import TICK_NS
-from exporter.simulator.world import World
+from tests.support.simulated import World
 
 REQUESTS = 1000
 
@@ -38,7 +38,7 @@ def with_the_library(page: str, owners: Owners) -> str:
             if row is None:
                 held = owners.of(DeviceKey(uuid=key[0], instance=key[1]))
                 row = rows[key] = {
-                    **dict.fromkeys(objects.METRICS),
+                    **dict.fromkeys(METRICS),
                     "device_uuid": key[0],
                     "device_id": sample.labels.get("gpu", ""),
                     "model_name": sample.labels.get("modelName", ""),

@@ -20,8 +20,7 @@ from typing import Literal
 from exporter.config.load import load
 from exporter.node.role import NODE
 from exporter.service import Service
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from tests.support.simulated import SimulatedNode, World
 
 Way = Literal["good", "silent", "drip", "refuse"]
 STALLS: Sequence[Way] = ("silent", "drip", "refuse")

@@ -1,7 +1,9 @@
 """The join alone: the default page of 8 GPUs and 25 families, values validated."""
 
 from collections.abc import Callable
-from itertools import count
+from functools import partial
+from itertools import chain, count, repeat
+from statistics import median
 from time import perf_counter
 
 from prometheus_client.core import Metric
@@ -10,17 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import build_owners
-from exporter.attribution.rows import Attribution
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.pods import Owner
+from exporter.node.policies import renaming_to
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import build_owners
+from exporter.ownership.rows import Attribution
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.machine import TICK_NS
-from exporter.simulator.world import World
 from tests.support.reference_join import reference_join
+from tests.support.simulated import World
 
 LARGE = 6_720
 
@@ -106,7 +109,12 @@ def lines_of(samples: int) -> list[bytes]:
 
 
 def new_joiner(policy: LabelPolicy) -> Joiner:
-    return Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    return Joiner(
+        read_subject=policy.read_subject,
+        is_owner_label=policy.is_owner_label,
+        wanted=lambda _: True,
+        nobodys=policy.nobodys,
+    )
 
 
 def per_sample(samples: int, effort: float) -> float:
@@ -171,7 +179,68 @@ def longest_slice(joiner: Joiner, page: bytes, attribution: Attribution) -> floa
 
 
 def run(effort: float) -> list[Row]:
-    return [*usual_page(effort), *changes(effort)]
+    return [*usual_page(effort), *changes(effort), without_owners(effort), *other_names(effort)]
+
+
+def without_owners(effort: float) -> Row:
+    """A steady join of the usual page with `--labels.owners off`, by turns with one whose samples name owners."""
+    world = World(gpus=8, seed=1, clock=count(step=TICK_NS).__next__)
+    pages = [SimulatedDcgm(world).page().encode() for _ in range(2)]
+    owners, times = owners_of(world), {True: list[float](), False: list[float]()}
+    joins = {}
+    for names_owners in times:
+        policy = LabelPolicy(names_owners=names_owners)
+        joins[names_owners] = partial(new_joiner(policy).join, attribute=Attribution(owners, policy))
+    for number in range(rounds(3000, effort)):
+        for names_owners, join in joins.items():
+            began = perf_counter()
+            join(pages[number % 2 :][:1])
+            times[names_owners].append(perf_counter() - began)
+    on, off = (median(times[names_owners]) for names_owners in (True, False))
+    return Row(
+        "join with --labels.owners off / join",
+        f"{off / on:.2f} times ({off * 1e6:.0f} us)",
+        "at most 1.1 times",
+        off / on,
+    )
+
+
+def other_names(effort: float) -> list[Row]:
+    """Steady joins of the usual page with `--families.names`, of pages that are all different: new values cost more."""
+    rows = []
+    for came, settings in {"4.8": ("4.8", "4.9", "both"), "4.9": ("4.8",)}.items():
+        world = World(gpus=8, seed=1, clock=count(step=10 * TICK_NS).__next__)
+        dcgm, policy = SimulatedDcgm(world, generation=came), LabelPolicy()
+        pages = [[dcgm.page().encode()] for _ in range(rounds(600, effort))]
+        attribution = Attribution(owners_of(world), policy)
+        seconds = {}
+        for names in ("as-is", *settings):
+            joiner = Joiner(
+                read_subject=policy.read_subject,
+                is_owner_label=policy.is_owner_label,
+                wanted=lambda _: True,
+                renaming=renaming_to(names),
+            )
+            bodies = chain.from_iterable(repeat(pages, 4))
+            joiner.join(next(bodies), attribution)
+            seconds[names] = median(seconds_of(joiner, body, attribution) for body in bodies)
+        rows += [
+            Row(
+                f"join with --families.names {names} / as-is, page of {came}",
+                f"{seconds[names] / seconds['as-is']:.2f} times ({seconds[names] * 1e6:.0f} us)",
+                "at most 1.1 times",
+                seconds[names] / seconds["as-is"],
+            )
+            for names in settings
+        ]
+    return rows
+
+
+def seconds_of(joiner: Joiner, pages: list[bytes], attribution: Attribution) -> float:
+    """The seconds of one join."""
+    began = perf_counter()
+    joiner.join(pages, attribution)
+    return perf_counter() - began
 
 
 def by_turns(joiner: Joiner, pages: list[bytes], states: list[Attribution]) -> Callable[[], None]:

@@ -97,10 +97,10 @@ async def _node(folder: Path) -> None:
     from aiohttp import web  # noqa: PLC0415
 
     from benchmarks.peers import page_of, serve  # noqa: PLC0415
-    from exporter.simulator.families import FAMILIES  # noqa: PLC0415
     from exporter.simulator.kubelet import SimulatedKubelet  # noqa: PLC0415
+    from exporter.simulator.pages import FAMILIES  # noqa: PLC0415
     from exporter.simulator.processes import SimulatedProcesses  # noqa: PLC0415
-    from exporter.simulator.world import World  # noqa: PLC0415
+    from tests.support.simulated import World  # noqa: PLC0415
 
     world = World(gpus=GPUS, shared=GPUS, seed=1)
     while world.used_share < 0.7:
@@ -139,7 +139,7 @@ async def _serve(folder: Path, url: str, mode: str) -> None:
     if mode == "on":
         from exporter.sources import container_logs  # noqa: PLC0415
         from exporter.sources.nvml import library, reader, source  # noqa: PLC0415
-        from exporter.sources.nvml.processes import Busy, busy  # noqa: PLC0415
+        from exporter.sources.nvml.gpus import Busy, busy  # noqa: PLC0415
 
         library.NAME = str(folder / "nvml/libnvidia-ml.so.1")
         source.AGAIN_SECONDS = container_logs.AGAIN_SECONDS = 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, median_seconds, rounds
 from exporter.simulator.nvml import SimulatedNvml
-from exporter.simulator.world import World
+from tests.support.simulated import World
 
 GPUS, PROCESSES, SAMPLES = 8, 60, 10
 # as many samples a process as the driver may have of the time between two looks
@@ -48,9 +48,9 @@ def _measure(library: str, times: int) -> None:
     before = _resident_mib()
 
     from exporter.sources.nvml.library import Library  # noqa: PLC0415
-    from exporter.sources.nvml.reader import Reader  # noqa: PLC0415
+    from exporter.sources.nvml.reader import NvmlReader  # noqa: PLC0415
 
-    reader = Reader(Library(library))
+    reader = NvmlReader(Library(library))
 
     def read() -> None:
         # all samples are new

@@ -11,16 +11,14 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
-from exporter.simulator.families import FAMILIES, Family
-from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.pages import Row, page
-from exporter.simulator.world import World
+from exporter.simulator.pages import FAMILIES, SimulatedFamily, page
+from tests.support.made_pages import copies, made_row
+from tests.support.simulated import SimulatedKubelet, World
 
 
 async def serve(app: web.Application) -> None:
@@ -31,21 +29,22 @@ async def serve(app: web.Application) -> None:
     await asyncio.Event().wait()
 
 
-def page_of(world: World, families: Sequence[Family], seconds: int) -> str:
+def page_of(world: World, families: Sequence[SimulatedFamily], seconds: int) -> str:
     """A page with a value for every family and device, whatever the family is called."""
     chance = random.Random(seconds)
     rows = [
-        Row(index=gpu.index, uuid=gpu.uuid, busy=chance.random(), profile=profile, instance_id=instance_id)
+        made_row(
+            gpu.index, gpu.uuid, chance.random(), families, seconds=seconds, profile=profile, instance_id=instance_id
+        )
         for gpu in world.gpus
         for profile, instance_id in (("", None), *((mig.profile, mig.instance_id) for mig in gpu.instances))
     ]
-    return page(rows, families, generation="3", host_name="gpu-node-1", seconds=seconds)
+    return page(rows, families, generation="3", host_name="gpu-node-1")
 
 
 async def node(socket: Path, *, mig: bool) -> None:
     world = World(gpus=16, mig=16, seed=1) if mig else World(gpus=8, seed=1)
-    more = [replace(family, name=f"{family.name}_{n}", newer="") for n in range(2) for family in FAMILIES]
-    families = (*FAMILIES, *more)[:60] if mig else FAMILIES
+    families = (*FAMILIES, *copies(FAMILIES, 2))[:60] if mig else FAMILIES
     # made before, so that making pages is not measured
     pages = [page_of(world, families, seconds).encode() for seconds in range(20)]
     kubelet = SimulatedKubelet(socket, lambda: world.pods)

@@ -4,14 +4,14 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.containers import containers_of_pods
-from exporter.attribution.measured import measure
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.model.measured import HostProcesses, Place, Process, Total
+from exporter.model.measured import HostProcesses, Process, ProcessPlace, Total
 from exporter.model.pods import Owner, PodInfo
-from exporter.sources.limits import MOST_PROCESSES
 from exporter.sources.processes import ProcFolder
+from exporter.sources.source import MOST_PROCESSES
+from exporter.usage.containers import containers_of_pods
+from exporter.usage.measured import measure
 
 GPUS, PODS_A_GPU, PROCESSES = 8, 4, 60
 OWN = f"0::/kubepods/besteffort/pod{'0' * 32}/{'f' * 64}\n"
@@ -50,7 +50,7 @@ def _measuring(effort: float) -> Row:
         for gpu, uuid in enumerate(uuids)
     }
     places = {
-        owner: Place(container_id=f"{number:064x}", pod_uid=f"{number:08x}-1111-2222-3333-444455556666")
+        owner: ProcessPlace(container_id=f"{number:064x}", pod_uid=f"{number:08x}-1111-2222-3333-444455556666")
         for number, owner in enumerate(owner for of_gpu in whose.values() for owner in of_gpu)
     }
     table = containers_of_pods(

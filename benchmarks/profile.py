@@ -15,9 +15,9 @@ from benchmarks.scrape import Process, peers
 SECONDS, SAMPLES_A_SECOND = 30, 250
 SVG = "profile.svg"
 PARTS = {
-    "the join": r"\(exporter/exposition/(cuts|plain|owned|join)\.py",
-    "whose device it is": r"\(exporter/attribution/",
-    "the exporter's own families": r"\(exporter/(outputs/|exposition/text|telemetry)",
+    "the join": r"\(exporter/exposition/(cuts|plain|join)\.py",
+    "whose device it is": r"\(exporter/(ownership|usage|dividing)/",
+    "the exporter's own families": r"\(exporter/(outputs/|exposition/families|telemetry)",
     "reading dcgm-exporter: aiohttp's client": r"\(aiohttp/(client|connector|streams)",
     "reading dcgm-exporter: the source": r"\(exporter/sources/(pages/|single_flight|http|unpack)",
     "the kubelet": r"\(exporter/sources/kubelet|\(grpc/",

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.table import Row, median_seconds, rounds
 from exporter.simulator.kubelet import list_response
-from exporter.simulator.world import Container, Pod, World
 from exporter.sources.kubelet.pod_resources import parse
+from tests.support.simulated import Container, Pod, World
 
 SCRAPES = 7000
 LONG_RUN = 10_000

@@ -9,12 +9,12 @@ from itertools import count
 from benchmarks import accounts
 from benchmarks.join import new_joiner
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.current import CurrentOwners
-from exporter.attribution.labels import COPY, SPLIT, LabelPolicy
 from exporter.model.devices import Assignment, DeviceKey, Inventory, Owners
 from exporter.model.measured import Measured, Use
 from exporter.model.pages import Page
 from exporter.model.pods import Owner
+from exporter.ownership.current import CurrentOwners
+from exporter.ownership.labels import COPY, SPLIT, LabelPolicy
 
 GPUS, SHARES = range(8), range(4)
 FAMILIES = (

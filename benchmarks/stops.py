@@ -26,8 +26,8 @@ from exporter.exposition.check import MOST_LINES
 from exporter.node.role import NODE
 from exporter.outputs.node import OUTPUTS
 from exporter.service import serve
-from exporter.simulator.kubelet_process import pods_to_json
-from exporter.simulator.world import Container, Pod
+from tests.support.kubelet_process import pods_to_json
+from tests.support.simulated import Container, Pod
 
 LIMIT_MIB = 128  # of daemonset.yaml
 MOST_HELD = 1_000
@@ -151,7 +151,7 @@ def _kubelet(folder: Path) -> Iterator[Path]:
     (folder / "control").write_text(json.dumps({"pods": pods_to_json(pods)}))
     socket = folder / "kubelet.sock"
     kubelet = subprocess.Popen(
-        [sys.executable, "-m", "exporter.simulator.kubelet_process", str(socket), str(folder / "control")],
+        [sys.executable, "-m", "tests.support.kubelet_process", str(socket), str(folder / "control")],
         stdout=subprocess.PIPE,
     )
     try:

@@ -5,15 +5,15 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.table import Row, median_seconds, rounds
-from exporter.attribution.containers import containers_of_pods
-from exporter.attribution.cuda import Facts
-from exporter.attribution.cuda_totals import CudaTotals
-from exporter.model.cuda import CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, SeenProcess, Span
+from exporter.model.cuda import CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, SeenProcess, WorkSpan
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
-from exporter.model.measured import Place
+from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner, PodInfo
 from exporter.sources.cuda_probe.functions import WANTED
 from exporter.sources.cuda_probe.scan import Scan
+from exporter.usage.containers import containers_of_pods
+from exporter.usage.cuda_ledger import CudaTotals
+from exporter.usage.cuda_owners import OwnerFacts
 
 ACTIVE, PODS, GPUS, PROCESSES = 1_000, 100, 8, 5_000
 SECOND = 1_000_000_000
@@ -27,9 +27,9 @@ def run(effort: float) -> list[Row]:
 def _turn(effort: float) -> Row:
     """Each process launches, copies and waits between any two turns."""
     owners = [Owner(namespace="ml", pod=f"train-{number}", container="main") for number in range(PODS)]
-    places = [Place(container_id=f"{number:064x}", pod_uid=f"{number:032x}") for number in range(PODS)]
+    places = [ProcessPlace(container_id=f"{number:064x}", pod_uid=f"{number:032x}") for number in range(PODS)]
     uuids = [f"GPU-{gpu:08d}-1111-2222-3333-444455556666" for gpu in range(GPUS)]
-    facts = Facts(
+    facts = OwnerFacts(
         tables=[
             containers_of_pods(
                 PodInfo(
@@ -60,7 +60,7 @@ def _turn(effort: float) -> Row:
     took = median_seconds(
         lambda: totals.add(next(readings), seen, facts, there=there, keep_ns=KEPT_NS), rounds=number_of_rounds
     )
-    launches = sum(use.counts.launches for use in totals.uses.values())
+    launches = sum(use.counts.launches for use in totals.ledger.uses.values())
     assert launches == ACTIVE * number_of_rounds, launches
     what = f"CUDA probe: event loop's time for a turn with {ACTIVE:,} active processes"
     return Row(what, f"{took * 1e3:.1f} ms, once a second", "at most 10 ms", took * 1e3)
@@ -81,7 +81,7 @@ def _reading(ids: list[ProcessId], at: int) -> CudaReading:
         read_at_ns=ends,
         processes={id_: CudaProcess(id=id_, cgroup_id=100 + id_.pid % PODS) for id_ in ids},
         counts={CudaDevice(id_, 0): counts._replace() for id_ in ids},
-        spans=tuple(Span(CudaDevice(id_, 0), ends - SECOND // 10, ends, SECOND // 10) for id_ in ids),
+        spans=tuple(WorkSpan(CudaDevice(id_, 0), ends - SECOND // 10, ends, SECOND // 10) for id_ in ids),
     )
 
 

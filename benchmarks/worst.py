@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from benchmarks.table import Row, median_seconds
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.rows import Attribution
 
 SMALL, TIMES = 250_000, 4
 # exactly linear would be 4; caches and memory add a little; quadratic would be 16

@@ -1,8 +1,7 @@
-"""What can go wrong, as a small tree: a bad configuration, or a source that did not answer well.
+"""What can go wrong: a `Trouble` in words, and the exceptions.
 
-Foreign exceptions (grpc, aiohttp) are translated into these once, in the source that meets them. Whatever a source has
-to say of its failure is one `Trouble`: its reason, its message and its remedy are worded where the failure is met, and
-every output shows them as they are.
+Foreign exceptions (grpc, aiohttp) are translated into these once, in the source that meets them. A trouble is worded
+where it is met, and every output shows that text.
 """
 
 from dataclasses import dataclass
@@ -21,25 +20,24 @@ UnavailableReason = Literal[
     "unwritable",
 ]
 MalformedReason = Literal["garbage", "oversize", "truncated", "no_samples", "encoding"]
-# no_pods is said of a source that answers: a kubelet that lists no pod
-Reason = UnavailableReason | MalformedReason | Literal["deadline", "unimplemented", "no_pods"]
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a source failed, or what is odd about its answer.
+    """What is wrong, or odd, and what to do about it. What it is about stands beside it.
 
-    `reason` is for labels and alerts, `message` says what is so, and `remedy` what to do about it. Neither repeats the
-    other. Both may hold what a peer said, line ends included.
+    `reason` is one word for labels, statuses and alerts; "" where only people read it. `message` says what is so, and
+    `remedy` what to do; "" where nothing can be done. Message and remedy do not repeat each other. Both may hold what
+    a peer sent, line ends included.
     """
 
-    reason: Reason
+    reason: str
     message: str
-    remedy: str
+    remedy: str = ""
 
     def __str__(self) -> str:
         """Message and remedy on one line, whatever a peer put into them."""
-        return " ".join(f"{self.message} -> {self.remedy}".split())
+        return " ".join((f"{self.message} -> {self.remedy}" if self.remedy else self.message).split())
 
 
 class ExporterError(Exception):
@@ -64,20 +62,20 @@ class DuplicateKey(ExporterError):
 
 
 class SourceError(ExporterError):
-    """A source failed this time. As a text it is the message of its trouble.
+    """A source failed this time. Its text is the message of its trouble, and each subclass has its own set of reasons.
 
     `retry_after_seconds` is how long the peer asks to be left alone; None where it does not say.
     """
 
     retry_after_seconds: float | None = None
 
-    def __init__(self, reason: Reason, message: str, *, remedy: str) -> None:
+    def __init__(self, reason: str, message: str, *, remedy: str) -> None:
         super().__init__(message)
         self.trouble = Trouble(reason, message, remedy)
 
     @property
-    def reason(self) -> Reason:
-        """Why, from the closed set of its class."""
+    def reason(self) -> str:
+        """The trouble's reason."""
         return self.trouble.reason
 
 

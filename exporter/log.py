@@ -8,13 +8,9 @@ import time
 LOG = logging.getLogger("pod_gpu_exporter")
 
 
-def _fields(**fields: object) -> dict[str, object]:
-    return {"fields": fields}
-
-
 def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
     """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
-    LOG.log(level, message, exc_info=error, extra=_fields(**fields))
+    LOG.log(level, message, exc_info=error, extra={"fields": fields})
 
 
 def debugging() -> bool:
@@ -25,7 +21,7 @@ def debugging() -> bool:
 def debug(message: str, /, **fields: object) -> None:
     """One event of the level debug. Cheap where it is off, as it is on every scrape's path."""
     if debugging():
-        LOG.debug(message, extra=_fields(**fields))
+        log(logging.DEBUG, message, **fields)
 
 
 def start_logging(level: str, log_format: str) -> None:

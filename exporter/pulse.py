@@ -24,7 +24,7 @@ class Pulse:
     def __init__(self, beat: Callable[[], Awaitable[None]]) -> None:
         self._beat = beat
         self._seconds: float | None = None
-        self._told = asyncio.Event()
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failed: type[BaseException] | None = None
 
@@ -33,7 +33,7 @@ class Pulse:
         if seconds == self._seconds:
             return
         self._seconds = seconds
-        self._told.set()
+        self._woken.set()
         if seconds is not None and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
@@ -48,7 +48,7 @@ class Pulse:
         loop = asyncio.get_running_loop()
         last: float | None = None
         while self._seconds is not None:
-            self._told.clear()
+            self._woken.clear()
             due = loop.time() if last is None else next_beat(last, self._seconds, loop.time())
             if due > loop.time() and await self._is_told_before(due):
                 continue
@@ -59,7 +59,7 @@ class Pulse:
         """Whether there is another interval before `due`; waits until then."""
         try:
             async with asyncio.timeout_at(due):
-                return await self._told.wait()
+                return await self._woken.wait()
         except TimeoutError:
             return False
 
@@ -72,7 +72,7 @@ class Pulse:
         ) as error:  # the next beat may go well, and nobody else would begin it
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
-                raise  # it is this task that is to end
+                raise  # close() cancelled this task
             if type(error) is not self._failed:
                 self._failed = type(error)
                 log(logging.ERROR, "a look of its own failed by a fault of the exporter", error)

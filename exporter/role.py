@@ -1,12 +1,16 @@
 """A role: what the process does by one configuration. service.py runs any, and exchanges it for another."""
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from exporter import __version__
 from exporter.config.common import LogSettings, WebSettings
 from exporter.config.web_file import WebConfig
+from exporter.errors import Trouble
+from exporter.log import debug, log
 from exporter.outputs.output import AnyLook, Need, Output
 from exporter.telemetry import Telemetry
 
@@ -23,15 +27,19 @@ class AnyConfig(Protocol):
         """What is logged, and how."""
 
     @property
+    def doubts(self) -> Sequence[Trouble]:
+        """What the user probably meant otherwise."""
+
+    def shown(self) -> Mapping[str, Mapping[str, str]]:
+        """Every setting's value and where it comes from, for people."""
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The files that it is made of: a change in one of them is a change of the configuration."""
 
 
 class Role(Protocol):
-    """What the process does by one configuration: that of a node, or of a cluster. Roles do not know each other.
-
-    What a role sees when it looks is its own affair: its outputs are made of that.
-    """
+    """What the process does by one configuration: that of a node, or of a cluster. Only its outputs know its looks."""
 
     @property
     def outputs(self) -> Sequence[Output[Any]]:
@@ -47,10 +55,10 @@ class Role(Protocol):
 
     @property
     def pulse_seconds(self) -> float | None:
-        """How often it looks by itself while the process answers; None: never."""
+        """How often `pulse` is called while the process answers; None: never."""
 
     async def pulse(self) -> None:
-        """Look by itself, for what must not depend on who scrapes."""
+        """Do the work that must not depend on scrapes."""
 
     @property
     def looked(self) -> Callable[..., AnyLook]:
@@ -69,19 +77,28 @@ class Role(Protocol):
         """End what is in flight."""
 
 
+def log_settings(config: AnyConfig) -> None:
+    """Log every doubt about the settings, and at debug every setting."""
+    for doubt in config.doubts:
+        log(logging.WARNING, doubt.message, remedy=doubt.remedy)
+    for name, shown in config.shown().items():
+        debug("setting", name=name, value=shown["value"], given_by=shown["from"])
+
+
+def about(config: AnyConfig, _: object) -> Mapping[str, Any]:
+    """The program's version and its settings; no secret is in them."""
+    return {"version": __version__, "settings": config.shown()}
+
+
 ConfigT = TypeVar("ConfigT", bound=AnyConfig)
 ConfigT_contra = TypeVar("ConfigT_contra", bound=AnyConfig, contravariant=True)
 
 
-class Beside(Protocol):
+class SecondServer(Protocol):
     """What answers beside HTTP, for as long as the process runs: it asks the role of the moment."""
 
     def check_stays(self, config: Any, web: WebConfig) -> None:  # noqa: ANN401 - the configuration of its own role
-        """Refuse a configuration that it cannot take up while it answers.
-
-        Raises:
-            ConfigError: with one line that names the setting.
-        """
+        """Refuse, by a ConfigError that names the setting, what it cannot take up while it answers."""
 
     def use_certificates(self) -> None:
         """Use the certificates as they are now in the files that `check_stays` has seen the names of."""
@@ -98,12 +115,12 @@ class AnswerBeside(Protocol[ConfigT_contra]):
         PortTaken: an address to listen on cannot be had.
     """
 
-    async def __call__(self, config: ConfigT_contra, web: WebConfig, current: Callable[[], Role]) -> Beside: ...  # noqa: D102 - see above
+    async def __call__(self, config: ConfigT_contra, web: WebConfig, current: Callable[[], Role]) -> SecondServer: ...  # noqa: D102 - see above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleKind(Generic[ConfigT]):
-    """How a role is made of a configuration and of the role until now, and what is said of it.
+    """How to make a role of a configuration and of the previous role, and what to log of it.
 
     `about` is what there is to say of the program and of what the role saw, beside its answers; `say` logs what will
     be done; `names` go into the line that says that it listens. `beside` is for a role that answers not by HTTP alone.

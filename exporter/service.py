@@ -21,9 +21,9 @@ from exporter.config.named_files import Web, read_web
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 from exporter.log import log, start_logging
-from exporter.outputs.output import LOOK_AT_NODE, AnyLook, Need
+from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.pulse import Pulse
-from exporter.role import AnyConfig, Beside, ConfigT, RoleKind
+from exporter.role import AnyConfig, ConfigT, RoleKind, SecondServer, log_settings
 from exporter.telemetry import Telemetry
 from exporter.threads import use_daemon_threads
 from exporter.web.endpoints import Endpoints
@@ -36,22 +36,20 @@ LOOK_EVERY_SECONDS = 2.0
 
 
 class Service(Generic[ConfigT]):
-    """A `Collector` whose role can be exchanged for one of another configuration."""
+    """Answers by a role that can be exchanged for one of another configuration."""
 
     def __init__(self, config: ConfigT, kind: RoleKind[ConfigT], reread: Callable[[], ConfigT] | None = None) -> None:
-        """`reread` makes the configuration anew from the same flags; without it there is no reload.
-
-        Raises:
-            ConfigError: a file that the configuration names cannot be used.
-        """
+        """`reread` makes the configuration anew from the same flags; without it, no reload. Raises: see `serve`."""
         self._config = config
         self._reread = reread
         self._web = read_web(config.web)
         self._kind = kind
         self._role = kind.make(config, None)
-        self.guard = Guard(Endpoints(self, self._role.outputs), self._web.config, self.telemetry)
+        self.guard = Guard(
+            Endpoints(lambda: self._role, self._role.outputs, self._about), self._web.config, self.telemetry
+        )
         self._server: Server | None = None
-        self._beside: Beside | None = None
+        self._beside: SecondServer | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._lag: asyncio.Task[None] | None = None
         self._listens = False
@@ -61,13 +59,8 @@ class Service(Generic[ConfigT]):
 
     @property
     def telemetry(self) -> Telemetry:
-        """One for all roles that come and go."""
+        """The same for all roles, one after the other."""
         return self._role.telemetry
-
-    @property
-    def instance(self) -> str:
-        """What this process calls itself towards upstreams."""
-        return self._role.instance
 
     def collect(
         self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE
@@ -75,31 +68,16 @@ class Service(Generic[ConfigT]):
         """A look by the configuration of the moment."""
         return self._role.look(wait_seconds, needs)
 
-    async def why_not_ready(self) -> str:
-        """The reason, or "" for ready."""
-        return await self._role.why_not_ready()
-
-    @property
-    def looked(self) -> Callable[..., AnyLook]:
-        """Makes an output's look of what was seen."""
-        return self._role.looked
-
-    def about(self, seen: Any) -> Mapping[str, Any]:  # noqa: ANN401 - what a role sees is its own affair
-        """What there is to say of the program and of what was seen, beside the answers."""
+    def _about(self, seen: object) -> Mapping[str, Any]:
         return self._kind.about(self._config, seen)
 
     async def listen(self) -> tuple[Address, ...]:
-        """Start to answer; the addresses that came of it.
-
-        Raises:
-            ConfigError: what answers beside HTTP cannot be protected as the web config says.
-            PortTaken: an address to listen on cannot be had.
-        """
+        """Start to answer; the addresses that came of it. Raises what `Server.start` and `AnswerBeside` do."""
         self._lag = asyncio.create_task(self._measure_lag())
         self._lag.add_done_callback(say_why_it_ended)
         self._server = Server(self.guard, self.telemetry)
         addresses = await self._server.start(self._config.web.listen_addresses, self._web.tls)
-        # whoever cannot listen is a second one here, and has no business with the first one's file
+        # a process that cannot listen is a second exporter, and must not write the first one's file
         self._listens = True
         if self._kind.beside is not None:
             self._beside = await self._kind.beside(self._config, self._web.config, lambda: self._role)
@@ -159,8 +137,8 @@ class Service(Generic[ConfigT]):
             start_logging(config.log.level, config.log.format)
         before, self._role, self._config = self._role, role, config
         self._protect(web)
-        # it may name other files; of those it named before, this is what was read, or older
-        self._watched = {**self._look(), **{path: found for path, found in looked.items() if path in self._named}}
+        # the new configuration may name other files; for the others keep what was seen before they were read
+        self._watched = {**self._look(), **{path: identity for path, identity in looked.items() if path in self._named}}
         self.telemetry.note_reload(None)
         if self._listens:
             self._pulse.every(role.pulse_seconds)
@@ -194,7 +172,7 @@ class Service(Generic[ConfigT]):
 
 
 def say_why_it_ended(task: "asyncio.Task[None]") -> None:
-    """For tasks that nobody waits for: one that dies must not do so in silence."""
+    """For tasks that nobody awaits: log the error that ended one."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log(logging.ERROR, "a task in the background ended by a fault of the exporter", error)
 
@@ -224,12 +202,11 @@ async def serve(
     started = time.monotonic()
     try:
         addresses = await service.listen()
-        # what is there now stays: a collection of everything need not look at it, which would take 25 ms of the loop
-        gc.collect()
-        gc.freeze()
+        collect_seldom()
         for address in addresses:
             log(logging.INFO, "listening", address=str(address), version=__version__, **kind.names(config))
         kind.say(config)
+        log_settings(config)
         if on_listening:
             on_listening(addresses)
         await stop.wait()
@@ -237,6 +214,24 @@ async def serve(
     finally:
         watch.cancel()
         await service.close()
+
+
+def run(kind: RoleKind[ConfigT], read: Callable[[], ConfigT]) -> None:
+    """Log, and `serve`, as the configuration says that `read` makes of the command line, now and at every reload."""
+    config = read()
+    start_logging(config.log.level, config.log.format)
+    asyncio.run(serve(config, kind, reread=read))
+
+
+def collect_seldom() -> None:
+    """Let the garbage collector look at everything seldom: with a large page that stops the event loop for 20 to 50 ms.
+
+    What is here now stays for good, so it need not be looked at again. After that, all is collected once for every
+    7,000,000 objects (700 * 10 * 1,000) that are more than went; cycles are rare here, and the young ones go as before.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 1_000)
 
 
 def on_signal(*numbers: signal.Signals) -> asyncio.Event:

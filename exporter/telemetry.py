@@ -2,20 +2,25 @@
 
 import asyncio
 import logging
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
+from typing import Literal, get_args
 
-from exporter.log import LOG, _fields, debug, debugging, log
+from exporter.exposition.families import Family, Filled, render
+from exporter.log import debug, debugging, log
 from exporter.model.snapshot import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
-
-
 # An idle loop is up to 1.2 ms late, since epoll counts in milliseconds; the kubelet gives a probe 1 s by default.
 LAG_BUCKETS_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
+
+# What became of a push by OTLP: the receiver took all, or a part; refused it, or wanted it later; nobody answered; it
+# was left out, since the receiver was to be left alone.
+PushResult = Literal["accepted", "partial", "refused", "later", "failed", "skipped"]
 
 
 class Histogram:
@@ -40,10 +45,14 @@ class Telemetry:
     """What the program counts about itself, and the log lines that go with it."""
 
     def __init__(self) -> None:
+        # when all counters of the process began, in seconds since 1970
+        self.began = b"%.3f" % time.time()
         self.rejected: Counter[str] = Counter()
         self.reload_failures = 0
         self.reload_success = True
         self.loop_lag = Histogram(LAG_BUCKETS_SECONDS)
+        self.pushes: Counter[str] = Counter()
+        self.pushed_points: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False
@@ -79,17 +88,27 @@ class Telemetry:
         """Count and log a reload of the configuration; `error` says why it was refused."""
         self.reload_success = error is None
         if error is None:
-            LOG.info("configuration reloaded")
+            log(logging.INFO, "configuration reloaded")
         else:
             self.reload_failures += 1
-            LOG.error("configuration refused, the old one stays", extra=_fields(error=str(error)))
+            log(logging.ERROR, "configuration refused, the old one stays", error=str(error))
 
     def count_refused(self, reason: str) -> None:
         """A request or a connection was refused, for one of REFUSALS."""
         self._refused[reason] += 1
 
+    def begin_pushes(self) -> None:
+        """From now on the counters of pushes are shown, and begin at 0."""
+        self.pushes.update(dict.fromkeys(get_args(PushResult), 0))
+        self.pushed_points.update(accepted=0, lost=0)
+
+    def count_push(self, result: PushResult, accepted: int, lost: int = 0) -> None:
+        """A push is over; so many of its points were accepted, and so many are lost."""
+        self.pushes[result] += 1
+        self.pushed_points.update(accepted=accepted, lost=lost)
+
     def note_loop_lag(self, seconds: float) -> None:
-        """The event loop was so late."""
+        """Count how late the event loop was."""
         self.loop_lag.observe(max(0.0, seconds))
 
     def bound(self, of: str, limit: int, used: Callable[[], int]) -> None:
@@ -97,44 +116,45 @@ class Telemetry:
         self._bounds[of] = (limit, used)
 
     def note_other_node(self, devices: int) -> None:
-        """Log once that the pages' GPUs are not this kubelet's, which nothing else would say; and the end of it."""
+        """Log once that the pages' GPUs are not those of this kubelet, and once that they are again."""
         if bool(devices) is not self._other_node:
             self._other_node = bool(devices)
             if devices:
-                LOG.error("the page comes from another node than the kubelet's word", extra=_fields(devices=devices))
+                log(logging.ERROR, "the page comes from another node than the kubelet's word", devices=devices)
             else:
-                LOG.info("the page comes from this node")
+                log(logging.INFO, "the page comes from this node")
 
     def note_health(self, source: str, health: Health) -> None:
-        """Log a source's failure, or what is odd about its answers, once: when it begins or changes, and its end.
-
-        At debug every read is logged.
-        """
+        """Log once that a source's trouble begins, changes or ends; at debug, every read."""
         state = (health.up, health.reason)
         if debugging():
-            debug("read", source=source, up=health.up, reason=state[1], seconds=_rounded(health.duration_seconds))
+            seconds = None if health.duration_seconds is None else round(health.duration_seconds, 6)
+            debug("read", source=source, up=health.up, reason=health.reason, seconds=seconds)
         before = self._logged.get(source)
         self._logged[source] = state
         if state == before:
             return
         trouble = health.trouble
         if trouble and health.up:
-            said = _fields(source=source, reason=trouble.reason, says=trouble.message, remedy=trouble.remedy)
-            LOG.warning("source answers, but", extra=said)
+            fields = {"reason": trouble.reason, "says": trouble.message, "remedy": trouble.remedy}
+            log(logging.WARNING, "source answers, but", source=source, **fields)
         elif trouble:
-            said = _fields(source=source, reason=trouble.reason, error=trouble.message, remedy=trouble.remedy)
-            LOG.warning("source failed", extra=said)
+            fields = {"reason": trouble.reason, "error": trouble.message, "remedy": trouble.remedy}
+            log(logging.WARNING, "source failed", source=source, **fields)
         elif before is not None:
-            LOG.info("source is back", extra=_fields(source=source))
+            log(logging.INFO, "source is back", source=source)
         else:
-            LOG.info("source answers", extra=_fields(source=source))
+            log(logging.INFO, "source answers", source=source)
 
-    def render_process(self) -> bytes:
-        """The process' own memory, CPU and garbage collections, as every Prometheus client shows them."""
-        return self._process()
+    def render_process(self, *, is_open: bool = False) -> bytes:
+        """The process' own memory, CPU and garbage collections, as every Prometheus client shows them.
+
+        As OpenMetrics (`is_open`) they have the mark that ends a page.
+        """
+        return self._process(is_open)
 
     @cached_property
-    def _process(self) -> Callable[[], bytes]:
+    def _process(self) -> Callable[[bool], bytes]:
         # It brings a web server with it, 1 MiB, and many nodes are only ever asked for /gpu/metrics.
         from prometheus_client import (  # noqa: PLC0415
             CollectorRegistry,
@@ -147,8 +167,23 @@ class Telemetry:
         registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
-        return lambda: generate_latest(registry)
 
+        def as_openmetrics() -> bytes:
+            families = (
+                Filled(
+                    # such a family's name lacks a counter's _total
+                    Family(
+                        family.name + "_total" * (family.type == "counter"),
+                        family.type,
+                        family.documentation,
+                        tuple(family.samples[0].labels),
+                    ),
+                    [(tuple(sample.labels.values()), float(sample.value)) for sample in family.samples],
+                    began=self.began,
+                )
+                for family in registry.collect()
+                if family.samples
+            )
+            return render(families, is_open=True) + b"# EOF\n"
 
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
+        return lambda is_open: as_openmetrics() if is_open else generate_latest(registry)

@@ -46,11 +46,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """What a call gives that may hang, for who cannot go on without it.
-
-    Raises:
-        TimeoutError: it has not come back in this time.
-    """
+    """The result of a call that may hang. Raises TimeoutError where it has not come back in this time."""
     future: Future[T] = Future()
     threading.Thread(target=_settle, args=(future, call), daemon=True).start()
     return future.result(seconds)

@@ -7,26 +7,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from exporter.log import LOG
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from exporter.sources.source import PATIENCE_SECONDS
 from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
+from tests.support.patience import LONG_SECONDS, wait_for_sources
 from tests.support.real_api import WHICH
+from tests.support.simulated import SimulatedNode, World
 
 # a machine that is busy is late, and wrong in nothing
-settings.register_profile("patient", settings(), deadline=None)
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
     hide_the_machine()
+    wait_for_sources(LONG_SECONDS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+    parser.addoption("--quick", action="store_true", help="a fifth of the random examples, and no test marked `long`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--quick"):
+        return
+    for item in items:
+        test: Any = getattr(item, "obj", None)
+        if is_hypothesis_test(test):
+            was = test._hypothesis_internal_use_settings
+            test._hypothesis_internal_use_settings = settings(was, max_examples=max(1, was.max_examples // 5))
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -43,6 +58,14 @@ def log_as_before() -> Iterator[None]:
     for handler in root.handlers[:]:
         if type(handler) is logging.StreamHandler:  # pytest's own are of kinds of their own
             root.removeHandler(handler)
+
+
+@pytest.fixture
+def half_a_second() -> Iterator[None]:
+    """The program's own patience: a look waits for half a second for a source that has answered before."""
+    wait_for_sources(PATIENCE_SECONDS)
+    yield
+    wait_for_sources(LONG_SECONDS)
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import build_owners
-from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model.devices import Assignment
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
-from exporter.simulator.families import FAMILIES, more_families
-from exporter.simulator.pages import Row, page
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import build_owners
+from exporter.ownership.rows import Attribution
+from exporter.simulator.pages import FAMILIES, LOW_UTIL_VIOLATION, SimulatedFamily, SimulatedRow, page
 from tests.support.components import LINT, check
+from tests.support.made_pages import link_rows, made_row, more_families, value
 from tests.support.places import DATA, GOLDEN
 
 PAGES = DATA / "pages"
@@ -36,15 +36,18 @@ OWNERS = build_owners(
     ]
 )
 # one GPU held whole, one shared by two pods, one idle
+BUSY = (0.9, 0.5, 0.0)
+MANY = more_families(60)
 WHOLE = [
-    Row(index=index, uuid=uuid, busy=busy) for index, (uuid, busy) in enumerate(zip(UUIDS, (0.9, 0.5, 0), strict=True))
+    made_row(index, uuid, busy, (*MANY, LOW_UTIL_VIOLATION))
+    for index, (uuid, busy) in enumerate(zip(UUIDS, BUSY, strict=True))
 ]
 # a GPU that is cut, as dcgm-exporter writes it with `-d g,i`: two of its 7 slices are active, to 60 and 20 %
 OF_THE_GPU = (*FAMILIES[4:7], FAMILIES[23])  # repeated on every row; GPU_UTIL is on none
 OF_THE_INSTANCE = (*FAMILIES[12:15], FAMILIES[20])  # FB_FREE, FB_USED, FB_RESERVED, GR_ENGINE_ACTIVE
-WHOLE_GPU = {family.name: family.value(0.8 / 7, 3600.0) for family in OF_THE_GPU}
+WHOLE_GPU = {family.name: value(family.name, 0.8 / 7) for family in OF_THE_GPU}
 MIG = [
-    Row(
+    SimulatedRow(
         index=2,
         uuid=UUIDS[2],
         profile="1g.10gb" if instance else "",
@@ -59,34 +62,33 @@ MIG = [
 ]
 BY_DCGM = ("from-dcgm", "by-dcgm", "pod-of-dcgm")
 ATTRIBUTED = [
-    Row(index=0, uuid=UUIDS[0], busy=0.9, owner=BY_DCGM),
-    Row(index=1, uuid=UUIDS[1], busy=0.5, owner=BY_DCGM),
-    Row(index=2, uuid=UUIDS[2], busy=0.0),
-    Row(
-        index=2, uuid=UUIDS[2], busy=0.6, profile="1g.10gb", instance_id=7, owner=("notebook", "notebooks", "jupyter-1")
-    ),
+    made_row(0, UUIDS[0], 0.9, owner=BY_DCGM),
+    made_row(1, UUIDS[1], 0.5, owner=BY_DCGM),
+    made_row(2, UUIDS[2], 0.0, owner=("", "", "")),
+    made_row(2, UUIDS[2], 0.6, profile="1g.10gb", instance_id=7, owner=("notebook", "notebooks", "jupyter-1")),
 ]
 VIRTUAL = [
-    Row(index=1, uuid=UUIDS[1], busy=0.5, owner=("server", "serving", "serve-7d9f"), vgpu="0"),
-    Row(index=1, uuid=UUIDS[1], busy=0.5, owner=("notebook", "notebooks", "jupyter-1"), vgpu="3"),
+    made_row(1, UUIDS[1], 0.5, owner=("server", "serving", "serve-7d9f"), vgpu="0"),
+    made_row(1, UUIDS[1], 0.5, owner=("notebook", "notebooks", "jupyter-1"), vgpu="3"),
 ]
 FEW = FAMILIES[4:8]
 
 
-def make(rows: list[Row], families: tuple[object, ...] = FAMILIES, generation: str = "3", **more: bool) -> str:
-    return page(rows, families, generation=generation, host_name="gpu-node-1", seconds=3600.0, **more)  # type: ignore[arg-type]
+def make(rows: list[SimulatedRow], families: tuple[SimulatedFamily, ...] = FAMILIES, generation: str = "3") -> str:
+    return page(rows, families, generation=generation, host_name="gpu-node-1")
 
 
+OLDEST = make(WHOLE, (*FAMILIES, LOW_UTIL_VIOLATION), "1")
 SIMULATED = {
-    "1": make(WHOLE, generation="1").replace("} 0\n# HELP dcgm_fb_free", "} 48\n# HELP dcgm_fb_free"),
+    "1": OLDEST.replace("} 0\n# HELP dcgm_fb_free", "} 48\n# HELP dcgm_fb_free"),
     "3": make(WHOLE),
     "4.8": make(WHOLE, generation="4.8"),
     "4.9": make(WHOLE, generation="4.9"),
     "mig": make(MIG, (*OF_THE_GPU, *OF_THE_INSTANCE)),
-    "links": make(WHOLE, FEW, links=True),
-    "attributed": make(ATTRIBUTED, FEW, attributed=True),
-    "virtual": make(VIRTUAL, FEW, attributed=True),
-    "60-families": make(WHOLE[:1], more_families(60)),
+    "links": make(WHOLE, FEW) + link_rows(WHOLE, BUSY),
+    "attributed": make(ATTRIBUTED, FEW),
+    "virtual": make(VIRTUAL, FEW),
+    "60-families": make(WHOLE[:1], MANY),
 }
 NAMES = {
     "pod": ("pod", "namespace", "container"),

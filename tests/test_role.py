@@ -112,7 +112,7 @@ async def test_a_role_beats_at_once_and_the_next_one_goes_on_in_its_own_time() -
         assert (made[0].beats, tasks_that_beat()) == (1, 1)
         await service.reload()
         await until(lambda: not tasks_that_beat())
-        assert made[2].beats == 0
+        assert made[2].beats <= 1  # that was due when the roles were exchanged
         await service.reload()
         await until(lambda: made[3].beats == 1)
     assert tasks_that_beat() == 0

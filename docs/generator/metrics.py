@@ -1,33 +1,23 @@
 """docs/metrics.md: every family that the program makes up itself, as its catalogues have them."""
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generator.markdown import code, document, prose, table
-from exporter.attribution.owners import Unmatched
-from exporter.attribution.pod_labels import COLLISION, LIMIT
-from exporter.cluster.outputs.families import FAMILIES as OF_CLUSTER
-from exporter.cluster.outputs.families import OF_NODES
+from exporter.cluster.outputs.own_metrics import FAMILIES as OF_CLUSTER
+from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.exposition.families import Family
 from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
 from exporter.operator.outputs import ALL_FAMILIES as OF_OPERATOR
 from exporter.operator.outputs import FAMILIES as OF_OPERATOR_ALONE
-from exporter.outputs.families import (
-    accounts,
-    assignments,
-    counters,
-    cuda,
-    gpu_manager,
-    health,
-    host,
-    mapping,
-    measured,
-    probe,
-)
+from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured, otlp
 from exporter.outputs.families.slim import SLIM
-from exporter.telemetry import REFUSALS, Telemetry
+from exporter.ownership.labels import COLLISION, LIMIT
+from exporter.ownership.owners import Unmatched
+from exporter.telemetry import REFUSALS, PushResult, Telemetry
 
 _INTRO = """\
 The samples of `/gpu/metrics` are dcgm-exporter's (or another exporter's, or NVML's with `--dcgm.mode off`): their
@@ -46,16 +36,18 @@ _LABELS = (
         "`dra_claim_name`, `dra_claim_namespace`, `dra_driver_name`, `dra_pool_name`, `dra_device_name`",
         "where the owner has the device by a DRA claim",
     ),
+    ("none of these", 'with `--labels.owners off`: `pod_gpu_info` has them, and `samples="without_owners"`'),
 )
 _LABELS_OF_ACCOUNTS = """\
 The rows of containers in the [accounts](#accounts) have the labels that `--labels.pod-labels`, `--labels.pod-uid` and
 `--workload.labels` ask for, too."""
 _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("Program and sources", "How the program and what it reads are.", health.FAMILIES),
-    ("Assignments", "What the kubelet handed out, and what became of it.", assignments.FAMILIES),
+    ("Assignments", "What the kubelet handed out, and what became of it.", health.ASSIGNMENTS),
     ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
+    ("Pushes by OTLP", "Where [something is pushed](otlp.md).", otlp.FAMILIES),
     ("Which pod holds which GPU", "`/metrics/nodes` has the second one as `<node>_info`.", mapping.FAMILIES),
-    ("The machine", "Where NVIDIA's driver is loaded, or GPUs of NVIDIA's are known.", host.FAMILIES),
+    ("The machine", "Where NVIDIA's driver is loaded, or GPUs of NVIDIA's are known.", health.HOST),
     (
         "Accounts",
         "Unless `--accounting.mode` is off. [What to ask them](promql.md).",
@@ -67,7 +59,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
         "Where the CUDA probe runs. Every number is by container and GPU, since the probe came to see the container.",
         cuda.FAMILIES,
     ),
-    ("The CUDA probe", "Where it runs.", probe.FAMILIES),
+    ("The CUDA probe", "Where it runs.", cuda.PROBE),
     (
         "gpu-manager's",
         "Also alone on `/metric`. [What they say here](../README.md#gpu-managers-families).",
@@ -76,9 +68,11 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
 )
 # the values of a label that can have only these
 _VALUES: dict[str, Iterable[str]] = {
-    "pod_gpu_exporter_unmatched_devices": Unmatched,
+    "pod_gpu_exporter_unmatched_devices": [reason for reason in Unmatched if reason != Unmatched.NO_GPU],
     "pod_gpu_exporter_rejected_lines_total": Reason,
     "pod_gpu_exporter_refused_requests_total": REFUSALS,
+    "pod_gpu_exporter_otlp_pushes_total": get_args(PushResult),
+    "pod_gpu_exporter_otlp_points_total": ("accepted", "lost"),
     "pod_gpu_exporter_pod_label_problems": (COLLISION, LIMIT),
     "pod_gpu_throttled_seconds_total": (
         "power",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65xporter/_gen/pods.proto\x12\x04pods\"\x12\n\x10WatchPodsRequest\"<\n\x0eWatchPodsEvent\x12\x1d\n\x04type\x18\x01 \x01(\x0e\x32\x0f.pods.EventType\x12\x0b\n\x03pod\x18\x02 \x01(\x0c\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"\x1f\n\rGetPodRequest\x12\x0e\n\x06podUID\x18\x01 \x01(\t\"\x1d\n\x0eGetPodResponse\x12\x0b\n\x03pod\x18\x01 \x01(\x0c\"J\n\x03Pod\x12\"\n\x08metadata\x18\x01 \x01(\x0b\x32\x10.pods.ObjectMeta\x12\x1f\n\x06status\x18\x03 \x01(\x0b\x32\x0f.pods.PodStatus\"\xd9\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12%\n\x11\x63reationTimestamp\x18\x08 \x01(\x0b\x32\n.pods.Time\x12,\n\x06labels\x18\x0b \x03(\x0b\x32\x1c.pods.ObjectMeta.LabelsEntry\x12\x36\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32!.pods.ObjectMeta.AnnotationsEntry\x12-\n\x0fownerReferences\x18\r \x03(\x0b\x32\x14.pods.OwnerReference\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"a\n\x0eOwnerReference\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12\x12\n\napiVersion\x18\x05 \x01(\t\x12\x12\n\ncontroller\x18\x06 \x01(\x08\"\x91\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\r\n\x05podIP\x18\x06 \x01(\t\x12\x30\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32\x15.pods.ContainerStatus\x12\x34\n\x15initContainerStatuses\x18\n \x03(\x0b\x32\x15.pods.ContainerStatus\"4\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t*]\n\tEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x12\x19\n\x15INITIAL_SYNC_COMPLETE\x10\x04\x32\xb9\x01\n\x04Pods\x12=\n\tWatchPods\x12\x16.pods.WatchPodsRequest\x1a\x14.pods.WatchPodsEvent\"\x00\x30\x01\x12;\n\x08ListPods\x12\x15.pods.ListPodsRequest\x1a\x16.pods.ListPodsResponse\"\x00\x12\x35\n\x06GetPod\x12\x13.pods.GetPodRequest\x1a\x14.pods.GetPodResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65xporter/_gen/pods.proto\x12\x04pods\"\x12\n\x10WatchPodsRequest\"<\n\x0eWatchPodsEvent\x12\x1d\n\x04type\x18\x01 \x01(\x0e\x32\x0f.pods.EventType\x12\x0b\n\x03pod\x18\x02 \x01(\x0c\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"\x1f\n\rGetPodRequest\x12\x0e\n\x06podUID\x18\x01 \x01(\t\"\x1d\n\x0eGetPodResponse\x12\x0b\n\x03pod\x18\x01 \x01(\x0c\"J\n\x03Pod\x12\"\n\x08metadata\x18\x01 \x01(\x0b\x32\x10.pods.ObjectMeta\x12\x1f\n\x06status\x18\x03 \x01(\x0b\x32\x0f.pods.PodStatus\"\xd9\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12%\n\x11\x63reationTimestamp\x18\x08 \x01(\x0b\x32\n.pods.Time\x12,\n\x06labels\x18\x0b \x03(\x0b\x32\x1c.pods.ObjectMeta.LabelsEntry\x12\x36\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32!.pods.ObjectMeta.AnnotationsEntry\x12-\n\x0fownerReferences\x18\r \x03(\x0b\x32\x14.pods.OwnerReference\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"a\n\x0eOwnerReference\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12\x12\n\napiVersion\x18\x05 \x01(\t\x12\x12\n\ncontroller\x18\x06 \x01(\x08\"\x91\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\r\n\x05podIP\x18\x06 \x01(\t\x12\x30\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32\x15.pods.ContainerStatus\x12\x34\n\x15initContainerStatuses\x18\n \x03(\x0b\x32\x15.pods.ContainerStatus\"l\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t\x12\x36\n\x18\x61llocatedResourcesStatus\x18\x0e \x03(\x0b\x32\x14.pods.ResourceStatus\"G\n\x0eResourceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.pods.ResourceHealth\"E\n\x0eResourceHealth\x12\x12\n\nresourceID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t*]\n\tEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x12\x19\n\x15INITIAL_SYNC_COMPLETE\x10\x04\x32\xb9\x01\n\x04Pods\x12=\n\tWatchPods\x12\x16.pods.WatchPodsRequest\x1a\x14.pods.WatchPodsEvent\"\x00\x30\x01\x12;\n\x08ListPods\x12\x15.pods.ListPodsRequest\x1a\x16.pods.ListPodsResponse\"\x00\x12\x35\n\x06GetPod\x12\x13.pods.GetPodRequest\x1a\x14.pods.GetPodResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBJECTMETA_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._loaded_options = None
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_EVENTTYPE']._serialized_start=983
-  _globals['_EVENTTYPE']._serialized_end=1076
+  _globals['_EVENTTYPE']._serialized_start=1183
+  _globals['_EVENTTYPE']._serialized_end=1276
   _globals['_WATCHPODSREQUEST']._serialized_start=34
   _globals['_WATCHPODSREQUEST']._serialized_end=52
   _globals['_WATCHPODSEVENT']._serialized_start=54
@@ -64,7 +64,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODSTATUS']._serialized_start=782
   _globals['_PODSTATUS']._serialized_end=927
   _globals['_CONTAINERSTATUS']._serialized_start=929
-  _globals['_CONTAINERSTATUS']._serialized_end=981
-  _globals['_PODS']._serialized_start=1079
-  _globals['_PODS']._serialized_end=1264
+  _globals['_CONTAINERSTATUS']._serialized_end=1037
+  _globals['_RESOURCESTATUS']._serialized_start=1039
+  _globals['_RESOURCESTATUS']._serialized_end=1110
+  _globals['_RESOURCEHEALTH']._serialized_start=1112
+  _globals['_RESOURCEHEALTH']._serialized_end=1181
+  _globals['_PODS']._serialized_start=1279
+  _globals['_PODS']._serialized_end=1464
 # @@protoc_insertion_point(module_scope)

@@ -350,18 +350,72 @@ class ContainerStatus(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     CONTAINERID_FIELD_NUMBER: _builtins.int
+    ALLOCATEDRESOURCESSTATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     containerID: _builtins.str
+    @_builtins.property
+    def allocatedResourcesStatus(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceStatus]: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         containerID: _builtins.str = ...,
+        allocatedResourcesStatus: _abc.Iterable[Global___ResourceStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["containerID", b"containerID", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatedResourcesStatus", b"allocatedResourcesStatus", "containerID", b"containerID", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ContainerStatus: _TypeAlias = ContainerStatus  # noqa: Y015
+
+@_typing.final
+class ResourceStatus(_message.Message):
+    """of a device plugin's resource, or of a claim: claim:<name in the pod>, or claim:<name in the pod>/<request>"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceHealth]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        resources: _abc.Iterable[Global___ResourceHealth] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceStatus: _TypeAlias = ResourceStatus  # noqa: Y015
+
+@_typing.final
+class ResourceHealth(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCEID_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    resourceID: _builtins.str
+    health: _builtins.str
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        resourceID: _builtins.str = ...,
+        health: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "message", b"message", "resourceID", b"resourceID"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceHealth: _TypeAlias = ResourceHealth  # noqa: Y015

@@ -15,7 +15,7 @@ import click
 
 from exporter import service
 from exporter.cli.options import read_config, setting_options
-from exporter.cli.words import this_program
+from exporter.cli.program import this_program
 from exporter.config.common import WebSettings
 from exporter.config.node import Config
 from exporter.config.parsers import Address
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode
 
 STEP_SECONDS = 5.0
-LEAST_STEP_SECONDS = 2.0  # however fast life is, owners stay long enough to be read
+LEAST_STEP_SECONDS = 2.0  # at any --speed, owners stay long enough for the exporter to read them
 PORTS_TO_TRY = 20
 MOST_NODES = 50
 
@@ -180,7 +180,7 @@ def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
 
 
 def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
-    # with NVML asked for by name, it alone knows the instances
+    # where the user asks for NVML, nothing else may name the MIG instances
     root = simulated.root / "empty" if given.get("nvml_mode") else simulated.root
     return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
 
@@ -192,14 +192,13 @@ def _of_one_of_many(given: dict[str, Any], simulated: "SimulatedNode") -> Config
 
 
 def _web(given: dict[str, Any], config: Config) -> WebSettings:
-    """Where the demo answers."""
     return config.web if given["web_listen_address"] else _on_a_free_port(config).web
 
 
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
-    """The simulated node's places, and what switches its parts on, where the command line says nothing else."""
+    """The addresses of the simulated node, and settings that use all of it; the command line wins."""
     places = {
-        # a real library would speak of other GPUs
+        # a real NVML would report the GPUs of this machine
         "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,

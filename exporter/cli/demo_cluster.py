@@ -7,25 +7,24 @@ from dataclasses import replace
 from functools import partial
 
 from exporter import service
-from exporter.cli.words import this_program
+from exporter.cli.program import this_program
 from exporter.cluster.role import CLUSTER
-from exporter.config.cluster import ClusterConfig
+from exporter.config.cluster import ClusterConfig, load_cluster
 from exporter.config.common import WebSettings
-from exporter.config.load_cluster import load_cluster
 from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.node.role import NODE
 from exporter.service import Service
-from exporter.simulator.maker import Teams
 from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import Teams
 
-# Few enough that each has pods on several nodes.
+# So few workloads that each has pods on several nodes.
 TEAMS = Teams(
     namespaces=("ml", "research"),
     workloads={"trainer": "trainer", "finetune-llm": "worker", "serve-embeddings": "server", "eval-nightly": "eval"},
 )
 ANY_PORT = Address(host="127.0.0.1", port=0)
-# Who tries it does not want to wait 10 s for what has just changed.
+# A user of the demo should not wait 10 s to see a change.
 INTERVAL, MAX_AGE = "2s", "10s"
 
 ConfigOf = Callable[[SimulatedNode], Config]
@@ -52,7 +51,7 @@ async def running(
             stack.push_async_callback(node.stop)
             await node.start(step_seconds=step_seconds)
             config = config_of(node)
-            # the password of whoever looks from outside is the cluster role's affair
+            # the cluster role alone checks the users' passwords
             own = replace(config, web=WebSettings(listen_addresses=(ANY_PORT,), config_file=None))
             exporter = Service(own, NODE)
             stack.push_async_callback(exporter.close)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from exporter.errors import ConfigError, ExporterError
-from exporter.sources.host.groups import DEVICES, read_groups
+from exporter.sources.host.device_files import DEVICES, read_groups
 
 # where the machine's folders are: elsewhere only for tests
 ROOT = Path("/")
@@ -148,11 +148,7 @@ def _grant_to_cgroup(path: str, below: PurePosixPath, majors: Mapping[str, int],
 
 
 def _below_the_root(path: str) -> PurePosixPath:
-    """Where the cgroup is below /sys/fs/cgroup.
-
-    Raises:
-        ConfigError: it is elsewhere, or may be.
-    """
+    """Where the cgroup is below /sys/fs/cgroup. Raises ConfigError where it is elsewhere, or may be."""
     if not path.startswith("/") or ".." in path.split("/") or not path.isprintable():
         raise ConfigError(_not_allowed(path))
     pure = PurePosixPath(path.lstrip("/"))
@@ -167,12 +163,7 @@ def _has(folder: int, name: str) -> bool:
 
 
 def _open(below: PurePosixPath, path: str) -> int:
-    """The folder of a cgroup, opened part by part: no link leads out of the cgroups.
-
-    Raises:
-        ConfigError: a part of it is no folder.
-        ExporterError: it cannot be opened.
-    """
+    """The folder of a cgroup, opened part by part: no link leads out. Raises what `_grant_to_cgroup` does."""
     try:
         folder = os.open(ROOT / CGROUPS, os.O_RDONLY | os.O_DIRECTORY)
         for part in below.parts:

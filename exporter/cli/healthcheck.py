@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from exporter.cli.options import setting_options, web_of
+from exporter.cli.running import connection_here
 from exporter.config.named_files import read_web_file
 from exporter.errors import ExporterError
 
@@ -22,14 +23,8 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """
     settings = web_of(given)
     address = settings.listen_addresses[0]
-    host, port = address.host or "localhost", address.port
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
     tls = read_web_file(settings).tls
-    if tls:
-        # it asks itself, on this machine: whose name is in the certificate makes no difference
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
+    connection = connection_here(address.host or "localhost", address.port, TIMEOUT_SECONDS, tls=tls is not None)
     try:
         connection.request("GET", "/-/healthy")
         status = connection.getresponse().status

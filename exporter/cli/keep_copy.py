@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     once = arguments[:1] == ["--once"]
     source, target = map(Path, arguments[once:])
-    said = ""
+    logged = ""
     while True:
         try:
             copied, trouble = copy_once(source, target), ""
@@ -56,21 +56,16 @@ def main(arguments: list[str]) -> int:
             copied, trouble = False, str(error)
         if copied:
             _say(f"{target} is what {source} holds now")
-        if trouble != said:
+        if trouble != logged:
             _say(f"{trouble}; {target} stays as it was" if trouble else f"{source} can be copied again")
-        said = trouble
+        logged = trouble
         if once:
             return 1 if trouble else 0
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _read(path: Path) -> bytes:
-    """The file's content.
-
-    Raises:
-        OSError: it cannot be read.
-        Unusable: it is empty, or larger than a ConfigMap may be.
-    """
+    """The content. Raises OSError, or Unusable where it is empty or larger than a ConfigMap may be."""
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if not content.strip():

@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from exporter import __version__
-from exporter.cli.words import PROGRAM
+from exporter.cli.program import PROGRAM
 from exporter.errors import ConfigError, ExporterError
 
 EXIT_FAILED = 1
@@ -20,7 +20,7 @@ COMMANDS = {
     "cluster": "exporter.cli.cluster",
     "operator": "exporter.cli.operator",
     "top": "exporter.cli.top.command",
-    "report": "exporter.cli.report.command",
+    "report": "exporter.cli.report",
     "doctor": "exporter.cli.doctor.command",
     "device-access": "exporter.cli.device_access",
     "healthcheck": "exporter.cli.healthcheck",
@@ -39,11 +39,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments begin with.
-
-        Raises:
-            click.UsageError: there is no such command. The text says which one may be meant, and which there are.
-        """
+        """The command that the arguments begin with, or a click.UsageError that names those that may be meant."""
         if args[0] not in COMMANDS:
             raise click.UsageError(_no_such_command(args[0]), ctx)
         return super().resolve_command(ctx, args)

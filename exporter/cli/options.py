@@ -1,4 +1,4 @@
-"""The settings as click options, and back as a `Config`."""
+"""The settings as click options, and back as a `Config`. What cannot be used is a ConfigError of one line."""
 
 import os
 import socket
@@ -12,13 +12,13 @@ import click
 from exporter.config.common import WebSettings
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.files import read_structured
-from exporter.config.gather import flag_of
 from exporter.config.load import load
 from exporter.config.node import SETTINGS, Config
 from exporter.config.settings import Setting
 from exporter.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+ConfigT = TypeVar("ConfigT")
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -61,49 +61,41 @@ def setting_options(
 
 
 def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
-    """The node's configuration of this command line, environment and file.
-
-    `fixed` settings, by parameter, win over all.
-
-    Raises:
-        ConfigError: one line.
-    """
+    """The node's configuration of this command line, environment and file. `fixed` ones win over all."""
     flags = flags_of(given, SETTINGS, fixed)
     path, file = file_of(given)
     return load(flags, os.environ, file, socket.gethostname(), path, own_namespace())
 
 
-def web_of(given: Mapping[str, Any]) -> WebSettings:
-    """Where the exporter of these settings answers, be it a node's or the cluster role.
+def read_role_config(
+    given: Mapping[str, Any], load_role: Callable[..., ConfigT], settings: Sequence[Setting]
+) -> ConfigT:
+    """The configuration of another role: as `read_config`, by its own settings and its own `load_…`."""
+    path, file = file_of(given)
+    return load_role(flags_of(given, settings, {}), os.environ, file, path, own_namespace())
 
-    Raises:
-        ConfigError: neither role takes these settings.
-    """
+
+def web_of(given: Mapping[str, Any]) -> WebSettings:
+    """Where the exporter of these settings answers. Raises ConfigError where neither role takes them."""
     try:
         return read_config(given).web
     except ConfigError:
-        from exporter.config.cluster import SETTINGS  # noqa: PLC0415 - most are asked about a node's
-        from exporter.config.load_cluster import load_cluster  # noqa: PLC0415
+        from exporter.config.cluster import SETTINGS, load_cluster  # noqa: PLC0415 - most are asked about a node's
 
-        path, file = file_of(given)
         with suppress(ConfigError):
-            return load_cluster(flags_of(given, SETTINGS, {}), os.environ, file, path, own_namespace()).web
+            return read_role_config(given, load_cluster, SETTINGS).web
         raise
 
 
 def flags_of(
     given: Mapping[str, Any], settings: Sequence[Setting], fixed: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """The texts of the flags that were given, by setting name.
-
-    Raises:
-        ConfigError: several values of a setting that takes one.
-    """
+    """The texts of the given flags, by setting. Raises ConfigError for several values where a setting takes one."""
     flags = {}
     for setting in settings:
         texts = given.get(setting.parameter) or ()
         if len(texts) > 1 and not setting.repeatable:
-            raise ConfigError(f"{flag_of(setting.name)} is given {len(texts)} times; give it once")
+            raise ConfigError(f"{setting.flag} is given {len(texts)} times; give it once")
         if texts:
             flags[setting.name] = tuple(texts)
         if setting.parameter in fixed:
@@ -112,11 +104,7 @@ def flags_of(
 
 
 def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
-    """The path of --config.file, if there is one, and what the file says.
-
-    Raises:
-        ConfigError: it cannot be read, or is not keys and values.
-    """
+    """The path of --config.file, and what it says. Raises ConfigError unless that is keys and values."""
     path = given.get("config_file") or os.environ.get(CONFIG_FILE)
     return path, _read_file(path) if path else None
 

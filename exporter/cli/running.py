@@ -17,7 +17,16 @@ _ANY = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - wh
 
 
 class NotReadable(ExporterError):
-    """No exporter answers there, or it does not let itself be read. The text says which."""
+    """No exporter answers there, or it refuses to be read. The text says which."""
+
+
+def connection_here(host: str, port: int, timeout_seconds: float, *, tls: bool) -> http.client.HTTPConnection:
+    """To this machine: the name in its certificate does not matter, and neither does who signed it."""
+    if not tls:
+        return http.client.HTTPConnection(host, port, timeout=timeout_seconds)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, port, timeout=timeout_seconds, context=context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +41,9 @@ class Running:
         return f"{'https' if self.tls else 'http'}://{Address(host=host, port=self.address.port)}"
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """An answer's status and body.
-
-        Raises:
-            OSError, http.client.HTTPException: nobody answers in HTTP.
-        """
+        """An answer's status and body. Raises OSError or http.client.HTTPException where nobody answers in HTTP."""
         host = _ANY.get(self.address.host, self.address.host)
-        connection = http.client.HTTPConnection(host, self.address.port, timeout=TIMEOUT_SECONDS)
-        if self.tls:
-            # on this machine: whose name is in the certificate makes no difference
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            connection = http.client.HTTPSConnection(host, self.address.port, timeout=TIMEOUT_SECONDS, context=context)
+        connection = connection_here(host, self.address.port, TIMEOUT_SECONDS, tls=self.tls)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -69,11 +69,11 @@ def find(address: Address) -> tuple[Running, Mapping[str, Any], bytes]:
         except (OSError, http.client.HTTPException) as error:
             if not tls:
                 continue  # a TLS port does not speak plain HTTP
-            # TLS 1.3 ends without a word for want of a client certificate
+            # TLS 1.3 closes the connection without a reason if the client has no certificate
             why = "it asks for a client certificate, or speaks neither HTTP nor TLS"
             raise NotReadable(f"what listens at {address} cannot be read: {why}") from error
         if status == HTTPStatus.BAD_REQUEST and not tls:
-            continue  # Go's and this program's way to say that a port speaks TLS
+            continue  # Go and this program answer so to plain HTTP on a port that speaks TLS
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise NotReadable(f"the exporter at {running} asks for a password (--web.config.file)")
         try:

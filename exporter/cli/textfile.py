@@ -19,11 +19,13 @@ from exporter.errors import ConfigError, ExporterError
 from exporter.log import log, start_logging
 from exporter.node.role import NODE, make_role, say_what_is_read
 from exporter.outputs import textfile as drop
+from exporter.role import log_settings
 from exporter.service import Service, on_signal, say_why_it_ended
 from exporter.threads import use_daemon_threads
 
-# nothing listens here, and no accounts are kept: nobody would see them
-_WITHOUT = tuple(found.name for found in SETTINGS if found.name.startswith(("web.", "accounting.")))
+# nothing listens here, no accounts are kept, and the file alone says who owns what: nobody would see the rest
+_ELSEWHERE = ("web.", "accounting.", "labels.owners")
+_WITHOUT = tuple(setting.name for setting in SETTINGS if setting.name.startswith(_ELSEWHERE))
 
 
 @click.command()
@@ -72,6 +74,7 @@ async def write_drops(
     watch.add_done_callback(say_why_it_ended)
     try:
         say_what_is_read(config)
+        log_settings(config)
         while True:
             snapshot = await running.collect(None)
             try:

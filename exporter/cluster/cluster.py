@@ -1,29 +1,48 @@
-"""The cluster role: what is known of all nodes is kept by a source; a look takes it as it is, and waits for nobody.
+"""The cluster role: a source keeps the last answers of all nodes, and a look takes those without waiting.
 
-Only the very first looks wait, for the first answers of the nodes, and no longer than whoever asks.
+Only the first looks wait for the first answers, and no longer than their client does.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from exporter.cluster.lasting import Lasting
 from exporter.cluster.outputs.look import ClusterLook
 from exporter.cluster.outputs.table import OUTPUTS
 from exporter.model.cluster import ClusterView
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.any_cluster import ClusterSource
-from exporter.sources.made import Made
-from exporter.sources.source import Source, is_absent
+from exporter.sources.cluster import ClusterSource
+from exporter.sources.source import Source, SourceCache, is_absent
+from exporter.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from exporter.sources.kubernetes.scaled_objects import ScaledObjects
 
 
+class ClusterHandover:
+    """The counters, the sources, and whether the role has been ready.
+
+    `instance` is what the process calls itself towards upstreams. `not_ready` says why it has not been ready so far,
+    and is "" from then on. `heard` is the source of which every node has been asked once.
+    """
+
+    def __init__(self) -> None:
+        self.telemetry = Telemetry()
+        self.instance = f"pod-gpu-metrics-exporter-{secrets.token_hex(8)}"
+        self.not_ready = "not ready: no node has been asked yet"
+        self.cache: SourceCache | None = None
+        self.heard: Source | None = None
+
+    def has_heard(self, source: Source) -> bool:
+        """Whether the first answers of this very source have come, or failed."""
+        return self.heard is source
+
+
 class Cluster:
-    """Has the nodes asked with every beat of the pulse, and answers from what is kept."""
+    """Asks all nodes with every beat of the pulse, and answers from the last answers."""
 
     outputs: Sequence[Output[Any]] = OUTPUTS
 
@@ -33,19 +52,19 @@ class Cluster:
         source: ClusterSource,
         others: Sequence[Source],
         scaled_objects: "ScaledObjects | None" = None,
-        made: Made,
+        cache: SourceCache,
         interval_seconds: float,
         patience_seconds: float,
-        lasting: Lasting,
+        handover: ClusterHandover,
     ) -> None:
-        """`source` knows the nodes; `others` are sources of its own whose health is shown, too. `made` closes them.
+        """`source` knows the nodes; `others` are sources of its own whose health is shown, too. `cache` closes them.
 
         `scaled_objects` say what KEDA's ScaledObjects scale, where KEDA may ask and the Kubernetes API can be asked.
         `patience_seconds` is how long the first looks wait where nobody says how long they may.
         """
-        self.lasting = lasting
-        self.telemetry, self.instance = lasting.telemetry, lasting.instance
-        self.made = made
+        self.handover = handover
+        self.telemetry, self.instance = handover.telemetry, handover.instance
+        self.cache = cache
         self.pulse_seconds: float | None = interval_seconds
         self._source = source
         self.scaled_objects = scaled_objects
@@ -56,7 +75,7 @@ class Cluster:
                 self.telemetry.bound(of, most, used)
 
     def looked(self, seen: ClusterView | None, **rest: Any) -> ClusterLook:  # noqa: ANN401 - the fields of AnyLook
-        """A look at what was seen, or at what is known anyway."""
+        """A look at `seen`, or at the last answers."""
         return ClusterLook(
             view=self._source.view if seen is None else seen,
             health={
@@ -69,43 +88,43 @@ class Cluster:
         )
 
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> ClusterView:  # noqa: ARG002 - there is one look for all
-        """What is known now; the first time after the first answers, or after `wait_seconds`."""
-        if not self.lasting.has_heard(self._source):
+        """The last answers; the first time, wait for them for `wait_seconds` at most."""
+        if not self.handover.has_heard(self._source):
             await self._hear(self._patience_seconds if wait_seconds is None else wait_seconds)
         return self._source.view
 
     async def pulse(self) -> None:
-        """Have every node asked that is not being asked."""
+        """Ask every node that is not being asked already."""
         await self._hear(None)
 
     async def why_not_ready(self) -> str:
         """The reason, or "" once the nodes are known and each was asked, and from then on."""
         self._note()
-        return self.lasting.not_ready
+        return self.handover.not_ready
 
     async def give_way(self, successor: "Cluster") -> None:
         """Close what the successor does not go on with. A look in flight ends with what is known."""
-        await asyncio.gather(*(source.close() for source in self.made.not_in(successor.made)))
+        await asyncio.gather(*(source.close() for source in self.cache.not_in(successor.cache)))
 
     async def close(self) -> None:
         """End what is in flight."""
-        await asyncio.gather(*(source.close() for source in self.made.all()))
+        await asyncio.gather(*(source.close() for source in self.cache.sources.values()))
 
     async def _hear(self, wait_seconds: float | None) -> None:
         attempt = self._source.begin()
         if attempt is not None:
             await asyncio.wait({attempt}, timeout=wait_seconds)
         if attempt is None or attempt.done():
-            self.lasting.heard = self._source
+            self.handover.heard = self._source
         self._note()
 
     def _note(self) -> None:
-        if not self.lasting.not_ready:
+        if not self.handover.not_ready:
             return
         trouble = self._source.view.trouble
         if trouble:
-            self.lasting.not_ready = f"not ready: it is not known which nodes there are: {trouble}"
-        elif not self.lasting.has_heard(self._source):
-            self.lasting.not_ready = "not ready: the nodes are being asked for the first time"
+            self.handover.not_ready = f"not ready: it is not known which nodes there are: {trouble}"
+        elif not self.handover.has_heard(self._source):
+            self.handover.not_ready = "not ready: the nodes are being asked for the first time"
         else:
-            self.lasting.not_ready = ""
+            self.handover.not_ready = ""

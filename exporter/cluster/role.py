@@ -1,31 +1,202 @@
 """The cluster role as the service runs it: made of a configuration and of the role until now."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from exporter import __version__
-from exporter.cluster.beside import KedaPort
-from exporter.cluster.build import make_cluster
-from exporter.cluster.cluster import Cluster
-from exporter.config.cluster import ClusterConfig
-from exporter.config.cluster_files import read_cluster_http
-from exporter.log import debug, log
-from exporter.role import RoleKind
+from exporter.cluster.cluster import Cluster, ClusterHandover
+from exporter.config.cluster import DEFAULT_PORT, ClusterConfig, ClusterSettings, read_cluster_http
+from exporter.config.common import KubernetesSettings
+from exporter.config.http_file import HttpConfig
+from exporter.config.parsers import LABEL_SETS, Address
+from exporter.config.tls import ClientTls, ServerTls
+from exporter.config.web_file import WebConfig
+from exporter.errors import ConfigError
+from exporter.log import log
+from exporter.role import Role, RoleKind, about
+from exporter.sources.cluster import ClusterSource, Places
+from exporter.sources.exporters.asking import GivenPlaces
+from exporter.sources.exporters.source import Exporters
+from exporter.sources.source import OnHealth, Source, SourceCache
+
+if TYPE_CHECKING:
+    from exporter.cluster.keda.server import KedaServer
+    from exporter.sources.kubernetes.api import KubernetesApi
+    from exporter.sources.kubernetes.scaled_objects import ScaledObjects
+
+
+def make_cluster(config: ClusterConfig, http: HttpConfig, handover: ClusterHandover | None = None) -> Cluster:
+    """A cluster. `handover` is that of the previous role: what the new configuration does not change is kept."""
+    handover = handover or ClusterHandover()
+    cache = SourceCache(handover.telemetry.note_health, handover.cache)
+    cluster = config.cluster
+    source, others = _make_source(cache, config, http)
+    may_ask = config.keda.listen_address is not None and config.kubernetes.url is not None
+    scaled_objects = cache.get(_make_scaled_objects, kubernetes=config.kubernetes) if may_ask else None
+    cache.settle()
+    handover.cache = cache
+    return Cluster(
+        source=source,
+        others=others,
+        scaled_objects=scaled_objects,
+        cache=cache,
+        interval_seconds=cluster.interval_seconds,
+        patience_seconds=cluster.timeout_seconds,
+        handover=handover,
+    )
+
+
+def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) -> tuple[ClusterSource, Sequence[Source]]:
+    """What knows the nodes, and the sources that it has of its own."""
+    # the source does not decide how often it is asked
+    cluster = replace(config.cluster, interval_seconds=0.0)
+    if cluster.prometheus_url is not None:
+        return cache.get(_make_prometheus, cluster=cluster, http=http), ()
+    exporters = cache.get(_make_exporters, cluster=cluster, kubernetes=config.kubernetes, http=http)
+    return exporters, (exporters.places,)
+
+
+def _make_prometheus(*, cluster: ClusterSettings, http: HttpConfig, on_health: OnHealth) -> ClusterSource:
+    from exporter.sources.prometheus.source import Prometheus  # noqa: PLC0415 - only where it is asked
+
+    return Prometheus(
+        url=cluster.prometheus_url or "",
+        matchers=cluster.prometheus_matchers or "",
+        owner_labels=cluster.prometheus_labels or LABEL_SETS["pod"],
+        timeout_seconds=cluster.timeout_seconds,
+        max_age_seconds=cluster.max_age_seconds,
+        max_bytes=cluster.max_bytes,
+        http=http,
+        on_health=on_health,
+    )
+
+
+def _make_exporters(
+    *, cluster: ClusterSettings, kubernetes: KubernetesSettings, http: HttpConfig, on_health: OnHealth
+) -> Exporters:
+    return Exporters(
+        places=_places(cluster, kubernetes, "http" if http.tls == ClientTls() else "https", on_health),
+        timeout_seconds=cluster.timeout_seconds,
+        max_age_seconds=cluster.max_age_seconds,
+        max_bytes=cluster.max_bytes,
+        http=http,
+        on_health=on_health,
+    )
+
+
+def _make_scaled_objects(*, kubernetes: KubernetesSettings, on_health: OnHealth) -> "ScaledObjects":
+    from exporter.sources.kubernetes import scaled_objects  # noqa: PLC0415 - not where KEDA does not ask
+
+    api = _api(kubernetes, scaled_objects.MANIFEST, scaled_objects.MEANWHILE)
+    return scaled_objects.ScaledObjects(api=api, on_health=on_health)
+
+
+def _api(kubernetes: KubernetesSettings, manifest: str, meanwhile: str) -> "KubernetesApi":
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - not where Kubernetes is not asked
+
+    return KubernetesApi(
+        url=kubernetes.url or "",
+        token_file=kubernetes.token_file,
+        ca_file=kubernetes.ca_file,
+        manifest=manifest,
+        meanwhile=meanwhile,
+    )
+
+
+def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: str, on_health: OnHealth) -> Places:
+    if kubernetes.url is None or cluster.nodes:
+        return GivenPlaces(cluster.nodes)
+    from exporter.sources.kubernetes import exporters  # noqa: PLC0415 - not where they are given
+
+    api = _api(kubernetes, exporters.MANIFEST, exporters.MEANWHILE)
+    if cluster.service:
+        namespace, service = cluster.service
+        return exporters.endpoint_slices(
+            api=api, namespace=namespace, service=service, port=cluster.port or "", scheme=scheme, on_health=on_health
+        )
+    return exporters.labelled_pods(
+        api=api,
+        namespace=cluster.namespace or "",
+        selector=cluster.selector or (),
+        port=int(cluster.port or DEFAULT_PORT),
+        scheme=scheme,
+        on_health=on_health,
+    )
+
+
+class KedaPort:
+    """KEDA's port, or none. A reload cannot open it, close it, or switch its TLS on or off."""
+
+    def __init__(
+        self,
+        wanted: Address | None,
+        address: Address | None = None,
+        tls: ServerTls | None = None,
+        server: "KedaServer | None" = None,
+    ) -> None:
+        """`address` has the real number where port 0 is `wanted`."""
+        self.address = address
+        self._wanted = wanted
+        self._tls = tls
+        self._server = server
+
+    @classmethod
+    async def open(cls, config: ClusterConfig, web: WebConfig, current: Callable[[], Role]) -> "KedaPort":
+        """Listen where the configuration says so. See `AnswerBeside`."""
+        address = config.keda.listen_address
+        if address is None:
+            return cls(None)
+        from exporter.cluster.keda.scaler import Scaler  # noqa: PLC0415 - grpc only where it is wanted
+        from exporter.cluster.keda.server import KedaServer  # noqa: PLC0415
+
+        scaler = Scaler(lambda: _cluster(current()))
+        server = KedaServer(scaler, web)
+        real = await server.start(address)
+        for of, (most, used) in scaler.bounds.items():
+            current().telemetry.bound(of, most, used)
+        log(logging.INFO, "listening for KEDA", address=str(real), tls=web.tls is not None)
+        return cls(address, real, web.tls, server)
+
+    def check_stays(self, config: ClusterConfig, web: WebConfig) -> None:
+        """Refuse another address, and other TLS but for the certificates themselves. See `SecondServer`."""
+        if config.keda.listen_address != self._wanted:
+            raise ConfigError("--keda.listen-address cannot change while the exporter runs: restart it")
+        if self._server is not None and web.tls != self._tls:
+            raise ConfigError(
+                "tls_server_config of --web.config.file cannot change while --keda.listen-address is open, but for the"
+                " content of its files: restart the exporter"
+            )
+
+    def use_certificates(self) -> None:
+        """Use the certificates as they are in their files now."""
+        if self._server is not None:
+            self._server.read_certificates_again()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.close()
+
+
+def _cluster(role: Role) -> Cluster:
+    if not isinstance(role, Cluster):
+        raise TypeError(role)
+    return role
 
 
 def make_role(config: ClusterConfig, before: object = None) -> Cluster:
-    """A cluster that goes on with what `before` hands over, where that was one. All files are read first.
+    """A cluster that takes over the counters and sources of `before`, if that was a cluster. All files are read first.
 
     Raises:
         ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
     """
-    lasting = before.lasting if isinstance(before, Cluster) else None
-    return make_cluster(config, read_cluster_http(config.cluster), lasting)
+    handover = before.handover if isinstance(before, Cluster) else None
+    return make_cluster(config, read_cluster_http(config.cluster), handover)
 
 
 def say_what_is_asked(config: ClusterConfig) -> None:
-    """One line that says who will be asked, and every doubt."""
+    """One line that says who will be asked."""
     cluster = config.cluster
     log(
         logging.INFO,
@@ -35,16 +206,8 @@ def say_what_is_asked(config: ClusterConfig) -> None:
         timeout_seconds=cluster.timeout_seconds,
         max_age_seconds=cluster.max_age_seconds,
     )
-    for doubt in config.doubts:
-        log(logging.WARNING, doubt.says, remedy=doubt.remedy)
-    for name, shown in config.shown().items():
-        debug("setting", name=name, value=shown["value"], given_by=shown["from"])
-
-
-def _about(config: ClusterConfig, _: object) -> Mapping[str, Any]:
-    return {"version": __version__, "settings": config.shown()}
 
 
 CLUSTER = RoleKind(
-    make=make_role, about=_about, say=say_what_is_asked, names=lambda _: {"role": "cluster"}, beside=KedaPort.open
+    make=make_role, about=about, say=say_what_is_asked, names=lambda _: {"role": "cluster"}, beside=KedaPort.open
 )

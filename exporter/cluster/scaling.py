@@ -1,36 +1,45 @@
 """A question of an autoscaler → a number. Pure.
 
-The value of a metric for a workload is the sum over its pods of each pod's mean over its devices. Where that cannot be
-known, there is an `Unanswerable` and never a number that is too low: an autoscaler would scale in by it.
+The value of a metric for a workload is the sum over its pods of each pod's mean over its devices. Where a part is
+unknown, `Unanswerable` is raised. A number that is too low would make an autoscaler remove pods.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import fsum
 from typing import NamedTuple
+from urllib.parse import unquote
 
+from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView, HeldDevice
 from exporter.outputs.objects import METRICS_TO_ASK, OWN_FAMILIES
 
 MOST_NAMED = 5
+FORM = "/autoscale/<namespace>/<workload>/<metric>"
+_PARTS = 3
+# The forms that Kubernetes allows; a workload may have its name from a label's value (--workload.labels).
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_KIND = re.compile(r"[A-Za-z0-9]{1,63}")
 
 
-class _Same(NamedTuple):
-    """The family that says of a container what a field says of a device, and what it is multiplied by."""
+class _MeasuredFamily(NamedTuple):
+    """The family that measures for a container what a field measures for a device, and the factor between them."""
 
     family: str
     times: float
 
 
 _SAME_OF_CONTAINER = {
-    "gpu_utilization": _Same("pod_gpu_utilization_ratio", 100.0),
-    "framebuffer_used": _Same("pod_gpu_memory_used_bytes", 2.0**-20),
+    "gpu_utilization": _MeasuredFamily("pod_gpu_utilization_ratio", 100.0),
+    "framebuffer_used": _MeasuredFamily("pod_gpu_memory_used_bytes", 2.0**-20),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ScalingQuestion:
     """`metric` is a numeric field of /container/metrics, or one of OWN_FAMILIES. `kind` is "" where any will do."""
 
     namespace: str
@@ -52,14 +61,20 @@ class Scaled:
 class Unanswerable(Exception):
     """There is no number. `status` is HTTP's; the text says why, and what to do."""
 
-    def __init__(self, status: HTTPStatus, why: str, missing_nodes: tuple[str, ...] = ()) -> None:
-        super().__init__(why)
+    def __init__(
+        self, status: HTTPStatus, message: str, remedy: str = "", *, missing_nodes: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(str(Trouble("", message, remedy)))
         self.status = status
         self.missing_nodes = missing_nodes
 
 
+def _unknown(message: str, remedy: str = "", *, missing_nodes: tuple[str, ...] = ()) -> Unanswerable:
+    return Unanswerable(HTTPStatus.SERVICE_UNAVAILABLE, message, remedy, missing_nodes=missing_nodes)
+
+
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _MetricRow:
     node: str
     held: HeldDevice
 
@@ -69,12 +84,53 @@ class _Row:
 
     @property
     def place(self) -> str:
-        """What it is of, for people."""
+        """The pod, device and node of the row, for people."""
         instance = f", instance {self.held.instance}" if self.held.instance else ""
         return f"pod {self.pod} on {self.held.uuid or 'a device without UUID'}{instance} of node {self.node}"
 
 
-def scaled(view: ClusterView, question: Question) -> Scaled:
+def read_question(rest: str) -> ScalingQuestion:
+    """The question of `<namespace>/<workload>/<metric>`, each part percent-encoded, as it was sent.
+
+    The workload may be `<kind>:<name>`; neither kinds nor names have a colon in them.
+
+    Raises:
+        Unanswerable: 400, it is none.
+    """
+    parts = rest.split("/")
+    try:
+        decoded = [unquote(part, errors="strict") for part in parts]
+    except UnicodeDecodeError:
+        raise _not_asked("a part of the path is not UTF-8") from None
+    if len(parts) != _PARTS or not all(decoded):
+        raise _not_asked(f"there are {len(parts) if rest else 0} parts, or one is empty")
+    namespace, workload, metric = decoded
+    try:
+        return question_of(namespace, workload, metric)
+    except ValueError as error:
+        raise _not_asked(str(error)) from None
+
+
+def question_of(namespace: str, workload: str, metric: str) -> ScalingQuestion:
+    """The question for a workload, which is its name or `<kind>:<name>`. The metric is not judged here.
+
+    Raises:
+        ValueError: no namespace or no workload can have this name.
+    """
+    kind, colon, name = workload.rpartition(":")
+    # a name that Kubernetes does not allow has no pods: the answer to a typo would be 0
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ValueError(f"{namespace!r} is no namespace's name")
+    if not _NAME.fullmatch(name) or (colon and not _KIND.fullmatch(kind)):
+        raise ValueError(f"{workload!r} is neither a workload's name nor <kind>:<name>")
+    return ScalingQuestion(namespace=namespace, workload=name, metric=metric, kind=kind)
+
+
+def _not_asked(why: str) -> Unanswerable:
+    return Unanswerable(HTTPStatus.BAD_REQUEST, f"{why}; ask for {FORM}, with <kind>:<name> where the kind matters")
+
+
+def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     """The value of a metric for a workload; 0 where every node has answered and none has a pod of it.
 
     Raises:
@@ -95,11 +151,7 @@ def scaled(view: ClusterView, question: Question) -> Scaled:
 
 
 def check_metric(metric: str) -> None:
-    """Refuse what is no number of a container.
-
-    Raises:
-        Unanswerable: 400, with the names that come close.
-    """
+    """Refuse what is no number of a container: Unanswerable (400) has the names that come close."""
     if metric in METRICS_TO_ASK:
         return
     from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
@@ -123,103 +175,90 @@ def _check_all_answered(view: ClusterView) -> None:
     """Any node could hold a pod of any workload."""
     missing = view.missing
     if view.trouble:
-        raise Unanswerable(
-            HTTPStatus.SERVICE_UNAVAILABLE, f"it is not known which nodes there are: {view.trouble}", missing
-        )
+        raise _unknown(f"it is not known which nodes there are: {view.trouble}", missing_nodes=missing)
     if not view.nodes:
-        raise Unanswerable(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            "no node is known, so nobody can say which pods there are -> see that node exporters run, and that this"
-            " role is told where (--cluster.node, --cluster.service, --cluster.selector)",
+        raise _unknown(
+            "no node is known, so nobody can say which pods there are",
+            "see that node exporters run, and that this role is told where (--cluster.node, --cluster.service,"
+            " --cluster.selector)",
         )
     if missing:
         why = f"{missing[0]}: {view.nodes[missing[0]].trouble}"
-        raise Unanswerable(
-            HTTPStatus.SERVICE_UNAVAILABLE,
+        raise _unknown(
             f"{len(missing)} of {len(view.nodes)} nodes did not answer, and each could hold a pod of this workload:"
             f" {named(missing)} ({why})",
-            missing,
+            missing_nodes=missing,
         )
 
 
-def _rows_of(view: ClusterView, question: Question) -> Sequence[_Row]:
-    """What the workload's pods hold.
-
-    Raises:
-        Unanswerable: 503 where it is not known who holds a device, or what some pod of the namespace belongs to.
-    """
-    rows: list[_Row] = []
+def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[_MetricRow]:
+    """What the workload's pods hold. Raises Unanswerable (503) where a holder, or a pod's workload, is unknown."""
+    rows: list[_MetricRow] = []
     unknown: dict[str, str] = {}
     for name, node in view.nodes.items():
         for held in node.devices:
             if held.is_shared and not held.pod:
-                raise Unanswerable(
-                    HTTPStatus.SERVICE_UNAVAILABLE,
+                raise _unknown(
                     f"the exporter of node {name} does not say who holds {held.uuid or 'a device without UUID'}, which"
-                    " several containers share -> run it with --sharing copy or split",
+                    " several containers share",
+                    "run it with --sharing copy or split",
                 )
             if not held.pod or held.namespace != question.namespace:
                 continue
             if not held.workload:
                 unknown.setdefault(name, held.pod)
             elif held.workload == question.workload and question.kind.lower() in ("", held.kind.lower()):
-                rows.append(_Row(name, held))
+                rows.append(_MetricRow(name, held))
     if unknown:
         first, pod = next(iter(unknown.items()))
-        raise Unanswerable(
-            HTTPStatus.SERVICE_UNAVAILABLE,
+        raise _unknown(
             f"the exporter of node {first} does not say what pod {question.namespace}/{pod} belongs to"
-            + (f", nor do those of {named(list(unknown)[1:])}" if len(unknown) > 1 else "")
-            + " -> give the node exporters access to the Kubernetes API (deploy/rbac.yaml), or the kubelet's Pods API;"
+            + (f", nor do those of {named(list(unknown)[1:])}" if len(unknown) > 1 else ""),
+            "give the node exporters access to the Kubernetes API (deploy/rbac.yaml), or the kubelet's Pods API;"
             " their /metrics says why they cannot ask it. With --cluster.prometheus they need --workload.labels, too",
         )
     return rows
 
 
-def _check_one_kind(rows: Iterable[_Row], question: Question) -> None:
+def _check_one_kind(rows: Iterable[_MetricRow], question: ScalingQuestion) -> None:
     kinds = sorted({row.held.kind for row in rows})
     if len(kinds) > 1:
         asked = " or ".join(f"{kind.lower()}:{question.workload}" for kind in kinds)
         raise Unanswerable(
             HTTPStatus.CONFLICT,
-            f"{question.namespace}/{question.workload} is the name of several workloads, a {' and a '.join(kinds)} ->"
-            f" ask for {asked}",
+            f"{question.namespace}/{question.workload} is the name of several workloads, a {' and a '.join(kinds)}",
+            f"ask for {asked}",
         )
 
 
-def _value(row: _Row, metric: str) -> float:
-    """A container's own value on a device.
-
-    Raises:
-        Unanswerable: it is not known, or only the whole device's is.
-    """
+def _value(row: _MetricRow, metric: str) -> float:
+    """A container's own value on a device. Raises Unanswerable where only the whole device's is known, or none."""
     values, measured = row.held.values, row.held.measured
     if row.held.is_shared and metric not in measured:
         return _measured_instead(row, metric, values)
     value = values.get(metric)
     if value is None:
-        raise Unanswerable(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            f"nothing is known of {metric} for {row.place}, and that is not 0 ->"
-            + (
-                " it is measured only where the node exporter has NVML and sees the processes of pods"
+        raise _unknown(
+            f"nothing is known of {metric} for {row.place}, and that is not 0",
+            (
+                "it is measured only where the node exporter has NVML and sees the processes of pods"
                 if metric in OWN_FAMILIES
-                else " have dcgm-exporter report it for this device, or ask for another metric (a MIG instance has no"
+                else "have dcgm-exporter report it for this device, or ask for another metric (a MIG instance has no"
                 " gpu_utilization: ask for graphics_engine_active)"
             ),
         )
     return value
 
 
-def _measured_instead(row: _Row, metric: str, values: Mapping[str, float]) -> float:
-    """What is measured of a container on a shared device in place of the whole device's value."""
+def _measured_instead(row: _MetricRow, metric: str, values: Mapping[str, float]) -> float:
+    """The container's own measured value, in place of that of the whole shared device."""
     same = _SAME_OF_CONTAINER.get(metric)
     if same and same.family in row.held.measured:
         return values[same.family] * same.times
     instead = f"{same.family} or " if same else ""
     raise Unanswerable(
         HTTPStatus.CONFLICT,
-        f"{row.place} shares the device, and {metric} is the whole device's: each pod would count the others' use ->"
-        f" ask for {instead}what is measured of each container ({', '.join(OWN_FAMILIES)}), which needs NVML and the"
+        f"{row.place} shares the device, and {metric} is the whole device's: each pod would count the others' use",
+        f"ask for {instead}what is measured of each container ({', '.join(OWN_FAMILIES)}), which needs NVML and the"
         " processes of pods on the node, or give the workload devices of its own",
     )

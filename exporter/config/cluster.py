@@ -1,15 +1,20 @@
-"""The settings of the cluster role: where the node exporters are, and how they are asked.
+"""The settings of the cluster role: where the node exporters are, and how they are asked."""
 
-A new setting is one field here (or in common.py); whoever reads it is given its group, or the value.
-"""
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Configuration
-from exporter.config.kinds import FILE, NUMBER, POSITIVE_DURATION, Kind
+from exporter.config.gather import check_not_own_address, check_once, gather, make
+from exporter.config.http_file import HttpConfig
+from exporter.config.named_files import read_http_file
 from exporter.config.parsers import (
+    FILE,
+    NUMBER,
+    POSITIVE_DURATION,
     Address,
+    SettingKind,
     address,
     base_url,
     label_names,
@@ -20,7 +25,18 @@ from exporter.config.parsers import (
     port_or_name,
     selector,
 )
-from exporter.config.settings import groups_of, optional, setting, settings_of, several
+from exporter.config.settings import (
+    Configuration,
+    Given,
+    by_default,
+    groups_of,
+    optional,
+    setting,
+    settings_of,
+    several,
+)
+from exporter.config.tls import ClientTls
+from exporter.errors import ConfigError
 
 DEFAULT_PORT = 9400  # of a node exporter
 
@@ -29,50 +45,53 @@ DEFAULT_PORT = 9400  # of a node exporter
 class ClusterSettings:
     """Where the node exporters answer, or the Prometheus server that scrapes them, and how each is asked.
 
-    One of four ways is given. `nodes` are names and URLs; the name is "" where the exporter is to say it. `service` is
-    a namespace and a name. `namespace` is None where there is no selector; `port` is a number, or the name of a port of
-    the service.
+    One of four ways is given. `nodes` are names and URLs; a name of "" is for the exporter to say. `service` is
+    namespace and name. `namespace` is None without a selector; `port` is a number, or a name of the service's port.
     """
 
     nodes: tuple[tuple[str, str], ...] = several(
         "cluster.node",
-        Kind(node_address, "[NAME=]URL such as gpu-1=http://10.0.0.1:9400, without a user or a query", "[NAME=]URL"),
+        SettingKind(
+            node_address, "[NAME=]URL such as gpu-1=http://10.0.0.1:9400, without a user or a query", "[NAME=]URL"
+        ),
         "A node's exporter, and the node's name where it is known.",
     )
     service: tuple[str, str] | None = optional(
         "cluster.service",
-        Kind(namespaced_name, "NAMESPACE/NAME", "NAMESPACE/NAME"),
+        SettingKind(namespaced_name, "NAMESPACE/NAME", "NAMESPACE/NAME"),
         "The Service of the node exporters: every address of its EndpointSlices is asked.",
     )
     selector: tuple[tuple[str, str], ...] | None = optional(
         "cluster.selector",
-        Kind(selector, "labels such as app.kubernetes.io/name=pod-gpu-metrics-exporter, comma-separated", "LABELS"),
+        SettingKind(
+            selector, "labels such as app.kubernetes.io/name=pod-gpu-metrics-exporter, comma-separated", "LABELS"
+        ),
         "The labels of the node exporters' pods: every such pod is asked.",
     )
     namespace: str | None = optional(
         "cluster.namespace",
-        Kind(namespace, "a namespace's name", "NAMESPACE"),
+        SettingKind(namespace, "a namespace's name", "NAMESPACE"),
         "Where --cluster.selector finds pods: whoever makes pods there is believed. Default: this pod's own.",
     )
     port: str | None = optional(
         "cluster.port",
-        Kind(port_or_name, "a port's number, or the name of a Service's port", "PORT"),
+        SettingKind(port_or_name, "a port's number, or the name of a Service's port", "PORT"),
         "The exporters' port. Default: 9400 for pods; of a Service its only port, or the one that is called metrics,"
         " http-metrics or http.",
     )
     prometheus_url: str | None = optional(
         "cluster.prometheus",
-        Kind(base_url, "a URL such as http://prometheus:9090, without a user or a query", "URL"),
+        SettingKind(base_url, "a URL such as http://prometheus:9090, without a user or a query", "URL"),
         "Prometheus, Thanos or Mimir, which is asked in place of the node exporters.",
     )
     prometheus_matchers: str | None = optional(
         "cluster.prometheus-matchers",
-        Kind(matchers, 'matchers of PromQL such as cluster="a",env!="test"', "MATCHERS"),
+        SettingKind(matchers, 'matchers of PromQL such as cluster="a",env!="test"', "MATCHERS"),
         "Which of Prometheus' node exporters count, where it knows those of several clusters.",
     )
     prometheus_labels: tuple[str, str, str] | None = optional(
         "cluster.prometheus-labels",
-        Kind(label_names, "pod, legacy or pod=x,namespace=y,container=z", "NAMES"),
+        SettingKind(label_names, "pod, legacy or pod=x,namespace=y,container=z", "NAMES"),
         "The owner's labels on Prometheus' samples: the node exporters' --labels.names. Default: pod.",
     )
     interval_seconds: float = setting(
@@ -109,7 +128,7 @@ class KedaSettings:
 
     listen_address: Address | None = optional(  # noqa: RUF009 - a field, as all settings are
         "keda.listen-address",
-        Kind(address, "an address such as :9401, 127.0.0.1:9401 or [::1]:9401", "ADDRESS"),
+        SettingKind(address, "an address such as :9401, 127.0.0.1:9401 or [::1]:9401", "ADDRESS"),
         "Where to answer KEDA's triggers `external` and `external-push`, over gRPC with the TLS of --web.config.file."
         " Default: nowhere.",
     )
@@ -130,4 +149,119 @@ class ClusterConfig(Configuration):
 
 
 GROUPS = groups_of(ClusterConfig)
-SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
+SETTINGS = tuple(setting for group in GROUPS.values() for _, setting in settings_of(group))
+_SETTINGS = {setting.name: setting for setting in SETTINGS}
+_WAYS = ("cluster.node", "cluster.service", "cluster.selector", "cluster.prometheus")
+# One server answers for all nodes, and knows what it has scraped: of a page in 30 s, say, if all goes well.
+_OF_PROMETHEUS = {"cluster.timeout": "10s", "cluster.max-age": "90s", "cluster.max-bytes": "67108864"}
+
+
+def load_cluster(
+    flags: Mapping[str, Sequence[str]],
+    environ: Mapping[str, str],
+    file: Mapping[str, Any] | None,
+    config_file: str | None = None,
+    own_namespace: str = "",
+) -> ClusterConfig:
+    """Put the sources together; for the arguments see load.py.
+
+    Raises:
+        ConfigError: with one line that names the key, the value and what is allowed.
+    """
+    given = gather(_SETTINGS, flags, environ, file)
+    given.update(_following(given, environ.get("POD_NAMESPACE", "").strip() or own_namespace))
+    config = make(ClusterConfig, _SETTINGS, given, environ, config_file)
+    _check_together(config)
+    return config
+
+
+def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
+    """What --cluster.http-config says.
+
+    Raises:
+        ConfigError: the file, or a file that it names, cannot be used.
+    """
+    flag, path = "--cluster.http-config", cluster.http_config_file
+    http = read_http_file(path, flag)
+    if http.scheme and not cluster.nodes and not cluster.prometheus_url and http.tls == ClientTls():
+        raise ConfigError(
+            f"{flag}: {path!r}: a password or a token is never sent over plain HTTP to what the Kubernetes API names;"
+            " give tls_config too, and the node exporters are asked over HTTPS"
+        )
+    return http
+
+
+def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Given]:
+    """What follows from other settings: other defaults with Prometheus, and the namespace of pods found by labels."""
+    if "cluster.prometheus" in given:
+        return {
+            name: by_default(f"--{name} with --cluster.prometheus", text)
+            for name, text in _OF_PROMETHEUS.items()
+            if given[name].origin == "default"
+        }
+    if "cluster.selector" not in given or "cluster.namespace" in given or not own_namespace:
+        return {}
+    return {"cluster.namespace": Given("this pod's own namespace", (own_namespace,))}
+
+
+def _check_together(config: ClusterConfig) -> None:
+    cluster = config.cluster
+    given = dict(config.given)
+    ways = [f"--{name}" for name in _WAYS if name in given]
+    if not ways:
+        raise ConfigError(f"nothing says where the node exporters are: give one of --{', --'.join(_WAYS)}")
+    if len(ways) > 1:
+        raise ConfigError(f"{ways[0]}: it contradicts {ways[1]}; node exporters are found in one way")
+    _check_prometheus(config)
+    if not cluster.nodes and not cluster.prometheus_url and not config.kubernetes.url:
+        raise ConfigError(
+            f"{ways[0]}: it needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+    if cluster.selector is None and "cluster.namespace" in given:
+        raise ConfigError("--cluster.namespace: it goes with --cluster.selector; leave it out")
+    if cluster.selector is not None and cluster.namespace is None:
+        raise ConfigError("--cluster.selector: it is not known in which namespace; name it with --cluster.namespace")
+    if cluster.port is not None and cluster.nodes:
+        raise ConfigError("--cluster.port: the port is a part of each --cluster.node; leave it out")
+    if cluster.port is not None and cluster.selector and not cluster.port.isdigit():
+        raise ConfigError(
+            f"--cluster.port: {cluster.port!r} is not allowed with --cluster.selector; it takes a port's number"
+        )
+    _check_times(cluster)
+    _check_keda(config)
+    for flag, values in (
+        ("--cluster.node", tuple(url for _, url in cluster.nodes)),
+        ("--cluster.node", tuple(name for name, _ in cluster.nodes if name)),
+        ("--web.listen-address", config.web.listen_addresses),
+    ):
+        check_once(flag, values)
+    for _, url in cluster.nodes:
+        check_not_own_address("--cluster.node", urlsplit(url), config.web.listen_addresses)
+
+
+def _check_prometheus(config: ClusterConfig) -> None:
+    cluster = config.cluster
+    if cluster.prometheus_url:
+        check_not_own_address("--cluster.prometheus", urlsplit(cluster.prometheus_url), config.web.listen_addresses)
+        if cluster.port is not None:
+            raise ConfigError("--cluster.port: the port is a part of --cluster.prometheus; leave it out")
+        return
+    for name in ("cluster.prometheus-matchers", "cluster.prometheus-labels"):
+        if name in dict(config.given):
+            raise ConfigError(f"--{name}: it goes with --cluster.prometheus; leave it out")
+
+
+def _check_keda(config: ClusterConfig) -> None:
+    address = config.keda.listen_address
+    if address and address.port and address in config.web.listen_addresses:
+        raise ConfigError(f"--keda.listen-address: {address} is --web.listen-address too; give it a port of its own")
+
+
+def _check_times(cluster: ClusterSettings) -> None:
+    if cluster.max_age_seconds < cluster.interval_seconds + cluster.timeout_seconds:
+        raise ConfigError(
+            f"--cluster.max-age: {cluster.max_age_seconds:g}s is less than --cluster.interval and --cluster.timeout"
+            f" together ({cluster.interval_seconds + cluster.timeout_seconds:g}s): nodes would be missing between two"
+            " good answers"
+        )

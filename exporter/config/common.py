@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.config.kinds import FILE, Kind, one_of
-from exporter.config.parsers import Address, address, base_url, log_level
+from exporter.config.parsers import FILE, Address, SettingKind, address, base_url, log_level, one_of
 from exporter.config.settings import optional, setting, several
 
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -16,7 +15,7 @@ class WebSettings:
 
     listen_addresses: tuple[Address, ...] = several(
         "web.listen-address",
-        Kind(address, "an address such as :9400, 127.0.0.1:9400 or [::1]:9400", "ADDRESS"),
+        SettingKind(address, "an address such as :9400, 127.0.0.1:9400 or [::1]:9400", "ADDRESS"),
         "Where to listen.",
         default=":9400",
         also_env="HTTP_LISTEN_PORT",
@@ -34,7 +33,7 @@ class KubernetesSettings:
 
     url: str | None = optional(
         "kubernetes.url",
-        Kind(base_url, "an http or https URL without a query", "URL"),
+        SettingKind(base_url, "an http or https URL without a query", "URL"),
         "The Kubernetes API. Default: https:// with KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.",
     )
     token_file: str = setting(
@@ -57,7 +56,7 @@ class LogSettings:
 
     level: str = setting(
         "log.level",
-        Kind(log_level, "debug, info, warn or error", "LEVEL"),
+        SettingKind(log_level, "debug, info, warn or error", "LEVEL"),
         "The least serious message that is logged.",
         default="info",
         also_env="LOG_LEVEL",

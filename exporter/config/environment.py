@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from exporter.config.given import Doubt, Given
 from exporter.config.parsers import MAX_PORT, without_secrets
-from exporter.config.settings import ENVIRONMENT_PREFIX, Setting
+from exporter.config.settings import ENVIRONMENT_PREFIX, Given, Setting
+from exporter.errors import Trouble
 
 CONFIG_FILE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 DEFAULT_DCGM_PORT = 9400
@@ -18,12 +18,12 @@ _SERVICE_LINK = re.compile(
 
 def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> dict[str, Given]:
     """By setting name. Unknown names are left out: `doubts` names them."""
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
     if api:
         port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
         api = f"[{api}]" if ":" in api else api
-        found["kubernetes.url"] = Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
+        given["kubernetes.url"] = Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
     for setting in settings:
         for name in (setting.also_env, setting.env):  # the exporter's own name wins
             text = environ.get(name, "").strip() if name else ""
@@ -32,8 +32,8 @@ def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> di
             if name == "HTTP_LISTEN_PORT":
                 text = f":{text}"
             values = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeatable else (text,)
-            found[setting.name] = Given(name, values)
-    return found
+            given[setting.name] = Given(name, values)
+    return given
 
 
 def dcgm_host(environ: Mapping[str, str]) -> dict[str, Given]:
@@ -46,10 +46,7 @@ def dcgm_host(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def dcgm_port(environ: Mapping[str, str]) -> int:
-    """DCGM_PORT, or 9400 where it is no port.
-
-    Kubernetes' service links set DCGM_PORT=tcp://10.0.0.1:9400 where a service is called dcgm.
-    """
+    """DCGM_PORT, or 9400 where it is no port: for a Service called dcgm, Kubernetes sets tcp://10.0.0.1:9400."""
     port = environ.get("DCGM_PORT", "").strip()
     return int(port) if _is_port(port) else DEFAULT_DCGM_PORT
 
@@ -59,35 +56,38 @@ def dcgm_path(environ: Mapping[str, str]) -> str:
     return "/" + (environ.get("DCGM_METRICS_ENDPOINT", "").strip() or "/metrics").removeprefix("/")
 
 
-def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[Doubt]:
+def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[Trouble]:
     """Names that no setting has."""
-    known = {CONFIG_FILE, *(setting.env for setting in settings)}
+    names = {CONFIG_FILE, *(setting.env for setting in settings)}
     for name in sorted(environ):
         rest = name.removeprefix(ENVIRONMENT_PREFIX)
-        if rest != name and name not in known and not _SERVICE_LINK.fullmatch(rest):
+        if rest != name and name not in names and not _SERVICE_LINK.fullmatch(rest):
             from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
 
-            close = get_close_matches(rest, [one.removeprefix(ENVIRONMENT_PREFIX) for one in sorted(known)], 1)
-            yield Doubt(
+            close = get_close_matches(rest, [one.removeprefix(ENVIRONMENT_PREFIX) for one in sorted(names)], 1)
+            yield Trouble(
+                "",
                 f"{name} is no setting, and is ignored",
                 f"did you mean {ENVIRONMENT_PREFIX}{close[0]}?" if close else "serve --help names them all",
             )
 
 
-def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Doubt]:
+def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Trouble]:
     """A DCGM_PORT without effect; `is_used` says that one would have an effect."""
     port = environ.get("DCGM_PORT", "").strip()
     if not port:
         return
     if is_used and not _is_port(port):
-        yield Doubt(
+        yield Trouble(
+            "",
             f"DCGM_PORT {without_secrets(port)!r} is no port, and is ignored: {DEFAULT_DCGM_PORT} is used",
             f"give it a number from 1 to {MAX_PORT}; a Service called dcgm sets it to tcp://… in every pod of its"
             " namespace (enableServiceLinks: false in the pod's spec keeps it out)",
         )
     # a service link's tcp://… was meant by nobody
     elif not is_used and "://" not in port:
-        yield Doubt(
+        yield Trouble(
+            "",
             f"DCGM_PORT {port!r} is ignored: nothing says whose port it is",
             "it goes with DCGM_HOST or --dcgm.selector; otherwise name the whole URL with --dcgm.url",
         )

@@ -1,12 +1,57 @@
-"""The files that flags name: reading YAML, of which JSON is a part, and seeing that one has changed."""
+"""The files that flags name: opening regular ones, reading YAML, of which JSON is a part, and seeing a change.
 
+To open a FIFO, or to read from it, waits for a writer who may never come, and the whole program waits with it.
+"""
+
+import errno
 import json
 import os
+import stat
+from typing import BinaryIO
 
-from exporter.config.regular import read_regular
 from exporter.errors import ConfigError, DuplicateKey
 
 Identity = tuple[int, int, int, int]
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """The file, open for reading. Symbolic links are followed.
+
+    Raises:
+        OSError: it cannot be opened, or is a FIFO, a directory, a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'something else')}, not a file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file.
+
+    Raises:
+        OSError: see `open_regular`.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """For a file that a library opens by its path.
+
+    Raises:
+        OSError: see `open_regular`.
+    """
+    open_regular(path).close()
 
 
 def identity_of(path: str) -> Identity | None:
@@ -48,12 +93,12 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     Raises:
         DuplicateKey: it has not.
     """
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise DuplicateKey(key)
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _read_yaml(text: str, path: str, flag: str) -> object:

@@ -1,25 +1,18 @@
-"""The texts of settings from every place that may give them, best first: flag, environment, file, default.
-
-Pure: the environment and the file's content come in as values. What else follows from them is each role's own affair.
-"""
+"""The texts of settings from every place that may give them, best first: flag, environment, file, default."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from ipaddress import ip_address
 from typing import Any, TypeVar
+from urllib.parse import SplitResult
 
 from exporter.config.environment import doubts, settings_from
-from exporter.config.given import Configuration, Given, by_default
-from exporter.config.parsers import without_secrets
-from exporter.config.settings import Setting, groups_of, settings_of
+from exporter.config.parsers import Address, without_secrets
+from exporter.config.settings import Configuration, Given, Setting, by_default, groups_of, settings_of
 from exporter.errors import ConfigError
 
 ByName = Mapping[str, Setting]
 ConfigT = TypeVar("ConfigT", bound=Configuration)
-
-
-def by_name(settings: Sequence[Setting]) -> ByName:
-    """Settings by their names."""
-    return {setting.name: setting for setting in settings}
 
 
 def gather(
@@ -70,7 +63,7 @@ def defaults(settings: ByName) -> dict[str, Given]:
 
 def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
     """What the command line says, by setting name; a flag that was not given is absent."""
-    return {name: Given(flag_of(name), tuple(values)) for name, values in flags.items()}
+    return {name: Given(f"--{name}", tuple(values)) for name, values in flags.items()}
 
 
 def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:
@@ -79,21 +72,21 @@ def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> di
     Raises:
         ConfigError: a key that is no setting, or is given twice, or has a value of the wrong form.
     """
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     for key, value in file.items():
         name = f"{prefix}{key}"
         setting = settings.get(name)
         if setting is None and isinstance(value, Mapping):
             inside = from_file(settings, value, f"{name}.")
-            _refuse_twice(found.keys() & inside.keys())
-            found |= inside
+            _refuse_twice(given.keys() & inside.keys())
+            given |= inside
             continue
-        _refuse_twice({name} & found.keys())
+        _refuse_twice({name} & given.keys())
         if setting is None:
             close = ", ".join(sorted(settings))
             raise ConfigError(f"config file: {name!r} is not a key; the keys are {close}")
-        found[name] = Given(f"config file: {name}", _texts_of(setting, value))
-    return found
+        given[name] = Given(f"config file: {name}", _texts_of(setting, value))
+    return given
 
 
 def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
@@ -109,7 +102,7 @@ def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - e
             values.append(setting.kind.parse(text))
         except ValueError:
             shown = without_secrets(repr(text))
-            raise ConfigError(f"{given.where}: {shown} is not allowed; it takes {setting.allowed}") from None
+            raise ConfigError(f"{given.where}: {shown} is not allowed; it takes {setting.kind.allowed}") from None
     return tuple(values) if setting.repeatable else values[-1]
 
 
@@ -118,18 +111,13 @@ def fields_of(group: type, values: Mapping[str, object]) -> dict[str, Any]:
     return {field: values.get(setting.name, setting.absent) for field, setting in settings_of(group)}
 
 
-def flag_of(name: str) -> str:
-    """How a setting is named in an error about the command line."""
-    return f"--{name}"
-
-
 def _texts_of(setting: Setting, value: object) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     if (isinstance(value, list) and not setting.repeatable) or any(
         isinstance(item, list | Mapping) or item is None for item in values
     ):
         shown = without_secrets(repr(value))
-        raise ConfigError(f"config file: {setting.name}: {shown} is not allowed; it takes {setting.allowed}")
+        raise ConfigError(f"config file: {setting.name}: {shown} is not allowed; it takes {setting.kind.allowed}")
     return tuple(_text_of(item) for item in values)
 
 
@@ -144,3 +132,45 @@ def _text_of(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
+
+
+def check_not_own_address(flag: str, upstream: SplitResult, own_addresses: Sequence[Address], which: str = "") -> None:
+    """Refuse an upstream that is surely this program itself; `which` says what can move.
+
+    Raises:
+        ConfigError: it is.
+    """
+    port = upstream.port or (443 if upstream.scheme == "https" else 80)
+    for own in own_addresses:
+        if port == own.port and _same_machine(upstream.hostname or "", own.host):
+            raise ConfigError(
+                f"{flag}: {without_secrets(upstream.geturl())} is this exporter's own address ({own}): one of the two"
+                f" must move{which}"
+            )
+
+
+def check_once(flag: str, values: Sequence[object]) -> None:
+    """Refuse a value that is given twice; two free ports (port 0) are two.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for value in values:
+        if values.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
+            raise ConfigError(f"{flag}: {without_secrets(str(value))} is named twice; name each once")
+
+
+def _same_machine(upstream: str, own: str) -> bool:
+    """Whether a URL's host is surely this machine, at an address where this program listens."""
+    if own and upstream == own:
+        return True
+    return _is_loopback(upstream) and (not own or _is_loopback(own))
+
+
+def _is_loopback(host: str) -> bool:
+    if host in ("localhost", "0.0.0.0", "::"):  # noqa: S104 - connecting to "any" reaches this machine
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

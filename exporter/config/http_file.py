@@ -8,7 +8,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exporter.config.regular import read_regular
+from exporter.config.files import read_regular
 from exporter.config.sections import Section
 from exporter.config.tls import VERSIONS, ClientTls
 from exporter.errors import ConfigError
@@ -64,7 +64,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
     if top.flag("follow_redirects", default=False):
         raise top.error("follow_redirects", "must be false: the upstream is the one that is configured")
     top.flag("enable_http2", default=False)  # HTTP/1.1 is spoken, and every server of HTTP/2 speaks it too
-    found = HttpConfig(
+    http = HttpConfig(
         scheme=scheme,
         username=username,
         credentials=credentials,
@@ -73,7 +73,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
     )
     for section in (basic, authorization, top):
         section.close()
-    return found
+    return http
 
 
 def read_secret(secret: Secret, where: str) -> str:
@@ -118,15 +118,15 @@ def _secret(section: Section, key: str, folder: Path) -> Secret:
 
 
 def _headers(section: Section) -> tuple[tuple[str, str], ...]:
-    found = []
+    headers = []
     for name in section:
         header = section.section(name)
         for value in header.texts("values"):
             if not _is_header(name, value):
                 raise section.error(repr(name), "is no header that can be sent, or has a line break in its value")
-            found.append((name, value))
+            headers.append((name, value))
         header.close()
-    return tuple(found)
+    return tuple(headers)
 
 
 def _is_header(name: str, value: str) -> bool:
@@ -139,7 +139,7 @@ def _tls(section: Section, folder: Path) -> ClientTls:
     ca, cert, key = (section.file(name, folder) for name in ("ca_file", "cert_file", "key_file"))
     if bool(cert) is not bool(key):
         raise section.error("cert_file", "and key_file go together: one is given without the other")
-    found = ClientTls(
+    tls = ClientTls(
         ca_file=ca,
         cert_file=cert,
         key_file=key,
@@ -149,4 +149,4 @@ def _tls(section: Section, folder: Path) -> ClientTls:
         max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
     )
     section.close()
-    return found
+    return tls

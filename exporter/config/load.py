@@ -1,21 +1,22 @@
 """A node's configuration: flags, environment and file become one frozen `Config`, or a `ConfigError` of one line.
 
-Precedence: flag > environment > file > default. What can be set is in node.py. Pure: the environment and the file's
-content come in as values.
+What can be set is in node.py. Pure: the environment and the file's content come in as values.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from exporter.config.contradictions import check_together
+from exporter.config import otlp
 from exporter.config.environment import dcgm_host, dcgm_path, dcgm_port, doubts, doubts_of_port
-from exporter.config.gather import by_name, fields_of, from_flags, gather, parse
-from exporter.config.given import Given, by_default
+from exporter.config.gather import check_not_own_address, check_once, fields_of, from_flags, gather, parse
 from exporter.config.node import GROUPS, SETTINGS, Config
 from exporter.config.pages import DEFAULT_DCGM_URL
 from exporter.config.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS
+from exporter.config.settings import Given, by_default
+from exporter.errors import ConfigError
 
-_SETTINGS = by_name(SETTINGS)
+_SETTINGS = {setting.name: setting for setting in SETTINGS}
 _OTHER_PAGES = frozenset({"dcgm.file", "dcgm.selector"})
 
 
@@ -44,7 +45,7 @@ def load(
     if host := dcgm_host(environ):
         given.update(host)
         given.pop("dcgm.selector", None)
-    given.update(from_flags(flags))
+    given = otlp.endpoint(environ) | given | from_flags(flags)
     values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
     following = _following(values, host_name)
     values.update({name: parse(_SETTINGS, name, texts) for name, texts in following.items()})
@@ -52,31 +53,103 @@ def load(
     values["dcgm.selector-namespace"] = values.get("dcgm.selector-namespace") or _usual_namespaces(
         environ, own_namespace
     )
+    url = otlp.url_of(values.get("otlp.endpoint"), given.get("otlp.endpoint"))
     besides: Mapping[str, Mapping[str, object]] = {
         "dcgm": {"port": dcgm_port(environ), "path": dcgm_path(environ)},
         "node": {"is_named": "node-name" in given},
+        "otlp": {
+            "url": url,
+            "headers": otlp.headers(environ),
+            "resource": otlp.resource(environ, str(values["node-name"])),
+        },
     }
     port_is_used = "dcgm.selector" in given or ("dcgm.url" in given and given["dcgm.url"].where == "DCGM_HOST")
     config = Config(
         **{name: group(**fields_of(group, values), **besides.get(name, {})) for name, group in GROUPS.items()},
         config_file=config_file,
         given=tuple(sorted((given | following).items())),
-        doubts=(*doubts(environ, SETTINGS), *doubts_of_port(environ, is_used=port_is_used)),
+        doubts=(
+            *doubts(environ, SETTINGS),
+            *doubts_of_port(environ, is_used=port_is_used),
+            *otlp.doubts(environ, url),
+        ),
     )
-    check_together(config)
+    _check_together(config)
     return config
 
 
 def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]:
     """What was not given, and follows from other settings or from the machine."""
     idle = "empty" if values["labels.names"] == LABEL_SETS["pod"] else "omit"
-    found = {"node-name": Given("the host name", (host_name,)), "labels.idle": Given("--labels.names", (idle,))}
+    following = {"node-name": Given("the host name", (host_name,)), "labels.idle": Given("--labels.names", (idle,))}
     if values["dcgm.mode"] != "off" and not values.keys() & _OTHER_PAGES:
-        found["dcgm.url"] = by_default("--dcgm.url", DEFAULT_DCGM_URL)
-    return {name: texts for name, texts in found.items() if name not in values}
+        following["dcgm.url"] = by_default("--dcgm.url", DEFAULT_DCGM_URL)
+    return {name: texts for name, texts in following.items() if name not in values}
 
 
 def _usual_namespaces(environ: Mapping[str, str], own_namespace: str) -> tuple[str, ...]:
     """Where only the cluster's administrators make pods: the exporter's own namespace, and the GPU operator's."""
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     return tuple(dict.fromkeys((*((own,) if own else ()), *GPU_OPERATOR_NAMESPACES)))
+
+
+def _check_together(config: Config) -> None:
+    who_can_move = ", --web.listen-address or dcgm-exporter's own (its flag -a or DCGM_EXPORTER_LISTEN)"
+    for upstream in config.dcgm.urls:
+        check_not_own_address("--dcgm.url", urlsplit(upstream), config.web.listen_addresses, who_can_move)
+    _check_names(config)
+    _check_mode(config)
+    if config.devices.inventory == "off" and config.devices.inventory_file:
+        raise ConfigError("--inventory: off contradicts --inventory.file; leave one of the two out")
+    if config.devices.inventory == "file" and not config.devices.inventory_file:
+        raise ConfigError("--inventory: file needs --inventory.file: name it")
+    if config.accounting.state_file and not config.accounting.is_on:
+        raise ConfigError("--accounting.state: nothing is kept with --accounting.mode off; leave one of the two out")
+    if config.otlp.http_config_file and not config.otlp.url:
+        raise ConfigError("--otlp.http-config: nothing is pushed without --otlp.endpoint; name it, or leave this out")
+    if config.processes.is_exposed and config.nvml.mode == "off":
+        raise ConfigError("--processes.expose: on needs NVML, and --nvml.mode is off; leave one of the two out")
+    needs_pods = config.labels.pod_uid or config.labels.pod_labels
+    if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
+        raise ConfigError(
+            "--pods.source: api needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+
+
+def _check_mode(config: Config) -> None:
+    dcgm = config.dcgm
+    if dcgm.mode != "off":
+        return
+    named = {"--dcgm.url": dcgm.urls, "--dcgm.file": dcgm.files, "--dcgm.selector": dcgm.selectors}
+    for flag, pages in named.items():
+        if pages:
+            raise ConfigError(
+                f"--dcgm.mode: off means that no dcgm-exporter is asked, and contradicts {flag}; leave one of the two"
+                " out (DCGM_HOST and DCGM_LABELS name pages, too)"
+            )
+    if config.nvml.mode == "off":
+        raise ConfigError("--dcgm.mode: off has NVML make the page, and contradicts --nvml.mode off; leave one out")
+
+
+def _check_names(config: Config) -> None:
+    for prefix, used in (("label_", config.labels.pod_labels), ("dra_", config.devices.follows_claims)):
+        for name in config.labels.names if used else ():
+            if name.startswith(prefix):
+                raise ConfigError(f"--labels.names: {name!r} is not allowed; names that begin with {prefix} are taken")
+    if not config.labels.owners and config.sharing.mode == "split":
+        raise ConfigError(
+            "--labels.owners: off serves one row a device, and contradicts --sharing split, which divides it among its"
+            " owners; choose --sharing copy, or leave --labels.owners out"
+        )
+    if not config.labels.owners and config.labels.incoming_wins:
+        raise ConfigError(
+            "--labels.owners: off takes the page's owners off its samples, and contradicts --labels.conflict keep;"
+            " leave one of the two out"
+        )
+    both = set(config.sharing.gauges) & set(config.sharing.counters)
+    if both:
+        raise ConfigError(f"--sharing.gauges: {min(both)} is in --sharing.counters too; it can be divided in one way")
+    check_once("--dcgm.url", config.dcgm.urls)
+    check_once("--dcgm.file", config.dcgm.files)
+    check_once("--web.listen-address", config.web.listen_addresses)

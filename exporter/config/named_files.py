@@ -1,7 +1,6 @@
-"""What the files hold that a configuration names. Each is read once, and before anything is made of it.
+"""The files that a configuration names: each is read once, before anything is made of it, so that all parts agree.
 
-So all parts of a node have the same configuration, whatever happens to a file meanwhile. The inventory is none of these
-files: it is a source, which is read again whenever it changes (sources/inventory_file.py).
+The inventory file is none of them: it is a source, read again whenever it changes (sources/inventories.py).
 """
 
 import ssl
@@ -12,7 +11,6 @@ from exporter.config.common import WebSettings
 from exporter.config.files import read_structured
 from exporter.config.http_file import HttpConfig, read_http_config, read_secret
 from exporter.config.node import Config
-from exporter.config.pages import DcgmSettings
 from exporter.config.tls import ClientTls, client_context, server_context
 from exporter.config.web_file import WebConfig, read_web_config
 from exporter.errors import ConfigError
@@ -22,21 +20,58 @@ _NO_HTTP_CONFIG = HttpConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """`rules` is the content of --device-rules, not yet judged; `http` what --dcgm.http-config says."""
+    """`rules` is the content of --device-rules, not yet checked.
+
+    `http` is that of --dcgm.http-config, `otlp_http` that of --otlp.http-config.
+    """
 
     rules: object = None
     http: HttpConfig = _NO_HTTP_CONFIG
+    otlp_http: HttpConfig = _NO_HTTP_CONFIG
 
 
 def read_node_files(config: Config) -> NodeFiles:
-    """The files of a node. Those that are not named say nothing special.
+    """The files of a node.
 
     Raises:
         ConfigError: one of them, or a file that it names, cannot be used.
     """
-    path = config.devices.rules_file
+    path, dcgm = config.devices.rules_file, config.dcgm
     rules = read_structured(path, "--device-rules") if path is not None else None
-    return NodeFiles(rules=rules, http=_http_config(config.dcgm))
+    http = read_http_file(dcgm.http_config_file, "--dcgm.http-config")
+    where = f"--dcgm.http-config: {dcgm.http_config_file!r}"
+    if http.scheme and any("@" in urlsplit(url).netloc for url in dcgm.urls):
+        raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
+    if http.scheme and dcgm.selectors and not dcgm.urls and http.tls == ClientTls():
+        raise ConfigError(
+            f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
+            " tls_config too, and they are asked over HTTPS"
+        )
+    otlp_http = read_http_file(config.otlp.http_config_file, "--otlp.http-config")
+    if otlp_http.scheme and any(name.lower() == "authorization" for name, _ in config.otlp.headers):
+        raise ConfigError(
+            f"--otlp.http-config: {config.otlp.http_config_file!r}: OTEL_EXPORTER_OTLP_HEADERS has an Authorization,"
+            " too; name the secret in one place"
+        )
+    return NodeFiles(rules=rules, http=http, otlp_http=otlp_http)
+
+
+def read_http_file(path: str | None, flag: str) -> HttpConfig:
+    """What the file of --dcgm.http-config, or of a flag like it, says; without a file, nothing special.
+
+    Certificates and secrets are read again whenever their files change (sources/http.py): here they are only tried.
+
+    Raises:
+        ConfigError: the file, or a file that it names, cannot be used.
+    """
+    if path is None:
+        return HttpConfig()
+    where = f"{flag}: {path!r}"
+    http = read_http_config(read_structured(path, flag), path, flag)
+    client_context(http.tls, where)
+    for secret in (http.username, http.credentials):
+        read_secret(secret, where)
+    return http
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +88,9 @@ def read_web(settings: WebSettings) -> Web:
     Raises:
         ConfigError: the file, or a file that it names, cannot be used.
     """
-    found = read_web_file(settings)
+    web = read_web_file(settings)
     where = f"--web.config.file: {settings.config_file!r}"
-    return Web(config=found, tls=server_context(found.tls, where) if found.tls else None)
+    return Web(config=web, tls=server_context(web.tls, where) if web.tls else None)
 
 
 def read_web_file(settings: WebSettings) -> WebConfig:
@@ -66,31 +101,3 @@ def read_web_file(settings: WebSettings) -> WebConfig:
     """
     path = settings.config_file
     return read_web_config(read_structured(path, "--web.config.file"), path) if path is not None else WebConfig()
-
-
-def _http_config(dcgm: DcgmSettings) -> HttpConfig:
-    path = dcgm.http_config_file
-    if path is None:
-        return _NO_HTTP_CONFIG
-    found = read_http_config(read_structured(path, "--dcgm.http-config"), path)
-    where = f"--dcgm.http-config: {path!r}"
-    if found.scheme and any("@" in urlsplit(url).netloc for url in dcgm.urls):
-        raise ConfigError(f"{where}: a --dcgm.url has a user in it; name the password in one place")
-    if found.scheme and dcgm.selectors and not dcgm.urls and found.tls == ClientTls():
-        raise ConfigError(
-            f"{where}: a password or a token is never sent over plain HTTP to a pod that --dcgm.selector finds; give"
-            " tls_config too, and they are asked over HTTPS"
-        )
-    check_usable(found, where)
-    return found
-
-
-def check_usable(found: HttpConfig, where: str) -> None:
-    """Certificates and secrets are made anew whenever their files change (sources/http.py): here they are only tried.
-
-    Raises:
-        ConfigError: one of them cannot be used.
-    """
-    client_context(found.tls, where)
-    for secret in (found.username, found.credentials):
-        read_secret(secret, where)

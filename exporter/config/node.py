@@ -1,14 +1,14 @@
 """The settings of the node exporter: what its parts need to know, a group for each of them.
 
-A new setting is one field here (or in pages.py, probe.py or common.py); whoever reads it is given its group.
+A new setting is one field here (or in pages.py or common.py); whoever reads it is given its group.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Configuration
-from exporter.config.kinds import (
+from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProbeSettings, ProcessSettings
+from exporter.config.parsers import (
     DURATION,
     FAMILY,
     FILE,
@@ -16,15 +16,16 @@ from exporter.config.kinds import (
     POSITIVE_DURATION,
     RATIO,
     REGEX,
+    RULES,
     SOCKET,
-    Kind,
+    SettingKind,
+    base_url,
     choice,
+    label_names,
+    not_empty,
     one_of,
 )
-from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProcessSettings
-from exporter.config.parsers import label_names, not_empty
-from exporter.config.probe import ProbeSettings
-from exporter.config.settings import groups_of, optional, setting, settings_of, several
+from exporter.config.settings import Configuration, groups_of, optional, setting, settings_of, several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +60,16 @@ class DeviceSettings:
 
     resources: tuple[str, ...] = several(
         "resources",
-        Kind(not_empty, "a glob such as nvidia.com/*", "GLOB"),
+        SettingKind(not_empty, "a glob such as nvidia.com/*", "GLOB"),
         "Which extended resources are GPUs.",
         default="nvidia.com/*,tencent.com/vcuda-*",
         also_env="NVIDIA_RESOURCE_NAMES",
     )
     rules_file: str | None = optional(
         "device-rules",
-        FILE,
-        "More rules for device ids, and more labels of samples that say which device they are of: a YAML file.",
+        RULES,
+        "Another vendor's device ids, the labels of samples that name a device, and which of its families are which of"
+        " DCGM's fields: a YAML file (docs/vendors.md).",
     )
     inventory_file: str | None = optional(
         "inventory.file",
@@ -85,8 +87,8 @@ class DeviceSettings:
     dra: Literal["auto", "on", "off"] = setting(
         "dra",
         one_of("auto", "on", "off"),
-        "Devices of DRA claims too, found by ResourceSlices (Kubernetes API) or CDI names; adds dra_… labels. auto"
-        " asks the Kubernetes API only once the kubelet names a claim that needs it, and if a token is there.",
+        "Devices of DRA claims too, found by CDI specs, CDI names or ResourceSlices (Kubernetes API); adds dra_…"
+        " labels. auto asks that API only once the kubelet names a claim that needs it, and if a token is there.",
         default="auto",
     )
 
@@ -102,7 +104,7 @@ class NodeSettings:
 
     name: str = setting(
         "node-name",
-        Kind(not_empty, "a name", "NAME"),
+        SettingKind(not_empty, "a name", "NAME"),
         "The node's name in the mapping families. Default: the host name.",
         also_env="NODE_NAME",
     )
@@ -115,7 +117,7 @@ class LabelSettings:
 
     names: tuple[str, str, str] = setting(
         "labels.names",
-        Kind(
+        SettingKind(
             label_names,
             "pod, legacy, or pod=X,namespace=Y,container=Z with three different label names"
             " that are not a device's own",
@@ -124,6 +126,13 @@ class LabelSettings:
         "The names of the added labels: pod (pod, namespace, container), legacy (pod_name, pod_namespace,"
         " container_name), or names of your own.",
         default="pod",
+    )
+    owners: bool = setting(
+        "labels.owners",
+        choice({"on": True, "off": False}),
+        "Samples name their owners (on), or are one series a device however pods come and go (off): then"
+        " pod_gpu_info of /metrics alone names the owners, with all that samples would say of them.",
+        default="on",
     )
     incoming_wins: bool = setting(
         "labels.conflict",
@@ -199,7 +208,7 @@ class WorkloadSettings:
 
     labels: tuple[str, ...] = several(
         "workload.labels",
-        Kind(not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
+        SettingKind(not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
         "A pod's label that names its workload in /container/metrics, in place of its owner's name; of several, the"
         " first that it has.",
     )
@@ -241,11 +250,36 @@ class AccountingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpSettings:
+    """Where metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
+
+    `url` is None where nothing is pushed.
+    """
+
+    endpoint: str | None = optional(
+        "otlp.endpoint",
+        SettingKind(
+            base_url, "an http or https URL such as http://collector:4318 (OTLP over HTTP; gRPC is not spoken)", "URL"
+        ),
+        "Push metrics to this receiver by OTLP over HTTP, under OpenTelemetry's names; /v1/metrics is put after it."
+        " Also OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, the whole URL, or OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
+    interval_seconds: float = setting("otlp.interval", POSITIVE_DURATION, "How often to push.", default="30s")
+    http_config_file: str | None = optional(
+        "otlp.http-config",
+        FILE,
+        "TLS and authorisation towards the receiver, in the form of Prometheus' http_config.",
+    )
+    url: str | None
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    resource: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Configuration):
     """The configuration of the node exporter; durations are in seconds.
 
-    `root` is where the machine's folders stand that no setting names, such as /proc/driver and /etc/cdi: another one
-    only for the simulated node.
+    `root` holds the folders that no setting names, such as /proc/driver: another one only for the simulated node.
     """
 
     web: WebSettings
@@ -263,12 +297,18 @@ class Config(Configuration):
     workloads: WorkloadSettings
     families: FamilySettings
     accounting: AccountingSettings
+    otlp: OtlpSettings
     log: LogSettings
     root: str = "/"
 
     def _named_files(self) -> tuple[str | None, ...]:
-        return self.web.config_file, self.dcgm.http_config_file, self.devices.rules_file
+        return (
+            self.web.config_file,
+            self.dcgm.http_config_file,
+            self.devices.rules_file,
+            self.otlp.http_config_file if self.otlp.url else None,
+        )
 
 
 GROUPS = groups_of(Config)
-SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
+SETTINGS = tuple(setting for group in GROUPS.values() for _, setting in settings_of(group))

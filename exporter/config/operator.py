@@ -1,28 +1,23 @@
-"""The settings of the operator: what it looks at, and how one of several replicas works.
+"""The settings of the operator: what it looks at, and how one of several replicas works."""
 
-A new setting is one field here (or in common.py); whoever reads it is given its group, or the value.
-"""
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
-from exporter.config.given import Configuration
-from exporter.config.kinds import POSITIVE_DURATION, Kind, one_of
-from exporter.config.parsers import image, namespace
-from exporter.config.settings import groups_of, optional, setting, settings_of, several
+from exporter.config.gather import check_once, gather, make
+from exporter.config.parsers import POSITIVE_DURATION, SettingKind, image, namespace, one_of
+from exporter.config.settings import Configuration, Given, groups_of, optional, setting, settings_of, several
+from exporter.errors import ConfigError
 
 MOST_LEASE_SECONDS = 3600
-_NAMESPACE = Kind(namespace, "a namespace's name", "NAMESPACE")
-_IMAGE = Kind(image, "an image such as registry.example.com/exporter:0.1.0", "IMAGE")
+_NAMESPACE = SettingKind(namespace, "a namespace's name", "NAMESPACE")
+_IMAGE = SettingKind(image, "an image such as registry.example.com/exporter:0.1.0", "IMAGE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """Which custom resources are looked after, and by whom.
-
-    No `namespaces` are all. `lease_namespace` is None where it is not known and no lease is taken.
-    """
+    """Which custom resources are looked after, and by whom. No `namespaces` are all; no `lease_namespace`: no lease."""
 
     namespaces: tuple[str, ...] = several(
         "operator.namespace", _NAMESPACE, "Where custom resources are looked after. Default: everywhere."
@@ -48,7 +43,7 @@ class OperatorSettings:
     )
     lease_name: str = setting(
         "operator.lease-name",
-        Kind(namespace, "a name of lower-case letters, digits and -", "NAME"),
+        SettingKind(namespace, "a name of lower-case letters, digits and -", "NAME"),
         "What the lease is called.",
         default="pod-gpu-metrics-operator",
     )
@@ -80,4 +75,47 @@ class OperatorConfig(Configuration):
 
 
 GROUPS = groups_of(OperatorConfig)
-SETTINGS = tuple(found for group in GROUPS.values() for _, found in settings_of(group))
+SETTINGS = tuple(setting for group in GROUPS.values() for _, setting in settings_of(group))
+_SETTINGS = {setting.name: setting for setting in SETTINGS}
+
+
+def load_operator(
+    flags: Mapping[str, Sequence[str]],
+    environ: Mapping[str, str],
+    file: Mapping[str, Any] | None,
+    config_file: str | None = None,
+    own_namespace: str = "",
+) -> OperatorConfig:
+    """Put the sources together; for the arguments see load.py.
+
+    Raises:
+        ConfigError: with one line that names the key, the value and what is allowed.
+    """
+    given = gather(_SETTINGS, flags, environ, file)
+    own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
+    if own and "operator.lease-namespace" not in given:
+        given["operator.lease-namespace"] = Given("this pod's own namespace", (own,))
+    config = make(OperatorConfig, _SETTINGS, given, environ, config_file)
+    _check_together(config)
+    return config
+
+
+def _check_together(config: OperatorConfig) -> None:
+    operator = config.operator
+    if not config.kubernetes.url:
+        raise ConfigError(
+            "the operator needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+    if operator.leader_election == "on" and operator.lease_namespace is None:
+        raise ConfigError(
+            "--operator.leader-election: it is not known in which namespace the lease is; name it with"
+            " --operator.lease-namespace, or turn it off where only one replica ever runs"
+        )
+    if operator.lease_seconds % 1 or operator.lease_seconds > MOST_LEASE_SECONDS:
+        raise ConfigError(
+            f"--operator.lease-duration: {operator.lease_seconds:g}s is not allowed; it takes whole seconds, an hour at"
+            " most"
+        )
+    check_once("--operator.namespace", operator.namespaces)
+    check_once("--web.listen-address", config.web.listen_addresses)

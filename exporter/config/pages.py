@@ -1,23 +1,30 @@
-"""The settings about who speaks of GPUs: pages of samples, how they are fetched, NVML, and processes."""
+"""The settings about who describes GPUs: pages of samples, how they are fetched, NVML, processes, the CUDA probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.config.kinds import FILE, POSITIVE_DURATION, REGEX, Kind, choice, one_of
 from exporter.config.parsers import (
+    FILE,
     GPU_OPERATOR_NAMESPACES,
+    NUMBER,
+    POSITIVE_DURATION,
+    REGEX,
     Address,
     Selector,
+    SettingKind,
     absolute_path,
+    choice,
     namespace,
+    one_of,
     positive_integer,
     selectors,
     url,
 )
 from exporter.config.settings import optional, setting, several
 
+AS_IS, BOTH = "as-is", "both"
 DEFAULT_DCGM_URL = "http://127.0.0.1:9401/metrics"
 
 
@@ -27,20 +34,20 @@ class DcgmSettings:
 
     urls: tuple[str, ...] = several(
         "dcgm.url",
-        Kind(url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
+        SettingKind(url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
         "dcgm-exporter's page; several become one. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT "
         "(/metrics). "
         f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
     )
     selectors: tuple[Selector, ...] = setting(
         "dcgm.selector",
-        Kind(selectors, "auto, or labels such as app=dcgm-exporter,tier=gpu", "auto|LABELS"),
+        SettingKind(selectors, "auto, or labels such as app=dcgm-exporter,tier=gpu", "auto|LABELS"),
         "Find dcgm-exporter's pods on this node by labels; auto knows the usual ones. DCGM_HOST wins over it.",
         also_env="DCGM_LABELS",
     )
     namespaces: tuple[str, ...] = several(
         "dcgm.selector-namespace",
-        Kind(namespace, "a namespace's name", "NAMESPACE"),
+        SettingKind(namespace, "a namespace's name", "NAMESPACE"),
         "Where --dcgm.selector may find pods: whoever may make a pod in it may write GPU samples. Default: the"
         " exporter's own namespace (POD_NAMESPACE, else its service account's) and the GPU operator's: "
         + ", ".join(GPU_OPERATOR_NAMESPACES)
@@ -57,7 +64,7 @@ class DcgmSettings:
     )
     files: tuple[str, ...] = several(
         "dcgm.file",
-        Kind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
+        SettingKind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
         "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it: a regular file, no FIFO.",
     )
     file_max_age_seconds: float = setting(
@@ -71,7 +78,7 @@ class DcgmSettings:
     )
     max_bytes: int = setting(
         "dcgm.max-bytes",
-        Kind(positive_integer, "a whole number of bytes above 0", "BYTES"),
+        SettingKind(positive_integer, "a whole number of bytes above 0", "BYTES"),
         "A page larger than this, counted after decompression, is a failure. A memory limit of 128Mi bears any page of"
         " this size.",
         default="6291456",
@@ -115,6 +122,45 @@ class FamilySettings:
     )
     deny: tuple[str, ...] = several(
         "families.deny", REGEX, "Families whose whole name matches one of these do not go out."
+    )
+    names: str = setting(
+        "families.names",
+        one_of(AS_IS, "4.8", "4.9", BOTH),
+        "Whose names, units and labels DCGM's families go out with: their own (as-is), those of dcgm-exporter 4.8 or"
+        " 4.9, whichever of them a page comes from, or both, each sample twice. Other families stay as they are.",
+        default=AS_IS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSettings:
+    """The CUDA probe. A reload with another mode attaches or detaches it at once."""
+
+    is_on: bool = setting(
+        "probe.mode",
+        choice({"off": False, "on": True}),
+        "Count what programs ask of CUDA, by uprobes on its libraries. Each probed call then takes the program longer;"
+        " a reload with off ends that at once.",
+        default="off",
+    )
+    interval_seconds: float = setting(
+        "probe.interval",
+        POSITIVE_DURATION,
+        "How often the probe looks for processes that have begun to use CUDA.",
+        default="5s",
+    )
+    max_programs: int = setting(
+        "probe.max-programs",
+        NUMBER,
+        "The most CUDA libraries and programs that are probed at a time. Before Linux 6.6 each takes some 200 file"
+        " descriptors.",
+        default="64",
+    )
+    any_kernel: bool = setting(
+        "probe.any-kernel",
+        choice({"on": True, "off": False}),
+        "Probe with other kernels, too, than those that it is made for: Linux 5.15 (arm64: 5.18) or later with BTF.",
+        default="off",
     )
 
 

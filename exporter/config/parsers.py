@@ -1,10 +1,20 @@
-"""What a setting's text becomes: plain functions that raise ValueError for a text that is not allowed."""
+"""What a setting's text becomes: functions that raise ValueError for a text that is not allowed; kinds of values."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from exporter.reading import compiled
+
+T = TypeVar("T")
+W = TypeVar("W", bound=str)
+
+# the rule files that are shipped, by name
+SHIPPED_RULES = {path.stem: path for path in sorted((Path(__file__).parent / "device_rules").glob("*.yaml"))}
 LABEL_SETS = {
     "pod": ("pod", "namespace", "container"),
     "legacy": ("pod_name", "pod_namespace", "container_name"),
@@ -45,11 +55,27 @@ def without_secrets(text: str) -> str:
     return re.sub(r"(//[^\s?'\"]*)\?[^\s'\"]*", r"\1?…", re.sub(r"//[^/@\s]*@", "//", text))
 
 
+def text_of_form(pattern: str) -> Callable[[str], str]:
+    """A parser that takes texts of this form, as they are."""
+    form = re.compile(pattern, re.DOTALL)
+
+    def parse(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError
+        return text
+
+    return parse
+
+
+not_empty = text_of_form(r".*\S.*")
+absolute_path = text_of_form(r"/[^\0]*")
+family_name = text_of_form(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+namespace = text_of_form(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")  # a DNS label (RFC 1123)
+image = text_of_form(r"\S{1,512}")  # no registry says what names it has
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 MAX_PORT = 65535
 # sockaddr_un.sun_path holds 108 bytes with its closing NUL
 MAX_SOCKET_PATH_BYTES = 107
@@ -57,10 +83,10 @@ MAX_SOCKET_PATH_BYTES = 107
 
 def duration(text: str) -> float:
     """`500ms`, `5s`, `1m`, `1h` in seconds."""
-    found = _DURATION.fullmatch(text)
-    if not found:
+    match = _DURATION.fullmatch(text)
+    if not match:
         raise ValueError
-    return float(found[1]) * _DURATION_SECONDS[found[2]]
+    return float(match[1]) * _DURATION_SECONDS[match[2]]
 
 
 def positive_duration(text: str) -> float:
@@ -111,13 +137,6 @@ def socket_path(text: str) -> str:
     return path
 
 
-def absolute_path(text: str) -> str:
-    """A path from the root."""
-    if not text.startswith("/") or "\0" in text:
-        raise ValueError
-    return text
-
-
 def positive_integer(text: str) -> int:
     """A whole number above 0."""
     if not (text.isascii() and text.isdigit()) or not int(text):
@@ -132,24 +151,10 @@ def ratio(text: str) -> float:
     return float(text)
 
 
-def not_empty(text: str) -> str:
-    """Any text but none."""
-    if not text.strip():
-        raise ValueError
-    return text
-
-
-def family_name(text: str) -> str:
-    """The name of a metric family."""
-    if not _FAMILY_NAME.fullmatch(text):
-        raise ValueError
-    return text
-
-
 def regex(text: str) -> str:
     """A regular expression; it is matched against the whole name, as Prometheus does."""
     try:
-        re.compile(text)
+        compiled(text)
     except re.error as error:
         raise ValueError from error
     return text
@@ -192,13 +197,13 @@ def selectors(text: str) -> tuple[Selector, ...]:
 
 def selector(text: str) -> Selector:
     """Labels that a pod must all have: `k=v` or `k:v`, comma-separated."""
-    found = []
+    requirements = []
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.replace(":", "=", 1).partition("="))
         if "=" not in part.replace(":", "=", 1) or not _LABEL_KEY.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
             raise ValueError
-        found.append((name, value))
-    return tuple(found)
+        requirements.append((name, value))
+    return tuple(requirements)
 
 
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
@@ -212,23 +217,7 @@ def matchers(text: str) -> str:
     return text.strip()
 
 
-_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_IMAGE = re.compile(r"\S{1,512}")
 _NODE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-
-
-def namespace(text: str) -> str:
-    """A namespace's name: a DNS label (RFC 1123)."""
-    if not _NAMESPACE.fullmatch(text):
-        raise ValueError
-    return text
-
-
-def image(text: str) -> str:
-    """A container image, as whatever pulls it names it: no registry tells what names it has."""
-    if not _IMAGE.fullmatch(text):
-        raise ValueError
-    return text
 
 
 def namespaced_name(text: str) -> tuple[str, str]:
@@ -264,3 +253,48 @@ def log_level(text: str) -> str:
     if level not in ("debug", "info", "warn", "error"):
         raise ValueError
     return level
+
+
+@dataclass(frozen=True, slots=True)
+class SettingKind(Generic[T]):
+    """A parser, which raises ValueError for a text that is not allowed; `allowed` for errors, `metavar` for --help."""
+
+    parse: Callable[[str], T]
+    allowed: str
+    metavar: str
+
+
+def choice(meanings: Mapping[str, T]) -> SettingKind[T]:
+    """One of a few words, each of which stands for a value."""
+
+    def parse(text: str) -> T:
+        if text not in meanings:
+            raise ValueError
+        return meanings[text]
+
+    *others, last = meanings
+    return SettingKind(parse, f"{', '.join(others)} or {last}", "|".join(meanings))
+
+
+def one_of(*words: W) -> SettingKind[W]:
+    """One of a few words, which stands for itself."""
+    return choice({word: word for word in words})
+
+
+_A_DURATION = "a duration such as 500ms, 5s or 1m"
+
+
+def rules_path(text: str) -> str:
+    """The path of a rule file, or of one that is shipped, by its name."""
+    return str(SHIPPED_RULES[text]) if text in SHIPPED_RULES else absolute_path(text)
+
+
+DURATION = SettingKind(duration, _A_DURATION, "DURATION")
+POSITIVE_DURATION = SettingKind(positive_duration, f"{_A_DURATION}, above 0", "DURATION")
+FILE = SettingKind(absolute_path, "an absolute path", "FILE")
+RULES = SettingKind(rules_path, f"an absolute path, or one of {', '.join(SHIPPED_RULES)}", "FILE|NAME")
+SOCKET = SettingKind(socket_path, f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes", "PATH")
+NUMBER = SettingKind(positive_integer, "a whole number above 0", "NUMBER")
+RATIO = SettingKind(ratio, "a number from 0 to 1", "RATIO")
+REGEX = SettingKind(regex, "a regular expression", "REGEX")
+FAMILY = SettingKind(family_name, "a family's name", "NAME")

@@ -1,6 +1,7 @@
 """Reading the sections of a configuration file strictly: an unknown key, or a value of another kind, is an error.
 
-An error names where, the key, and what is allowed. It shows no value: these files hold secrets.
+An error names where, the key, and what is allowed. It shows no value, since these files hold secrets. That is why they
+are not read by exporter/reading.py, whose errors show the value.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +26,7 @@ class Section:
             raise ConfigError(f"{where}: it must hold keys and values")
         self._content: Mapping[str, Any] = content
         self._where = where
-        self._known: set[str] = set()
+        self._keys: set[str] = set()
 
     @property
     def is_given(self) -> bool:
@@ -89,9 +90,9 @@ class Section:
             ConfigError: there is one.
         """
         for key in self:
-            if key not in self._known:
-                raise self.error(repr(key), f"is not a key of this file; the keys are {', '.join(sorted(self._known))}")
+            if key not in self._keys:
+                raise self.error(repr(key), f"is not a key of this file; the keys are {', '.join(sorted(self._keys))}")
 
     def _take(self, key: str) -> Any:  # noqa: ANN401 - what a file holds can be anything
-        self._known.add(key)
+        self._keys.add(key)
         return self._content.get(key)

@@ -1,8 +1,7 @@
 """A setting is one field of a group: its type, its flag, the kind of its value, its help and its default.
 
-A group is a frozen dataclass whose fields are declared with `setting`, `optional` and `several`; a configuration is a
-frozen dataclass of groups. Flags, environment names, file keys, --help and the values themselves are made from these
-fields (cli/options.py, load.py). A type checker holds a field's type to what its parser makes.
+A group is a frozen dataclass of fields by `setting`, `optional` and `several`; a configuration is one of groups. Flags,
+environment names, file keys, --help and values are made of them. A type checker holds a field to what its parser makes.
 """
 
 import re
@@ -10,33 +9,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from exporter.config.kinds import Kind
+from exporter.config.parsers import SettingKind, without_secrets
+from exporter.errors import Trouble
 
 ENVIRONMENT_PREFIX = "POD_GPU_EXPORTER_"
 T = TypeVar("T")
 _KEY = "setting"
+_DEFAULT = "the default of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the command line, the environment and a file need to know of a field.
+    """What the command line, the environment and a file need to know of a field. `name` is the flag without its dashes.
 
-    `name` is the flag without its dashes. A repeatable one's `default` is comma-separated. Without a
-    `default`, `absent` is the value of a setting that is not given.
+    A repeatable one's `default` is comma-separated. Without one, `absent` is the value of a setting not given.
     """
 
     name: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     help: str
     default: str | None = None
     absent: object = None
     repeatable: bool = False
     also_env: str = ""
-
-    @property
-    def allowed(self) -> str:
-        """What it takes, in words."""
-        return self.kind.allowed
 
     @property
     def flag(self) -> str:
@@ -54,19 +49,21 @@ class Setting:
         return ENVIRONMENT_PREFIX + self.parameter.upper()
 
 
-def setting(name: str, kind: Kind[T], says: str, *, default: str | None = None, also_env: str = "") -> T:
+def setting(name: str, kind: SettingKind[T], says: str, *, default: str | None = None, also_env: str = "") -> T:
     """A field with one value. One without a default follows from the machine or from other settings (load.py)."""
     made: T = _field(Setting(name=name, kind=kind, help=says, default=default, also_env=also_env))
     return made
 
 
-def optional(name: str, kind: Kind[T], says: str, *, also_env: str = "") -> T | None:
+def optional(name: str, kind: SettingKind[T], says: str, *, also_env: str = "") -> T | None:
     """A field that is None where it is not given."""
     made: T | None = _field(Setting(name=name, kind=kind, help=says, also_env=also_env))
     return made
 
 
-def several(name: str, kind: Kind[T], says: str, *, default: str | None = None, also_env: str = "") -> tuple[T, ...]:
+def several(
+    name: str, kind: SettingKind[T], says: str, *, default: str | None = None, also_env: str = ""
+) -> tuple[T, ...]:
     """A field with as many values as are given, in their order."""
     made: tuple[T, ...] = _field(
         Setting(name=name, kind=kind, help=says, default=default, absent=(), repeatable=True, also_env=also_env)
@@ -87,5 +84,51 @@ def settings_of(group: type) -> Iterator[tuple[str, Setting]]:
 
 def groups_of(configuration: type) -> Mapping[str, type]:
     """A configuration's groups by their names, in the order in which --help shows their settings."""
-    found = ((each.name, each.type) for each in fields(configuration))
-    return {name: group for name, group in found if isinstance(group, type) and is_dataclass(group)}
+    groups = ((each.name, each.type) for each in fields(configuration))
+    return {name: group for name, group in groups if isinstance(group, type) and is_dataclass(group)}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The texts of a setting, and where they were given, as errors name it."""
+
+    where: str
+    values: tuple[str, ...]
+
+    @property
+    def origin(self) -> str:
+        """Where they come from, for people."""
+        return "default" if self.where.startswith(_DEFAULT) else self.where
+
+
+def by_default(flag: str, *texts: str) -> Given:
+    """A default, which an error names as such."""
+    return Given(f"{_DEFAULT}{flag}", texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What every role's configuration says of itself: the file and the texts that it was made of.
+
+    `given` is those texts, by setting name, and `doubts` what was probably meant otherwise.
+    """
+
+    config_file: str | None
+    given: tuple[tuple[str, Given], ...]
+    doubts: tuple[Trouble, ...]
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """Every setting's value and where it comes from, for people: without user information and query of URLs."""
+        return {
+            name: {"value": ",".join(map(without_secrets, texts.values)), "from": texts.origin}
+            for name, texts in self.given
+        }
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is made of: a change in one of them is a change of the configuration."""
+        return tuple(path for path in (self.config_file, *self._named_files()) if path)
+
+    def _named_files(self) -> tuple[str | None, ...]:
+        """Those that settings name, and that are read with it."""
+        return ()

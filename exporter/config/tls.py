@@ -6,7 +6,7 @@ The names of versions and cipher suites are those of Go's crypto/tls, which Prom
 import ssl
 from dataclasses import dataclass
 
-from exporter.config.regular import check_regular
+from exporter.config.files import check_regular
 from exporter.errors import ConfigError
 
 VERSIONS = {

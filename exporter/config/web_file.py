@@ -51,14 +51,14 @@ def read_web_config(content: object, path: str) -> WebConfig:
     for name in headers:
         if name not in HEADERS:
             raise headers.error(name, f"is not a header that can be set; {', '.join(HEADERS)} can")
-    found = WebConfig(
+    web = WebConfig(
         users={name: _hash(users, name) for name in users},
         headers={name: _header(headers, name) for name in headers},
         tls=_tls(top.section("tls_server_config"), Path(path).parent),
     )
     for section in (http, top):
         section.close()
-    return found
+    return web
 
 
 def _hash(users: Section, name: str) -> bytes:
@@ -107,7 +107,7 @@ def _tls(section: Section, folder: Path) -> ServerTls | None:
             raise section.error("cipher_suites", f"{name!r} is not one of {', '.join(CIPHERS)}")
     # the order of suites is the server's, as in Go, which ignores this key too
     section.flag("prefer_server_cipher_suites", default=True)
-    found = ServerTls(
+    tls = ServerTls(
         cert_file=cert,
         key_file=key,
         client_ca_file=ca,
@@ -118,4 +118,4 @@ def _tls(section: Section, folder: Path) -> ServerTls | None:
         ciphers=ciphers,
     )
     section.close()
-    return found
+    return tls

@@ -1,7 +1,4 @@
-"""Whether an answer is a page of metrics at all, and small enough for this program.
-
-Lines are counted here before the page is cut, since cutting makes an object for each of them.
-"""
+"""Whether an answer is a page at all, and small enough. Lines are counted first: cutting makes an object for each."""
 
 from functools import lru_cache
 

@@ -8,9 +8,12 @@ the known series; if not, it is another block.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from math import isfinite
+from typing import TypeVar
 
 from exporter.exposition.lines import is_value
+from exporter.exposition.renaming import Texts
 
 # All moving values of a block together, each with its line's end. Further values belong to the shape, so that no line
 # can grow longer than a line may be.
@@ -18,31 +21,72 @@ MOST_VALUE_BYTES = 32 * 1024
 _IN_PLAIN_DECIMALS = b"0123456789.+-eE\n"
 
 
+T = TypeVar("T", bound=Texts | None)
+# The first line and the one after the last, and the texts of their values; None where these stay as they are.
+Run = tuple[int, int, T]
+
+
+class Converted:
+    """Lines whose values go out as other texts. Those of last time are kept: most values are what they were."""
+
+    __slots__ = ("_last_texts", "end", "last", "longer", "start", "texts")
+
+    def __init__(self, start: int, end: int, texts: Texts) -> None:
+        self.start, self.end, self.texts = start, end, texts
+        self.last: list[bytes] = []
+        self._last_texts: list[bytes] = []
+        self.longer = 0
+
+    def texts_of(self, values: list[bytes]) -> list[bytes]:
+        """The other texts; `longer` is by how many bytes."""
+        if values != self.last:
+            self.last = values
+            self._last_texts = list(map(self.texts.__getitem__, values))
+            self.longer = len(b"".join(self._last_texts)) - len(b"".join(values))
+        return self._last_texts
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """A block of lines without its values: each line's head. A line that holds no value is all head, its end included.
+    """A block without values: each line's head. A line without one is all head, with its end. `size`: of all heads.
 
-    `size` is the number of bytes of all heads.
+    `changes` are the lines whose values go out as other texts; the values of `twins` go out again behind the others.
     """
 
     heads: Sequence[bytes]
     size: int
+    changes: Sequence[Converted] = ()
+    twins: Sequence[Run[Texts | None]] = ()
 
     def values(self, body: bytes) -> list[bytes] | None:
         """The values in a block that has these cuts, in order; None for any other block."""
         rests = self._rests(body)
-        return None if rests is None else b"".join(rests).split()
+        if rests is None:
+            return None
+        if self.changes or self.twins:
+            self._change(rests)
+        return b"".join(rests).split()
 
-    def fill(self, body: bytes, opened: Sequence[bytes], closings: Sequence[bytes]) -> list[bytes] | None:
-        """The block in pieces: for each line two texts, which stand for its head, and the rest. None for any other."""
+    def fill(self, body: bytes, opened: Sequence[bytes], closings: Sequence[bytes]) -> tuple[list[bytes], int] | None:
+        """The block in pieces: for each line two texts, which stand for its head, and the rest. None for any other.
+
+        With them comes by how many bytes its values became longer.
+        """
         rests = self._rests(body)
         if rests is None:
             return None
+        longer = self._change(rests) if self.changes or self.twins else 0
         filled = [b""] * (3 * len(rests))
         filled[0::3] = opened
         filled[1::3] = closings
         filled[2::3] = rests
-        return filled
+        return filled, longer
+
+    @property
+    def value_count(self) -> int:
+        """How many values there are, those of twins included."""
+        lines = chain(self.heads, *(self.heads[start:end] for start, end, _ in self.twins))
+        return sum(map(holds_value, lines))
 
     def _rests(self, body: bytes) -> list[bytes] | None:
         """What follows each line's head: a value and the line's end, or nothing. None if the block has other cuts."""
@@ -54,7 +98,32 @@ class Cuts:
         # no head is empty, and one that does not match is not cut off: then the sizes do not add up
         if self.size + len(joined) != len(body) or len(joined) > MOST_VALUE_BYTES:
             return None
-        return rests if _are_decimals(joined, rests) or all(is_value(rest[:-1]) for rest in rests if rest) else None
+        new = self._new(rests) if self.changes else rests
+        return rests if _are_decimals(joined, new) or all(is_value(rest[:-1]) for rest in new if rest) else None
+
+    def _new(self, rests: list[bytes]) -> list[bytes]:
+        """The rests that need to be looked at: of the lines whose values change form, those that were not here last."""
+        new: list[bytes] = []
+        before = 0
+        for run in self.changes:
+            if run.last == rests[run.start : run.end]:
+                new += rests[before : run.start]
+                before = run.end
+        return new + rests[before:]
+
+    def _change(self, rests: list[bytes]) -> int:
+        """Put other texts in the place of values, and twins behind them; by how many bytes it is more."""
+        more = 0
+        again: list[bytes] = []
+        for start, end, texts in self.twins:
+            again += rests[start:end] if texts is None else map(texts.__getitem__, rests[start:end])
+        for run in self.changes:
+            rests[run.start : run.end] = run.texts_of(rests[run.start : run.end])
+            more += run.longer
+        if again:
+            rests += again
+            more += len(b"".join(again))
+        return more
 
 
 def holds_value(head: bytes) -> bool:
@@ -62,9 +131,15 @@ def holds_value(head: bytes) -> bool:
     return not head.endswith(b"\n")
 
 
-def cuts_of(heads: Sequence[bytes]) -> Cuts:
-    """The cuts of a block with these heads."""
-    return Cuts(heads=heads, size=sum(map(len, heads)))
+def runs_of(lines: Iterable[tuple[int, T]]) -> list[Run[T]]:
+    """The lines of these numbers, which grow: those side by side whose values have the same texts are one run."""
+    runs: list[Run[T]] = []
+    for line, texts in lines:
+        if runs and line == runs[-1][1] and texts is runs[-1][2]:
+            runs[-1] = (runs[-1][0], line + 1, texts)
+        else:
+            runs.append((line, line + 1, texts))
+    return runs
 
 
 def _are_decimals(joined: bytes, rests: Iterable[bytes]) -> bool:

@@ -7,15 +7,15 @@ series that go out are the same. The first in upstream order wins.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.exposition.cuts import Cuts, holds_value
+from exporter.exposition.cuts import Cuts
+from exporter.exposition.families import Labels, render_labels
 from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series, identity_of
-from exporter.exposition.shape import Family, Shape, ShapeRow
-from exporter.exposition.text import Labels, render_labels
+from exporter.exposition.shape import PageFamily, Shape, ShapeRow
 from exporter.model.pages import Cell, Reading, Rows, ShareValues, Subject
 
 # The series of a page that have been laid out, by their identity and that of what they gained.
-Seen = set[tuple[bytes, bytes]]
+LaidOut = set[tuple[bytes, bytes]]
 # What stands for a sample's value before it is divided, by the series' identity.
 Parts = Mapping[bytes, bytes]
 # Rows that do not go out, each as the number of the sample and the number of the row.
@@ -24,10 +24,7 @@ _OF_SHAPE = -1
 
 
 class LaidOutBlock:
-    """A block of any kind: lines of it may be left out, mended, or written once for each owner.
-
-    `owned` is its last layout, `owned_for` the attribution that it was made for.
-    """
+    """A block whose lines may be left out, mended or written for each owner. `owned` is its layout for `owned_for`."""
 
     def __init__(self, shape: Shape) -> None:
         self.owned: Layout | None = None
@@ -55,17 +52,17 @@ class LaidOutBlock:
         return self.shape.subjects
 
     @property
-    def known(self) -> Mapping[bytes, Series]:
+    def series_by_head(self) -> Mapping[bytes, Series]:
         """The series by the text before their value, as a reader of another block needs them."""
-        return self.shape.known
+        return self.shape.series_by_head
 
     @property
-    def found(self) -> Mapping[bytes, Family | None]:
+    def families_before(self) -> Mapping[bytes, PageFamily | None]:
         """The families that were looked for."""
-        return self.shape.found
+        return self.shape.families_before
 
     @property
-    def left(self) -> Mapping[bytes, Family]:
+    def left(self) -> Mapping[bytes, PageFamily]:
         """The families that it made another."""
         return self.shape.left
 
@@ -96,6 +93,7 @@ class Layout:
     `order` says which of the shape's values comes at each place; None means all of them in order. `divided` are the
     samples whose rows have other values than the sample; where that is part of the shape, `order` has _OF_SHAPE.
     `left_out` are the rows whose series went out before, each as the number of the sample and the number of the row.
+    With `nobodys` the text has that row for each sample, and `added` are the rows for readers of cells.
     """
 
     pieces: Sequence[bytes]
@@ -106,7 +104,16 @@ class Layout:
     selections: Selections[tuple[ShapeRow, Rows]]
     sample_count: int
     left_out: LeftOut
+    nobodys: Rows | None = None
     is_lean: bool = False
+
+    @property
+    def duplicates(self) -> int:
+        """How many rows are left out, but for those that only the owners they came with told apart."""
+        if self.nobodys is None:
+            return len(self.left_out)
+        subjects = [row.series.subject for row in rows_of(self.shape)]
+        return sum(not subjects[sample].came_with for sample, _ in self.left_out)
 
     def lean(self) -> "Layout":
         """The same without its texts, which are written anew each time: of large pages they would be too much."""
@@ -115,7 +122,8 @@ class Layout:
     def fill(self, values: Sequence[bytes], parts: Parts) -> bytes:
         """The block with its values. Those that are divided have their `parts` in place of the value, if there."""
         if self.is_lean:
-            return lay_out(self.shape, self.added, frozenset(), set(), self.left_out).fill(values, parts)
+            again = lay_out_for(self.nobodys, self.shape, self.added, frozenset(), set(), self.left_out)
+            return again.fill(values, parts)
         filled: list[bytes] = [b""] * (2 * len(self.pieces) - 1)
         filled[0::2] = self.pieces
         if self.order is None:
@@ -162,15 +170,15 @@ class Layout:
 
 # The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
 def lay_out(
-    shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], seen: Seen, known_left_out: LeftOut = frozenset()
+    shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], laid_out: LaidOut, leave_out: LeftOut = frozenset()
 ) -> Layout:
     """Write the lines of a block of this shape with the labels that attribution adds, one of `added` for each sample.
 
-    `repeated` are the identities that several samples of the page have: of these `seen` says what the blocks before
-    have laid out, and it learns of this one's. `known_left_out` are rows that are known to be left out.
+    `repeated` are the identities that several samples of the page have: of these `laid_out` says what the blocks before
+    have laid out, and it learns of this one's. `leave_out` are rows that are not to go out.
     """
     additions = enumerate(added)
-    left_out = set(known_left_out)
+    left_out = set(leave_out)
     rendered: dict[int, tuple[bytes, bytes]] = {}  # by the rows' own id: `added` keeps them alive meanwhile
     samples = 0
     pieces: list[bytes] = []
@@ -184,16 +192,16 @@ def lay_out(
         series, (sample, rows) = entry.series, next(additions)
         opened = entry.open
         places: list[tuple[int, int]] | None = None if rows.values is None else []
-        seen_here: Seen = seen if series.identity in repeated else set()
+        laid_out_before: LaidOut = laid_out if series.identity in repeated else set()
         for number, row in enumerate(rows.each):
             extra = rendered.get(id(row))
             if extra is None:
                 extra = rendered[id(row)] = (render_labels(row.labels), _identity_of_added(row.labels))
             identity = (series.identity, extra[1])
-            if identity in seen_here or (sample, number) in known_left_out:
+            if identity in laid_out_before or (sample, number) in leave_out:
                 left_out.add((sample, number))
                 continue
-            seen_here.add(identity)
+            laid_out_before.add(identity)
             samples += 1
             if extra[0]:
                 text += (opened, extra[0], b"}", entry.gap)
@@ -212,7 +220,7 @@ def lay_out(
     pieces.append(b"".join(text))
     return Layout(
         pieces=pieces,
-        order=None if order == list(range(sum(map(holds_value, shape.cuts.heads)))) else order,
+        order=None if order == list(range(shape.cuts.value_count)) else order,
         divided=divided,
         shape=shape,
         added=added,
@@ -220,6 +228,21 @@ def lay_out(
         sample_count=samples,
         left_out=frozenset(left_out),
     )
+
+
+def lay_out_for(
+    nobodys: Rows | None,
+    shape: Shape,
+    added: Sequence[Rows],
+    repeated: frozenset[bytes],
+    laid_out: LaidOut,
+    leave_out: LeftOut = frozenset(),
+) -> Layout:
+    """The same; with `nobodys` its row is written for each sample, and `added` are what readers of cells see."""
+    if nobodys is None:
+        return lay_out(shape, added, repeated, laid_out, leave_out)
+    layout = lay_out(shape, [nobodys] * len(added), repeated, laid_out, leave_out)
+    return replace(layout, added=added, nobodys=nobodys)
 
 
 def _identity_of_added(labels: Labels) -> bytes:

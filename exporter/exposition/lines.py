@@ -124,10 +124,7 @@ def split_lines(body: bytes) -> list[bytes]:
 
 
 def read_line(line: bytes, *, is_limited: bool = True) -> Line:
-    """Read one line, given without its newline. The answer is a `Reason` where the line cannot go out.
-
-    `is_limited` is for lines of upstreams: they must keep to LONGEST_LINE and MOST_LABELS.
-    """
+    """Read a line without its newline. With `is_limited`, upstreams' lines keep to LONGEST_LINE and MOST_LABELS."""
     if is_limited and len(line) > LONGEST_LINE:
         return Reason.SYNTAX
     line = line.rstrip(b"\r")

@@ -2,38 +2,89 @@
 
 A block is known by its first line: that line is where the next page is searched for the block. Lines between two known
 blocks are read one by one, until the first line of a known block comes. A block with the same lines may still mean
-something else in another page, since lines elsewhere (a TYPE, a HELP) decide what its families are: `Shape.found` has
-the families that the block depends on.
+something else in another page, since lines elsewhere (a TYPE, a HELP) decide what its families are:
+`Shape.families_before` has the families that the block depends on.
+
+Blocks are small and worked on one after the other. So the block at work stays in a core's cache, a page of any size
+needs little memory beside itself, and other tasks may run between two blocks (every generator here and in join.py
+yields there).
 """
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 
-from exporter.exposition.blocks import Block, PageShape, Places, end_of
+from exporter.exposition.cuts import MOST_VALUE_BYTES
 from exporter.exposition.layout import LaidOutBlock
 from exporter.exposition.lines import split_lines
 from exporter.exposition.plain import PlainBlock, is_plain
 from exporter.exposition.series import MOST_DEVICES, Interned, Series, SeriesReader, unread
-from exporter.exposition.shape import Family
+from exporter.exposition.shape import PageFamily
 from exporter.exposition.shape_reader import ShapeReader, Wanted
 from exporter.model.pages import Subject
 from exporter.model.slices import Work
+
+Block = PlainBlock | LaidOutBlock
+Places = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageShape:
+    """A page's blocks in order, and what can be said only of all blocks together.
+
+    `subjects` counts the samples by subject; it is the same object as long as the page keeps its shape. `repeated` are
+    the identities that several samples have; the blocks that hold these samples are laid out. Where owners need it, a
+    laid-out block takes the place of a plain one. `page_starts` are the numbers of the samples that come first in the
+    second upstream's page, in the third's, and so on. `twin_names` are the families that only scrapers see.
+    """
+
+    blocks: list[Block]
+    subjects: Mapping[Subject, int]
+    repeated: frozenset[bytes]
+    series_count: int
+    page_starts: Sequence[int] = ()
+    twin_names: frozenset[bytes] = frozenset()
+
+    def places(self, body: bytes) -> Iterator[tuple[int, int]]:
+        """Where each block begins and ends (byte offsets) in a page of this shape; stops early in any other page."""
+        start = 0
+        for block, following in zip_longest(self.blocks, self.blocks[1:]):
+            end = end_of(block, following.start if following else None, body, start)
+            if end is None:
+                return
+            yield start, end
+            start = end
+
+
+def end_of(block: Block, next_start: bytes | None, body: bytes, start: int) -> int | None:
+    """Where a block that begins at `start` ends, which is where the next one begins; None where there is no such line.
+
+    `next_start` is how the next block begins, None after the last block.
+    """
+    if next_start is None:
+        return len(body)
+    following = b"\n" + next_start
+    least = start + block.cuts.size - 1
+    newline = body.find(following, least, least + 2 * MOST_VALUE_BYTES + len(following))
+    return None if newline < 0 else newline + 1
+
 
 # With blocks of this size each of 100,000 samples costs 190 ns; it costs 530 ns where the whole page is cut at once. A
 # smaller page, such as that of a node of 8 GPUs, is one block.
 BLOCK_BYTES = 64 * 1024
 BLOCK_LINES = 512
 # To read so many lines for the first time takes 4 ms.
-_LINES_A_SLICE = 128
+_LINES_A_SLICE = 64
 
 
 class PageReader:
     """Reads pages into blocks; of a page like the last one it reads only the new lines."""
 
     def __init__(self, reader: SeriesReader, wanted: Wanted) -> None:
-        """`wanted` says whether a family of this name goes out at all (--families.allow, --families.deny)."""
         self._reader = reader
         self._wanted = wanted
+        self.twin_names: frozenset[bytes] = reader.renaming.twin_names
 
     def read(self, body: bytes, last: PageShape | None, starts: Sequence[int] = ()) -> Work[tuple[PageShape, Places]]:
         """A page's shape, and where its blocks are. Blocks that it shares with the last page are reused.
@@ -57,25 +108,24 @@ class PageReader:
     def lay_out(self, block: PlainBlock) -> LaidOutBlock:
         """A plain block as a laid-out one, for owners or neighbours that a plain block cannot serve."""
         body = block.with_any_values
-        families = {name: family for name, family in block.found.items() if family is not None}
+        families = {name: family for name, family in block.families_before.items() if family is not None}
         interned = Interned({subject: subject for subject, _ in block.subjects})
-        reader = self.of_lines(block.known, families, interned)
+        reader = self.of_lines(block.series_by_head, families, interned)
         for line in split_lines(body):
             reader.take(line)
         return LaidOutBlock(reader.shape())
 
     def of_lines(
-        self, known: Mapping[bytes, Series], families: Mapping[bytes, Family], interned: Interned
+        self, series_before: Mapping[bytes, Series], families: Mapping[bytes, PageFamily], interned: Interned
     ) -> ShapeReader:
         """A reader for the lines of one block; see `ShapeReader`."""
-        return ShapeReader(self._reader, self._wanted, known=known, families=families, interned=interned)
+        return ShapeReader(
+            self._reader, self._wanted, series_before=series_before, families=families, interned=interned
+        )
 
 
 class _Reading:
-    """One page while it is read.
-
-    Every step (`go_on`) adds one block: a known block of the last page where its lines stand here, or a new one.
-    """
+    """A page while it is read. Each step (`go_on`) adds a block: a known one whose lines stand here, or a new one."""
 
     def __init__(self, reader: PageReader, body: bytes, last: PageShape | None, starts: Sequence[int]) -> None:
         self._reader = reader
@@ -89,11 +139,11 @@ class _Reading:
         self._number_of = {start: number for number, start in reversed(list(enumerate(self._start_of)))}
         blocks.clear()
         self._expected = 0  # which of the last page's blocks comes next
-        self._known: dict[bytes, Series] = {}
-        self._families: dict[bytes, Family] = {}
-        known = last.subjects if last else {}
-        self._room = MOST_DEVICES - len(known)
-        self._interned = Interned({subject: subject for subject in known}, self._room)
+        self._series_before: dict[bytes, Series] = {}
+        self._families: dict[bytes, PageFamily] = {}
+        subjects_before = last.subjects if last else {}
+        self._room = MOST_DEVICES - len(subjects_before)
+        self._interned = Interned({subject: subject for subject in subjects_before}, self._room)
         self._position = 0
         self._is_found = False
         self._blocks: list[tuple[Block, int, int]] = []
@@ -104,11 +154,6 @@ class _Reading:
         """Where each block begins and ends, as byte offsets of the page."""
         return [(start, end) for _, start, end in self._blocks]
 
-    @property
-    def is_done(self) -> bool:
-        """Whether all lines are in blocks; an empty page has one empty block."""
-        return self._position == len(self._body) and bool(self._blocks)
-
     def go_on(self) -> Work[None]:
         """Add the known block that stands here, or else a new block that ends where a known one begins."""
         for number in self._numbers_here():
@@ -117,8 +162,8 @@ class _Reading:
                 return
         expected = self._last.get(self._expected)
         if expected is not None:
-            self._known.update(expected.known)
-        reader = self._reader.of_lines(self._known, self._families, self._interned)
+            self._series_before.update(expected.series_by_head)
+        reader = self._reader.of_lines(self._series_before, self._families, self._interned)
         start = self._position
         self._is_found = False
         for number, line in enumerate(self._lines_until_known()):
@@ -126,6 +171,8 @@ class _Reading:
             if not number % _LINES_A_SLICE:
                 yield
             if self._starts and self._position >= self._starts[0]:
+                if reader.has_twins:
+                    break  # they follow the block's lines, and must be of the same page
                 self._note_page_starts(reader.row_count)
         if not self._is_found:
             # the expected block may be gone for good: wait for the one after it
@@ -136,24 +183,25 @@ class _Reading:
         yield
 
     def whole(self) -> Work[PageShape]:
-        """Read all of it."""
-        while not self.is_done:
+        while self._position < len(self._body) or not self._blocks:  # an empty page has one empty block
             yield from self.go_on()
         return (yield from self.shape())
 
     def shape(self) -> Work[PageShape]:
-        """The shape of the whole page, from its blocks."""
         identities: set[bytes] = set()
         for block, _, _ in self._blocks:
             identities.update(series.identity for series in block.series)
             yield
         repeated = (yield from self._repeated()) if len(identities) < self._series_count else frozenset[bytes]()
+        subjects = yield from self._subjects()
+        yield
         return PageShape(
             blocks=[block for block, _, _ in self._blocks],
-            subjects=self._subjects(),
+            subjects=subjects,
             repeated=repeated,
             series_count=self._series_count,
             page_starts=tuple(self._page_starts),
+            twin_names=self._reader.twin_names,
         )
 
     def _numbers_here(self) -> Iterator[int]:
@@ -173,7 +221,7 @@ class _Reading:
             return False
         if block.cuts.values(self._body[start:end]) is None:
             return False
-        if any(self._families.get(name) != family for name, family in block.found.items()):
+        if any(self._families.get(name) != family for name, family in block.families_before.items()):
             return False
         self._position = end
         self._add(block, start)
@@ -221,7 +269,7 @@ class _Reading:
         if max(size, block.cuts.size) >= BLOCK_BYTES // 8:
             return True
         # two small blocks become one
-        self._known.update(block.known)
+        self._series_before.update(block.series_by_head)
         return False
 
     def _number_at(self, line: bytes) -> int:
@@ -234,9 +282,9 @@ class _Reading:
         for passed in range(self._expected, number):
             self._last.pop(passed, None)
         self._expected = number
-        self._known = {}
+        self._series_before = {}
 
-    def _subjects(self) -> Mapping[Subject, int]:
+    def _subjects(self) -> Work[Mapping[Subject, int]]:
         # keyed by id(subject), since hashing subjects costs more
         counts: dict[int, int] = {}
         subjects: dict[int, Subject] = {}
@@ -244,6 +292,7 @@ class _Reading:
             for subject, count in block.subjects:
                 counts[id(subject)] = counts.get(id(subject), 0) + count
                 subjects[id(subject)] = subject
+        yield
         return {subjects[key]: count for key, count in counts.items()}
 
     def _repeated(self) -> Work[frozenset[bytes]]:

@@ -7,18 +7,21 @@ Such a block is not taken apart. Its values are cut off (cuts.py) and go out beh
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 from exporter.exposition.cuts import Cuts, holds_value
+from exporter.exposition.families import render_labels
 from exporter.exposition.selections import Selections
 from exporter.exposition.series import Series
-from exporter.exposition.shape import Family, Shape, ShapeRow
-from exporter.exposition.text import render_labels
+from exporter.exposition.shape import PageFamily, Shape, ShapeRow
 from exporter.model.pages import Cell, Reading, Row, Rows, Subject
 
 _BRACE = b"} "
+_COMMA = b","
 _NO_SAMPLE = 0  # no object's id
 _LABELS_END = b'"} '
+_LABEL_END = b'",'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,19 +63,21 @@ class Owned:
 class Closings:
     """The text that closes a sample's labels, by the rows that it gains. For one state of owners."""
 
-    def __init__(self) -> None:
+    def __init__(self, nobodys: Rows | None = None) -> None:
+        """With `nobodys` the text is that of its row, whoever owns the device."""
+        self._nobodys = nobodys
         self._of: dict[int, tuple[Rows, bytes | None]] = {}  # by the rows' own id; held, so that it stays theirs
 
     def of(self, rows: Iterable[Rows]) -> list[bytes] | None:
         """The closing text for each of `rows`; None where one of them is several rows, or has values of its own."""
-        known = self._of
-        found = []
+        of_rows = self._of
+        closings = []
         for row in rows:
-            closing = known.get(id(row)) or self._close(row)
+            closing = of_rows.get(id(row)) or self._close(row)
             if closing[1] is None:
                 return None
-            found.append(closing[1])
-        return found
+            closings.append(closing[1])
+        return closings
 
     def by_subject(self, rows_of: Mapping[int, Rows]) -> Mapping[int, bytes] | None:
         """The same by the subjects' own ids, where what a sample gains follows from its subject alone."""
@@ -82,10 +87,10 @@ class Closings:
     def _close(self, rows: Rows) -> tuple[Rows, bytes | None]:
         closing: bytes | None = None
         if rows.values is None and len(rows.each) == 1:
-            extra = render_labels(rows.each[0].labels)
+            extra = render_labels((self._nobodys or rows).each[0].labels)
             closing = b",%b} " % extra if extra else _BRACE
-        found = self._of[id(rows)] = (rows, closing)
-        return found
+        closed = self._of[id(rows)] = (rows, closing)
+        return closed
 
 
 class PlainBlock:
@@ -97,18 +102,26 @@ class PlainBlock:
         self.cuts: Cuts = shape.cuts
         self.series: Sequence[Series] = tuple(entry.series for entry in shape.entries if isinstance(entry, ShapeRow))
         self.subjects: Sequence[tuple[Subject, int]] = shape.subjects
-        self.found: Mapping[bytes, Family | None] = shape.found
-        self.left: Mapping[bytes, Family] = shape.left
+        self.families_before: Mapping[bytes, PageFamily | None] = shape.families_before
+        self.left: Mapping[bytes, PageFamily] = shape.left
         self.owned: Owned | None = None
         self.owned_for: object = None
         heads, ids = self.cuts.heads, map(id, map(attrgetter("subject"), self.series))
-        self._opened = [head.removesuffix(_BRACE) for head in heads]
-        self._subject_ids = tuple(next(ids) if holds_value(head) else _NO_SAMPLE for head in heads)
+        if shape.is_renamed:
+            self._opened = [
+                entry + b"\n" if isinstance(entry, bytes) else entry.open[: -len(_COMMA)] for entry in shape.entries
+            ]
+        else:
+            self._opened = [head.removesuffix(_BRACE) for head in heads]
+        # by how much the lines' own texts are longer than they came
+        self._longer = sum(map(len, self._opened)) + len(self.series) * len(_BRACE) - self.cuts.size
+        lines = chain(heads, *(heads[start:end] for start, end, _ in self.cuts.twins))
+        self._subject_ids = tuple(next(ids) if holds_value(head) else _NO_SAMPLE for head in lines)
 
     @property
-    def known(self) -> Mapping[bytes, Series]:
+    def series_by_head(self) -> Mapping[bytes, Series]:
         """The series by the text before their value, as a reader of another block needs them."""
-        return dict(zip(filter(holds_value, self.cuts.heads), self.series, strict=True))
+        return dict(zip(filter(holds_value, self.cuts.heads), self.series, strict=not self.cuts.twins))
 
     @property
     def with_any_values(self) -> bytes:
@@ -119,13 +132,14 @@ class PlainBlock:
         """The block for these rows, one a sample, and the texts that close them."""
         following = iter(closings)
         of_lines = [next(following) if subject_id else b"" for subject_id in self._subject_ids]
-        added_size = sum(map(len, closings)) - len(closings) * len(_BRACE)
+        added_size = self._longer + sum(map(len, closings)) - len(closings) * len(_BRACE)
         return Owned(self.cuts, self.series, lambda: rows, self._opened, of_lines, added_size, Selections())
 
     def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
         """The same where rows and texts follow from the samples' subjects, by their own ids."""
         ids = self._subject_ids
         added_size = sum(count * (len(closing_of[id(subject)]) - len(_BRACE)) for subject, count in self.subjects)
+        added_size += self._longer
         rows = partial(map, rows_of.__getitem__, tuple(filter(None, ids)))
         closings = tuple(map(closing_of.__getitem__, ids))
         return Owned(self.cuts, self.series, rows, self._opened, closings, added_size, Selections())
@@ -134,7 +148,15 @@ class PlainBlock:
 def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
     """Whether a block goes out as it came, labels added: nothing left out, mended or written anew."""
     rows = [entry for entry in shape.entries if isinstance(entry, ShapeRow)]
-    if not rows or len(rows) != len(values) or any(row.slot is None for row in rows):
+    if not rows or any(row.slot is None for row in rows):
+        return False
+    if shape.is_renamed:
+        # each line goes out, whatever its text is
+        lines = len(shape.cuts.heads) + sum(end - start for start, end, _ in shape.cuts.twins)
+        return len(shape.entries) == lines and all(
+            row.open.endswith(_LABEL_END) and row.head.endswith(_LABELS_END) for row in rows
+        )
+    if len(rows) != len(values):
         return False
     if not all(row.series.without_owner is None and row.head.endswith(_LABELS_END) for row in rows):
         return False

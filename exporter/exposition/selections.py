@@ -10,10 +10,7 @@ MOST_SELECTIONS = 4
 
 
 class Selections(Generic[T]):
-    """What was selected of one block, by the set of families that was asked for. Equal sets are one.
-
-    At most MOST_SELECTIONS are kept; another takes the place of the one that has been there longest.
-    """
+    """What was selected of a block, by the set of families asked for, MOST_SELECTIONS at most. Equal sets are one."""
 
     __slots__ = ("_of",)
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from exporter.exposition.families import unescape
 from exporter.exposition.lines import SampleLine, is_value
-from exporter.exposition.text import unescape
+from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
 from exporter.model.devices import DeviceKey
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
 
@@ -27,9 +28,10 @@ class Series:
 
     `identity` is equal for two series exactly if Prometheus would take them for one, owner labels left aside.
     `subject` is one object for all series of one device. `without_owner` is None where the series came without owner
-    labels; otherwise it is the name and the other labels, open for owner labels to follow. `le_is_number` and
-    `quantile_is_number` are False where the label of that name is no number, which promtool refuses in histograms and
-    summaries.
+    labels and is not renamed; otherwise it is the name and the other labels, open for owner labels to follow. Of a
+    renamed series name, identity and labels are the new ones, and `texts` has its values' texts; `twin` is the series
+    that goes out a second time. `le_is_number` and `quantile_is_number` are False where the label of that name is no
+    number, which promtool refuses in histograms and summaries.
     """
 
     name: bytes
@@ -38,6 +40,8 @@ class Series:
     without_owner: bytes | None
     le_is_number: bool
     quantile_is_number: bool
+    texts: Texts | None = None
+    twin: "Series | None" = None
 
 
 @dataclass(slots=True, eq=False)
@@ -55,27 +59,29 @@ class Interned:
 
     def intern(self, subject: Subject) -> Subject:
         """The one object for this subject; UNREAD or UNREAD_OWNED where there is no room for its device."""
-        known = self.subjects.get(subject)
-        if known is None:
+        interned = self.subjects.get(subject)
+        if interned is None:
             if subject.key != _NO_DEVICE or subject.came_with:
                 self.room -= 1
                 if self.room < 0:
                     subject = UNREAD_OWNED if subject.came_with else UNREAD
-            known = self.subjects.setdefault(subject, subject)
-        return known
+            interned = self.subjects.setdefault(subject, subject)
+        return interned
 
 
 class SeriesReader:
     """Turns valid sample lines into `Series`, by the label policy of its two functions."""
 
-    def __init__(self, read_subject: ReadSubject, is_owner_label: IsOwnerLabel) -> None:
+    def __init__(
+        self, read_subject: ReadSubject, is_owner_label: IsOwnerLabel, renaming: Renaming = AS_IT_CAME
+    ) -> None:
         """`read_subject` gets unescaped labels; `is_owner_label` says whether a label of this name names owners."""
         self._read_subject = read_subject
         self._is_owner_label = is_owner_label
+        self.renaming = renaming
 
     def read(self, line: SampleLine, interned: Interned) -> Series:
         """The line's series. Its parts are those of `interned`, which learns the new ones."""
-        labels = dict(line.labels)
         # an equal label value of two lines is kept once
         text_of = interned.texts.setdefault if interned.room > 0 else _as_it_is
         texts = {name.decode(): unescape(value) for name, value in line.labels}
@@ -85,15 +91,39 @@ class SeriesReader:
             for name, value in line.labels
             if subject is UNREAD_OWNED or not self._is_owner_label(name.decode())
         ]
-        return Series(
-            name=interned.names.setdefault(line.name, line.name),
-            # 16 bytes in place of about 250; two series of a page sharing them is less likely than a broken processor
-            identity=blake2b(identity_of(line.name, kept), digest_size=16).digest(),
-            subject=subject,
-            without_owner=None if len(kept) == len(line.labels) else opened(line.name, kept),
-            le_is_number=is_value(labels.get(b"le", b"0")),
-            quantile_is_number=is_value(labels.get(b"quantile", b"0")),
+        twin = self.renaming.twins.get(line.name)
+        return _series(
+            line,
+            interned,
+            subject,
+            kept,
+            self.renaming.families.get(line.name),
+            None if twin is None else _series(line, interned, subject, kept, twin),
         )
+
+
+def _series(
+    line: SampleLine,
+    interned: Interned,
+    subject: Subject,
+    kept: list[tuple[bytes, bytes]],
+    renamed: Renamed | None,
+    twin: Series | None = None,
+) -> Series:
+    name, labels, is_as_it_came = line.name, dict(line.labels), len(kept) == len(line.labels)
+    if renamed is not None:
+        name, kept, is_as_it_came = renamed.name, renamed.labels_of(kept), False
+    return Series(
+        name=interned.names.setdefault(name, name),
+        # 16 bytes in place of about 250; two series of a page sharing them is less likely than a broken processor
+        identity=blake2b(identity_of(name, kept), digest_size=16).digest(),
+        subject=subject,
+        without_owner=None if is_as_it_came else opened(name, kept),
+        le_is_number=is_value(labels.get(b"le", b"0")),
+        quantile_is_number=is_value(labels.get(b"quantile", b"0")),
+        texts=renamed.texts if renamed is not None else None,
+        twin=twin,
+    )
 
 
 def _as_it_is(text: str, _: str) -> str:

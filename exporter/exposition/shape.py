@@ -45,7 +45,7 @@ class ShapeRow:
         return others[:-1] + b"}" if others.endswith(b",") else self.series.name
 
 
-class Family(NamedTuple):
+class PageFamily(NamedTuple):
     """The state of a family at one point of a page: whether it goes out, its HELP and TYPE, whether it has samples.
 
     `help` is the text, or a digest of a long one; None where no HELP came yet, as `type` where no TYPE did.
@@ -63,17 +63,19 @@ class Shape:
     """A block without its values.
 
     `start` is its first line, without the value if that may change. `cuts` finds the values in the next page.
-    `entries` are the lines that may go out, in order: whole lines, or rows. `known` has the series by the text before
-    their value, also of samples that do not go out. `subjects` counts the samples by subject, each subject once.
-    `found` has the families that were looked up, in the state before this block (None: not seen before); `left` has the
-    families that this block changed, in the state after it.
+    `entries` are the lines that may go out, in order: whole lines, or rows. `series_by_head` has the series by the text
+    before their value, also of samples that do not go out. `subjects` counts the samples by subject, each subject once.
+    `families_before` has the families that were looked up, in the state before this block (None: not seen before);
+    `left` has the families that this block changed, in the state after it. `is_renamed`: lines may go out under another
+    name.
     """
 
     start: bytes
     cuts: Cuts
     entries: Sequence[ShapeRow | bytes]
-    known: Mapping[bytes, Series]
+    series_by_head: Mapping[bytes, Series]
     subjects: Sequence[tuple[Subject, int]]
     rejected: Mapping[Reason, int]
-    found: Mapping[bytes, Family | None]
-    left: Mapping[bytes, Family]
+    families_before: Mapping[bytes, PageFamily | None]
+    left: Mapping[bytes, PageFamily]
+    is_renamed: bool = False

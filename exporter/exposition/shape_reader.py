@@ -7,29 +7,25 @@ These rules are kept here, since they need more than one line:
 - upstreams may not use the exporter's own names.
 
 These rules may also need lines of earlier blocks. So a shape records the state of each family that it looked up
-(`found`) and of each family that it changed (`left`). A block whose families are in the same state again keeps its
-shape, and is not read again.
+(`families_before`) and of each family that it changed (`left`). A block whose families are in the same state again
+keeps its shape, and is not read again.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
+from itertools import count
 from typing import TYPE_CHECKING
 
-from exporter.exposition.cuts import MOST_VALUE_BYTES, cuts_of
-from exporter.exposition.lines import (
-    LONGEST_LINE,
-    MetadataLine,
-    PassedLine,
-    Reason,
-    SampleLine,
-    is_value,
-    read_line,
-)
+from exporter.exposition.cuts import MOST_VALUE_BYTES, Converted, Cuts, runs_of
+from exporter.exposition.lines import LONGEST_LINE, MetadataLine, PassedLine, Reason, SampleLine, is_value, read_line
+from exporter.exposition.renaming import AS_IT_CAME
 from exporter.exposition.series import Interned, Series, SeriesReader
-from exporter.exposition.shape import Family, Shape, ShapeRow
+from exporter.exposition.shape import PageFamily, Shape, ShapeRow
 
 if TYPE_CHECKING:
+    from exporter.exposition.renaming import Texts
     from exporter.model.pages import Subject
 
 RESERVED_PREFIX = b"pod_gpu_exporter_"
@@ -49,35 +45,44 @@ class ShapeReader:
         reader: SeriesReader,
         wanted: Wanted,
         *,
-        known: Mapping[bytes, Series],
-        families: Mapping[bytes, Family],
+        series_before: Mapping[bytes, Series],
+        families: Mapping[bytes, PageFamily],
         interned: Interned,
     ) -> None:
-        """`known` are series that need not be read again; `families` are the families of all lines before the block.
+        """`series_before` need not be read again; `families` are those of all lines before the block.
 
         `wanted` says whether a family of this name goes out at all (--families.allow, --families.deny).
         """
         self._reader = reader
         self._wanted = wanted
-        self._known = known
+        self._series_before = series_before
         self._families = families
         self._interned = interned
         self._start: bytes | None = None
         self._heads: list[bytes] = []
         self._entries: list[ShapeRow | bytes] = []
-        self._values: list[bytes] = []
+        self._twins: list[ShapeRow | bytes] = []  # which follow them
+        # what becomes of a line's value, by the number of the line; of lines without one, that there is none
+        self._changes: dict[int, Texts] = {}
+        self._twin_lines: dict[int, Texts | None] = {}
+        self.values: list[bytes] = []  # of the lines taken, in the order of the rows' slots
         self._value_bytes = 0
         self._series: dict[bytes, Series] = {}
         self._rejected: Counter[Reason] = Counter()
         self._counts: dict[int, int] = {}
         self._subjects: dict[int, Subject] = {}
-        self._found: dict[bytes, Family | None] = {}
-        self._left: dict[bytes, Family] = {}
+        self._families_here: dict[bytes, PageFamily | None] = {}
+        self._left: dict[bytes, PageFamily] = {}
 
     @property
-    def values(self) -> list[bytes]:
-        """The values of the lines taken, in the order of the rows' slots."""
-        return self._values
+    def is_renaming(self) -> bool:
+        """Whether lines may go out under another name."""
+        return self._reader.renaming is not AS_IT_CAME
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether lines go out twice."""
+        return bool(self._twins)
 
     @property
     def row_count(self) -> int:
@@ -86,15 +91,26 @@ class ShapeReader:
 
     def shape(self) -> Shape:
         """The shape of the lines taken."""
+        slots = count(len(self.values))
+        twins = [
+            entry if isinstance(entry, bytes) or entry.slot is None else replace(entry, slot=next(slots))
+            for entry in self._twins
+        ]
         return Shape(
             start=self._start or b"",
-            cuts=cuts_of(self._heads),
-            entries=self._entries,
-            known=self._series,
+            cuts=Cuts(
+                heads=self._heads,
+                size=sum(map(len, self._heads)),
+                changes=[Converted(*run) for run in runs_of(self._changes.items())],
+                twins=runs_of(self._twin_lines.items()),
+            ),
+            entries=self._entries + twins,
+            series_by_head=self._series,
             subjects=tuple((self._subjects[key], count) for key, count in self._counts.items()),
             rejected=dict(self._rejected),
-            found=self._found,
+            families_before=self._families_here,
             left=self._left,
+            is_renamed=self.is_renaming,
         )
 
     def take(self, line: bytes) -> None:
@@ -110,9 +126,9 @@ class ShapeReader:
             and is_value(word)
         )
         if may_move:
-            known = self._known.get(head)
-            if known is not None:
-                self._take_moving(head, word, known)
+            series = self._series_before.get(head)
+            if series is not None:
+                self._take_moving(head, word, series)
                 return
         self._take_unknown(line, head if may_move else b"", word)
 
@@ -126,8 +142,7 @@ class ShapeReader:
                 if head == sample.series + b" " and word == sample.value:
                     self._take_moving(head, word, series)
                     return
-                head = sample.series + sample.gap
-                self._take_sample(ShapeRow(series, None, head, sample.gap, sample.value, sample.timestamp))
+                self._take_sample(series, None, sample.series + sample.gap, sample)
             case MetadataLine() as metadata:
                 self._take_metadata(metadata)
             case PassedLine() as passed:
@@ -142,52 +157,82 @@ class ShapeReader:
         """Add a sample whose value is the last word of its line: the value may change without changing the shape."""
         if self._start is None:
             self._start = head
-        self._heads.append(head)
         self._series[head] = series
-        self._take_sample(ShapeRow(series, len(self._values), head))
-        self._values.append(word)
+        self._take_sample(series, len(self.values), head)
+        self._heads.append(head)
+        self.values.append(word)
         self._value_bytes += len(word) + 1
 
-    def _take_sample(self, row: ShapeRow) -> None:
-        """Count a sample by its subject, and add its row, unless a rule above rejects it or its family is unwanted."""
-        series = row.series
+    def _take_sample(self, series: Series, slot: int | None, head: bytes, line: SampleLine | None = None) -> None:
+        """Count a sample by its subject, and add its row, unless a rule above rejects it or its family is unwanted.
+
+        Where the value is not the block's `slot`, it is that of the `line`.
+        """
+        reason = self._reason_against(series)
+        if reason is not None:
+            self._rejected[reason] += 1
+            return
+        if series.texts is not None:
+            self._changes[len(self._heads)] = series.texts
+        subject = series.subject
+        samples = self._counts.get(id(subject), 0)
+        self._counts[id(subject)] = samples + 1
+        if not samples:
+            self._subjects[id(subject)] = subject
+        if self._note_sample(series):
+            self._entries.append(_row(series, slot, head, line))
+        twin = series.twin
+        if twin is not None and self._reason_against(twin) is None and self._note_sample(twin):
+            self._twins.append(_row(twin, slot, head, line))
+            self._twin_lines[len(self._heads)] = twin.texts
+
+    def _reason_against(self, series: Series) -> Reason | None:
         if series.name.startswith(RESERVED_PREFIX):
-            self._rejected[Reason.RESERVED_NAME] += 1
-            return
-        family = self._family(series.name)
-        kind = family.type
+            return Reason.RESERVED_NAME
+        kind = self._family(series.name).type
         if (kind == b"histogram" and not series.le_is_number) or (kind == b"summary" and not series.quantile_is_number):
-            self._rejected[Reason.SYNTAX] += 1
-            return
+            return Reason.SYNTAX
+        return None
+
+    def _note_sample(self, series: Series) -> bool:
+        """Note that a sample's family has samples; whether it goes out."""
+        family = self._family(series.name)
         if not family.has_samples:
             self._left[family.name] = family._replace(has_samples=True)
-        subject = series.subject
-        count = self._counts.get(id(subject), 0)
-        self._counts[id(subject)] = count + 1
-        if not count:
-            self._subjects[id(subject)] = subject
-        if family.wanted:
-            self._entries.append(row)
+        return family.wanted
 
     def _take_metadata(self, line: MetadataLine) -> None:
+        renaming = self._reader.renaming
+        renamed, twin = renaming.families.get(line.name), renaming.twins.get(line.name)
+        if renamed is not None and renamed.texts is not None:
+            self._changes[len(self._heads)] = renamed.texts
+        out = line if renamed is None else renamed.metadata(line)
+        reason = self._add_metadata(out, self._entries)
+        if reason is not None:
+            self._rejected[reason] += 1
+        if twin is not None:
+            entries = len(self._twins)
+            self._add_metadata(twin.metadata(line), self._twins)
+            if len(self._twins) > entries:
+                self._twin_lines[len(self._heads)] = twin.texts
+
+    def _add_metadata(self, line: MetadataLine, entries: list[ShapeRow | bytes]) -> Reason | None:
         if line.name.startswith(RESERVED_PREFIX):
-            self._rejected[Reason.RESERVED_NAME] += 1
-            return
+            return Reason.RESERVED_NAME
         family = self._family(line.name)
         text = family.help if line.keyword == b"HELP" else family.type
         mark = _mark(line.text)
         if text is not None or family.has_samples:
             # The next upstream repeats HELP and TYPE: if they are the same word for word, nothing is lost.
-            if text != mark:
-                self._rejected[Reason.LATE_METADATA] += 1
-            return
+            return Reason.LATE_METADATA if text != mark else None
         self._left[family.name] = (
             family._replace(help=mark) if line.keyword == b"HELP" else family._replace(type=line.text)
         )
         if family.wanted:
-            self._entries.append(line.line)
+            entries.append(line.line)
+        return None
 
-    def _family(self, name: bytes) -> Family:
+    def _family(self, name: bytes) -> PageFamily:
         """The family a name belongs to, as promtool sees it: foo_sum is part of foo once foo is typed summary."""
         family = self._look_up(name)
         if family is not None:
@@ -196,15 +241,22 @@ class ShapeReader:
             family = self._look_up(name.removesuffix(suffix)) if name.endswith(suffix) else None
             if family is not None and family.type in kinds:
                 return family
-        family = self._left[name] = Family(name, self._wanted(name.decode()))
+        family = self._left[name] = PageFamily(name, self._wanted(name.decode()))
         return family
 
-    def _look_up(self, name: bytes) -> Family | None:
+    def _look_up(self, name: bytes) -> PageFamily | None:
         """A family in its present state. The first look-up of a name is recorded, since the shape depends on it."""
         family = self._left.get(name)
-        if family is None and name not in self._found:
-            self._found[name] = self._families.get(name)
-        return family or self._found.get(name)
+        if family is None and name not in self._families_here:
+            self._families_here[name] = self._families.get(name)
+        return family or self._families_here.get(name)
+
+
+def _row(series: Series, slot: int | None, head: bytes, line: SampleLine | None) -> ShapeRow:
+    if line is None:
+        return ShapeRow(series, slot, head)
+    value = line.value if series.texts is None else series.texts[line.value + b"\n"][:-1]
+    return ShapeRow(series, None, head, line.gap, value, line.timestamp)
 
 
 def _mark(text: bytes) -> bytes:

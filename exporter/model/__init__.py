@@ -1,4 +1,1 @@
-"""The types that travel between rooms: plain, frozen, without behaviour beyond reading themselves.
-
-Units stand in names (`_seconds`). `None` is unknown, never 0. Tuples, not lists.
-"""
+"""The frozen types that travel between rooms. Units stand in names, None is unknown (never 0), sequences are tuples."""

@@ -11,41 +11,40 @@ from exporter.model.pods import Owner
 # What was missing when nothing could be seen: the kubelet's word, a page of samples, or the exporter itself.
 Gap = Literal["exporter", "kubelet", "page"]
 GAPS: Final[tuple[Gap, ...]] = ("exporter", "kubelet", "page")
-_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 
 # Each look makes one for every row, and a NamedTuple is made in a sixth of a frozen dataclass' time.
 class Account(NamedTuple):
-    """What one container has had of one device, or what nobody has (`owner` None).
+    """What one container has had of one device, or what nobody had (`owner` None).
 
-    Times are in nanoseconds of a physical GPU, energy in microjoules: whole numbers, so that sums are exact. None is
-    what nothing on the page told so far. `allocated_ratio` is the part of a physical GPU that is held now, None where
-    it is held no longer. `labels` are those of the pod that go with it (pod_uid, label_…, workload_…). `xids` counts
-    errors by XID, `throttled_ns` times by reason. `observed_ns` is the part of `allocated_ns` whose activity is known.
+    `labels` are the pod's that go with it (pod_uid, label_…, workload_…). `allocated_ratio` is the part of a physical
+    GPU that the container holds now, None where it holds none any more. `amounts` are by name, whole numbers of small
+    units, so that sums are exact; one that no page has shown so far is missing. `by_label` has the amounts that are
+    counted by a label, such as XIDs by number: by name, then by the label's value. accounts/amounts/ lists all.
+
+    `began_ns` is when all of it was 0, in ns since 1970 by the machine's clock as it is set now. None: it is not known,
+    or the labels have changed since, so that the series which they make now goes on with what another one has counted.
     """
 
     owner: Owner | None
     device: DeviceKey
-    labels: AddedLabels = ()
-    allocated_ratio: float | None = None
-    allocated_ns: int | None = None
-    active_ns: int | None = None
-    idle_ns: int | None = None
-    energy_uj: int | None = None
-    xids: Mapping[str, int] = _NO_COUNTS
-    throttled_ns: Mapping[str, int] = _NO_COUNTS
-    observed_ns: int | None = None
+    labels: AddedLabels
+    allocated_ratio: float | None
+    amounts: Mapping[str, int]
+    by_label: Mapping[str, Mapping[str, int]]
+    began_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Accounts:
     """The accounts at the moment of the last look that counted, in stable order. Another moment's are another object.
 
-    `gap_ns` is for how long nothing could be seen, by what was missing. `capacity` counts physical GPUs by model,
-    `allocated` says which part of them is held (0 to 1).
+    `gap_ns` is for how long nothing could be seen since `began_ns`, by what was missing. `capacity` counts physical
+    GPUs by model, `allocated` says which part of them is held (0 to 1).
     """
 
     rows: tuple[Account, ...] = ()
     gap_ns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(GAPS, 0)))
     capacity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     allocated: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    began_ns: int | None = None

@@ -6,24 +6,18 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey
-from exporter.model.measured import Place
+from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner
 
 # cudaMemcpyKind: 0 to 4; `default` is worked out by CUDA from the addresses, which the probe does not know.
 Direction = Literal["host_to_host", "host_to_device", "device_to_host", "device_to_device", "default"]
-DIRECTIONS: tuple[Direction, ...] = (
-    "host_to_host",
-    "host_to_device",
-    "device_to_host",
-    "device_to_device",
-    "default",
-)
+DIRECTIONS: tuple[Direction, ...] = ("host_to_host", "host_to_device", "device_to_host", "device_to_device", "default")
 
 
 class ProcessId(NamedTuple):
-    """A process of the host: its pid in the first PID namespace, and when it was started (ns of the boot-time clock).
+    """A process of the host: its pid in the first PID namespace, and its start (ns of the boot-time clock).
 
-    The start tells it from a later process with the same pid. /proc/<pid>/stat has it in ticks of 10 ms.
+    The start tells it from a later process with the same pid. /proc/<pid>/stat has the start in ticks of 10 ms.
     """
 
     pid: int
@@ -40,14 +34,13 @@ class CudaDevice(NamedTuple):
 class CudaCounts(NamedTuple):
     """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
 
-    Launches, graph launches, copies and synchronisations count as often as they are called, also where they fail;
-    threads, bytes, allocations and frees count where the call succeeds. Bytes are those asked for, not those that the
-    driver rounds up to. `memory_bytes` is allocated and not yet freed;
-    `peak_bytes` the most of it at a time. `sync_ns` is the time spent waiting in synchronisations. `active_ns` is the
-    time in which at least one stream had work that no synchronisation had ended. `errors` counts calls that did not
-    return success, by cudaError_t or CUresult.
+    Launches, graph launches, copies and synchronisations count when they are called, even if they fail; threads, bytes,
+    allocations and frees count when the call succeeds. Bytes are those asked for, not those that the driver rounds up
+    to. `memory_bytes` is allocated and not yet freed, `peak_bytes` the most of it at a time. `sync_ns` is the time
+    spent waiting in synchronisations. `active_ns` is the time in which at least one stream had work that no
+    synchronisation had ended. `errors` counts calls that did not return success, by cudaError_t or CUresult.
 
-    A tuple, as thousands of them are made each second. cuda_counts.py counts on the order of the fields.
+    A tuple, as thousands of them are made each second. usage/cuda_ledger.py counts on the order of the fields.
     """
 
     launches: int = 0
@@ -67,11 +60,8 @@ class CudaCounts(NamedTuple):
     errors: Mapping[int, int] = MappingProxyType({})
 
 
-class Span(NamedTuple):
-    """A time in which one process kept one device busy, in ns of the monotonic clock.
-
-    Short spans that follow each other come as one: `active_ns` is then less than `end_ns - begin_ns`.
-    """
+class WorkSpan(NamedTuple):
+    """A time (ns, monotonic clock) in which a process kept a device busy; `active_ns` leaves out its short gaps."""
 
     device: CudaDevice
     begin_ns: int
@@ -83,9 +73,9 @@ class Span(NamedTuple):
 class CudaProcess:
     """A process that called CUDA.
 
-    `cgroup_id` is that of its cgroup of version 2 (1 is the root, where version 1 is in use). `visible` is what the
-    program itself has set CUDA_VISIBLE_DEVICES to before its first call; None where it was not seen to do so.
-    `ended_ns` is when its last thread ended, on the monotonic clock; None while it runs.
+    `cgroup_id` is of cgroup version 2 (1 is the root, where version 1 is in use). `visible` is what the program itself
+    set CUDA_VISIBLE_DEVICES to before its first call; None where the probe did not see that. `ended_ns` is when its
+    last thread ended, on the monotonic clock; None while it runs.
     """
 
     id: ProcessId
@@ -104,7 +94,7 @@ class CudaReading:
     read_at_ns: int
     processes: Mapping[ProcessId, CudaProcess] = field(default_factory=lambda: MappingProxyType({}))
     counts: Mapping[CudaDevice, CudaCounts] = field(default_factory=lambda: MappingProxyType({}))
-    spans: tuple[Span, ...] = ()
+    spans: tuple[WorkSpan, ...] = ()
     lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -112,13 +102,13 @@ class CudaReading:
 class SeenProcess:
     """What /proc says of a process that maps CUDA: its container, and what the environment lets it see.
 
-    `visible` is CUDA_VISIBLE_DEVICES as its memory, or else the environment that it was started with, has it; None
-    where it is not set. `is_hidden`: neither may be read, so nobody knows whether it is set. `gpu_files` are the device
-    files of GPUs that it finds (/dev/nvidia<N>); 0 where that is not known.
+    `visible` is CUDA_VISIBLE_DEVICES in its memory, or else in the environment of its start; None where it is not set.
+    `is_hidden`: neither may be read. `gpu_files` is the number of the GPUs' device files (/dev/nvidia<N>) that it sees;
+    0 where that is not known.
     """
 
     id: ProcessId
-    place: Place | None
+    place: ProcessPlace | None
     visible: str | None = None
     is_hidden: bool = False
     gpu_files: int = 0
@@ -126,11 +116,11 @@ class SeenProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaUse:
-    """What the processes of one container asked of one device, those that have ended included: see `CudaCounts`.
+    """What the processes of one container asked of one device, also those that have ended: see `CudaCounts`.
 
-    `memory_bytes` is of those that run, `peak_bytes` the most that a reading showed, or that one of them had by itself.
-    `released_bytes` is what processes had not freed when they ended. Errors of many codes are under OTHER_ERRORS.
-    `active_seconds` unites the processes: a time in which several are active counts once.
+    `memory_bytes` is of those that run, `peak_bytes` the most in a reading, or of one process. `released_bytes` is what
+    processes had not freed when they ended. Errors of many codes are under OTHER_ERRORS. `active_seconds`: a time in
+    which several are active counts once.
     """
 
     counts: CudaCounts
@@ -149,11 +139,11 @@ UNKNOWN_DEVICE = DeviceKey(uuid="")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CudaUses:
-    """What every container asked of every device; and how the probe is.
+    """What every container asked of every device; and the state of the probe.
 
-    `programs` are the files that are probed. `map_entries` says how full each map in the kernel is, and the most that
-    it holds. `failures` counts files that could not be probed, by reason. `unreadable` are processes that may not be
-    looked at, so that nobody knows whether they use CUDA.
+    `programs` is the number of probed files, `failures` that of files that could not be probed, by reason.
+    `map_entries` says how full each map in the kernel is, and its size. `unreadable` processes may not be looked at, so
+    nobody knows whether they use CUDA.
     """
 
     uses: Mapping[CudaKey, CudaUse] = field(default_factory=lambda: MappingProxyType({}))

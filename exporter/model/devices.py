@@ -4,10 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from exporter.errors import Trouble
 from exporter.model.pods import Owner
 
 AddedLabels = tuple[tuple[str, str], ...]
 NVIDIA_UUIDS = ("GPU-", "MIG-")
+
+# gpu-manager's resources (github.com/tkestack/gpu-manager), whose device ids count units of GPUs and name no GPU. It
+# offers 100 ids of tencent.com/vcuda-core for each GPU (tencent.com/vcuda-core-<n>), and an id of
+# tencent.com/vcuda-memory for each 256 MiB of all GPUs together (tencent.com/vcuda-memory-268435456-<n>). Both are
+# numbered through over all GPUs, the kubelet hands out any of them, and gpu-manager chooses the GPU afterwards (its
+# pkg/services/allocator/nvidia/allocator.go). So a container's ids say how much it asked for; only its processes show
+# of which GPU.
+CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
+GPU_MANAGER_RESOURCES = frozenset({CORES, MEMORY})
+CORES_OF_GPU = 100
+MEMORY_MIB = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -35,9 +47,9 @@ class Claim:
 class Assignment:
     """One device id in one container: ContainerDevices.resource_name and one of its .device_ids.
 
-    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. Where ids name no
-    device and count units of GPUs, one assignment is all of them that a container has of the resource: `units` is their
-    number (otherwise 0), and `device_id` the first of them.
+    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. Where ids count
+    units of GPUs, one assignment is all of a container's ids of the resource: `units` is their number (otherwise 0),
+    and `device_id` the first.
     """
 
     owner: Owner
@@ -57,8 +69,8 @@ class PodResources:
     """One answer of the kubelet's List.
 
     `listed` has every pod of the answer as (namespace, name), with or without devices. A listed pod holds exactly what
-    the answer says; a pod that is not listed may only be missing for the moment. `outside` are assignments of resources
-    that `--resources` leaves out: a limited number of them, in stable order.
+    the answer says; another pod may only be missing for the moment. `outside` are some of the assignments whose
+    resources `--resources` leaves out, in stable order.
     """
 
     assignments: frozenset[Assignment]
@@ -67,8 +79,8 @@ class PodResources:
 
 
 # What the kubelet can hand out, handed out or not: device ids by resource.
-Offers = Mapping[str, frozenset[str]]
-NO_OFFERS: Offers = MappingProxyType({})
+Allocatable = Mapping[str, frozenset[str]]
+NONE_ALLOCATABLE: Allocatable = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -81,11 +93,12 @@ class DeviceKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRef:
-    """What a device id says of the device that it refers to; a field is "" where the id does not say it.
+    """What a device id says of its device; a field is "" where the id does not say it.
 
-    `uuid` is the UUID of a GPU, `mig` that of a MIG instance (which tells neither parent nor GPU_I_ID). `device` and
-    `index` are a GPU's name (nvidia3) and number, and `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG
-    instance down. `form` names the rule that read the id.
+    `uuid` is a GPU's UUID, `mig` that of a MIG instance (which gives neither parent nor GPU_I_ID). `device` and `index`
+    are a GPU's name (nvidia3) and number, `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG instance down.
+    `minor` is N of its device node /dev/nvidia<N>, which need not be its number.
+    `form` names the rule that read the id.
     """
 
     form: str
@@ -96,29 +109,34 @@ class DeviceRef:
     instance: str = ""
     parent: str = ""
     profile: str = ""
+    minor: str = ""
     shared: bool = False
+
+    @property
+    def is_no_gpu(self) -> bool:
+        """Whether it is known to be none of the node's GPUs: a CDI spec names no device node of one."""
+        return not (self.uuid or self.mig or self.device or self.index or self.minor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigInstance:
     """A MIG instance of an inventory: its UUID, its GPU instance id (GPU_I_ID of samples) and its profile (1g.10gb).
 
-    `known_by` names the sources that told of it, where several were asked.
+    `sources` are the names of those that have it, where several were asked.
     """
 
     uuid: str
     instance_id: str
     profile: str = ""
-    known_by: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryGpu:
     """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given.
 
-    `uuid` is "" where a source knows the GPU by its `device` alone; the node's inventory, which all sources make
-    together, has no such GPU. For `known_by` see MigInstance. `slices` are the compute slices that it can be cut into,
-    where NVML says it.
+    `uuid` is "" where a source has only its `device`; the node's inventory, put together from all sources, has no such
+    GPU. `sources` are as in MigInstance. `slices` are the compute slices that it can be cut into, if NVML says it.
     """
 
     uuid: str
@@ -126,7 +144,12 @@ class InventoryGpu:
     device: str = ""
     mig: tuple[MigInstance, ...] = ()
     slices: int | None = None
-    known_by: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What samples and device ids may call it: its UUID with and without GPU-, its name, its number."""
+        return tuple(name for name in (self.uuid, self.uuid.removeprefix("GPU-"), self.device, self.index) if name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +159,42 @@ class InventoryDoubt:
     `leaves_out` are the UUIDs of the MIG instances that it leaves out for this: no owner is better than a wrong one.
     """
 
-    says: str
-    remedy: str
+    trouble: Trouble
     leaves_out: frozenset[str] = frozenset()
     is_contradiction: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CdiPlace:
+    """Where the device nodes of a CDI device lead: N of /dev/nvidia<N>, and a GPU_I_ID, "" for the whole GPU.
+
+    `minor` is "" for a device without such a node: a network device, or a GPU that a virtual machine has by vfio.
+    """
+
+    minor: str
+    instance: str = ""
+
+    def __str__(self) -> str:
+        if not self.minor:
+            return "no GPU of this node"
+        return f"GPU instance {self.instance} of nvidia{self.minor}" if self.instance else f"nvidia{self.minor}"
+
+
+# by qualified name: k8s.gpu.nvidia.com/claim=<claim's UID>-gpu-3; None where nobody can say it
+CdiPlaces = Mapping[str, CdiPlace | None]
+NO_PLACES: CdiPlaces = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The GPUs of the node and the MIG instances they are cut into, by one source or by all together."""
+    """The GPUs of the node and the MIG instances they are cut into, by one source or by all together.
+
+    `places` are those of the CDI devices that are not named by a UUID: the DRA driver's, which are named by a claim.
+    """
 
     gpus: tuple[InventoryGpu, ...] = ()
     doubts: tuple[InventoryDoubt, ...] = ()
+    places: CdiPlaces = field(default_factory=lambda: NO_PLACES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +236,8 @@ class Holder:
 class Match:
     """What became of one assignment.
 
-    `ref` is None for an id of unknown form. `key` is None for that, too, and where the id fits several devices.
-    `samples` counts the device's samples that came in. Where that is 0, `reason` says why (attribution's `Unmatched`);
-    otherwise it is "".
+    `ref` is None for an id of unknown form; `key` is None then, and where the id fits several devices. `samples` counts
+    the device's samples that came in. If there are none, `reason` says why (`Unmatched`); otherwise it is "".
     """
 
     assignment: Assignment
@@ -205,9 +251,9 @@ class Match:
 class Owners:
     """Who holds which device. A new state is a new object, so that callers compare by identity.
 
-    `holders` are by device, `matches` has one entry for each assignment of the kubelet. But those of units, of which
-    nobody can say of which GPU they are, stand in `units`, in stable order. `offered` counts the ids of a
-    resource that mean a device, handed out or not: the shares of a shared GPU; empty where the kubelet does not say.
+    `holders` are by device, `matches` has one for each assignment of the kubelet, except those of units: nobody can say
+    of which GPU these are, so they stand in `units`, in stable order. `offered` counts the ids of a resource that mean
+    a device, handed out or not: the shares of a shared GPU. It is empty where the kubelet does not say it.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -217,7 +263,7 @@ class Owners:
 
     @property
     def named(self) -> set[DeviceKey]:
-        """The devices that the kubelet names: those that somebody holds, and those on offer."""
+        """The devices that the kubelet names: held or on offer."""
         return {*self.holders, *(key for _, key in self.offered)}
 
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:

@@ -3,9 +3,33 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey, Inventory
+
+
+class Host(NamedTuple):
+    """`driver_version` is that of NVIDIA's kernel module, "" where it is not loaded, or does not say.
+
+    `kernel` and `architecture` are the release and the machine of uname(2).
+    """
+
+    driver_version: str
+    kernel: str
+    architecture: str
+
+
+# What keeps a process from opening a device file: its mode, the rules of the cgroup for devices, or a security module
+# such as SELinux, although its mode would allow it. "" for nothing.
+Refusal = Literal["", "mode", "cgroup", "security_module"]
+
+
+class DeviceFile(NamedTuple):
+    """A character device of NVIDIA's driver, and what keeps this process from opening it."""
+
+    path: str
+    refusal: Refusal = ""
+
 
 # How a process uses a GPU: CUDA, graphics, or CUDA as a client of MPS.
 Kind = Literal["compute", "graphics", "mps"]
@@ -15,10 +39,10 @@ Kind = Literal["compute", "graphics", "mps"]
 class GpuProcess:
     """One process on one GPU or MIG instance.
 
-    `pid` is that of the PID namespace of the host, where the exporter shares it. `device` is the UUID of the physical
-    GPU with the GPU instance id ("" for a GPU that is not cut). `memory_bytes` is None where the driver does not know.
-    `sm_ratio` is the part of the time since the reading before (0 to 1) in which its kernels ran; None where the driver
-    does not measure it. `kinds` has one kind at least.
+    `pid` is the host's, if the exporter shares the host's PID namespace. `device` is the UUID of the physical GPU with
+    the GPU instance id ("" for a GPU that is not cut). `sm_ratio` is the part of the time since the previous reading (0
+    to 1) in which its kernels ran. It and `memory_bytes` are None where the driver does not say. There is a kind at
+    least.
     """
 
     pid: int
@@ -30,11 +54,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverReading:
-    """What the driver said at `read_at` (seconds of the monotonic clock). Equal only to itself.
+    """The driver's answer at `read_at` (seconds of the monotonic clock). Equal only to itself.
 
-    `processes` are sorted by device and pid, one for each device that a process is on; None where they are not known.
-    `unknown` are the UUIDs of GPUs whose processes are not among them: what has no process there may have one.
-    `memory_used` is what all together use of a device, in bytes, where the driver tells it.
+    `processes` are sorted by device and pid, one for each device of a process; None where they are not known. `unknown`
+    are the UUIDs of GPUs whose processes are not among them. `memory_used` is what all processes use of a device, in
+    bytes, where the driver says it.
     """
 
     inventory: Inventory = field(default_factory=Inventory)

@@ -11,12 +11,12 @@ from exporter.model.pods import Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The container that a process is in, as its cgroups say.
+class ProcessPlace:
+    """The container that a process is in, by its cgroups.
 
-    `container_id` has 64 hexadecimal digits; it is "" for a process of a pod that is in none of its containers.
-    `pod_uid` is written with dashes, or without any for a static pod; "" where the cgroups do not say it. `is_of_pod`:
-    it is the kubelet's container. Otherwise `engine` names who made it ("docker").
+    `container_id` has 64 hexadecimal digits; "" for a process of a pod outside the pod's containers. `pod_uid` has
+    dashes, except that of a static pod; "" where the cgroups do not say it. `is_of_pod`: it is the kubelet's container.
+    Otherwise `engine` names who made it ("docker").
     """
 
     container_id: str
@@ -27,15 +27,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process of the host.
+    """A process of the host; its start tells it from a later process with the same pid (seconds, monotonic clock).
 
-    `started_at` is in seconds of the monotonic clock, so that a process is told from a later one with the same pid.
-    `place` is None for a process in no container. `command` and `user` (a uid) are "" unless somebody asked for them.
+    `place` is None outside containers. `command` and `user` (a uid) are "" unless the user asks for them.
     """
 
     pid: int
     started_at: float
-    place: Place | None
+    place: ProcessPlace | None
     command: str = ""
     user: str = ""
 
@@ -44,7 +43,7 @@ class Process:
 class HostProcesses:
     """Processes of the host by pid, read from `read_at` on (seconds of the monotonic clock).
 
-    `asked_for` are the pids that were looked for. One of these that is not in `by_pid` has ended.
+    `asked_for` are the pids that were looked up: those that are not in `by_pid` have ended.
     """
 
     by_pid: Mapping[int, Process]
@@ -54,24 +53,14 @@ class HostProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedContainer:
-    """A container id, whose it is, and the UID of its pod.
-
-    `pod_uid` is "" for a static pod that the Kubernetes API tells of: the kubelet gives it another UID.
-    """
+    """A container id, its owner, and its pod's UID ("" for a static pod of the API: the kubelet uses another UID)."""
 
     container_id: str
     owner: Owner
     pod_uid: str
 
 
-# Why a process on a GPU counts for no owner of the GPU:
-# gone - the process has ended, or another one has its pid now
-# unread - nobody has looked which process it is: there are too many
-# no_container - it runs in no container
-# other_container - its container is not the kubelet's, but made by docker, for example
-# unknown_container - it is in a pod, and nobody says in which container
-# not_assigned - its container did not get the GPU from the kubelet
-# unknown_instance - its container got several instances of the GPU, and the driver does not say which one it is on
+# why a process on a GPU counts for no owner of the GPU; ownership/explain.py has the words
 WithoutOwner = Literal[
     "gone", "unread", "no_container", "other_container", "unknown_container", "not_assigned", "unknown_instance"
 ]
@@ -79,17 +68,17 @@ WithoutOwner = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unowned:
-    """A process on a GPU that counts for no owner of the GPU, and why. `owner` is that of its container, if known."""
+    """A process on a GPU that counts for no owner of the GPU, and why. `owner` is its container's, if known."""
 
     process: GpuProcess
     reason: WithoutOwner
-    place: Place | None = None
+    place: ProcessPlace | None = None
     owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What processes, mostly those of one container, use of one device; None where it is not known, never 0."""
+    """What processes, mostly of one container, use of one device; None where it is not known, never 0."""
 
     memory_bytes: int | None
     sm_ratio: float | None
@@ -98,7 +87,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What all use of a device: its memory, and the part of the time in which kernels ran (1 at most)."""
+    """What all processes use of a device: memory, and the part of the time in which kernels ran (1 at most)."""
 
     memory_bytes: int | None = None
     sm_ratio: float = 1.0
@@ -108,12 +97,12 @@ class Total:
 class Measured:
     """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
 
-    Each process counts for one device at most, under the key by which `Owners` knows it. The memory of a device's
-    owners is at most the device's. `nobodys` is what the processes of `unowned` use together, by device; a device that
-    has none is left out. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of
-    each owner and, under None, which is always there, of the processes that count for nobody. It never falls as long as
-    it is told. Devices of which it is not known for all of these are left out. `owned` are the processes that count for
-    an owner; `host` is what /proc says of all of them. `unread` are the UUIDs of GPUs whose processes are not known.
+    A process counts for one device at most, by the key of `Owners`. The owners of a device use at most its memory.
+    `nobodys` is what the processes of `unowned` use together, by device, if there are any. `sm_ns` is the time in which
+    kernels ran since measuring began, in nanoseconds: by device, of each owner and, under None, always, of nobody's
+    processes. It never falls; devices with an unknown time are left out. `owned` are the processes that count for an
+    owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose processes are not known. On devices of
+    `unexplained` most of the memory in use is that of no process that is listed.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
@@ -123,3 +112,4 @@ class Measured:
     owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=lambda: MappingProxyType({}))
     host: HostProcesses | None = None
     unread: frozenset[str] = frozenset()
+    unexplained: frozenset[DeviceKey] = frozenset()

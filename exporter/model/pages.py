@@ -1,10 +1,10 @@
-"""Pages of samples: as they came from a source, and joined with owners."""
+"""Pages of samples, as they came from a source and joined with owners; and what they are about: subjects, in order."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey
+from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Inventory, Owners
 from exporter.model.pods import Owner
 
 
@@ -14,12 +14,11 @@ class Subject:
 
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
     GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already names (dcgm-exporter
-    with -k, virtual GPUs), and `came_extra` are the page's other labels of that owner (of the pod, of a claim).
-    `exported` is the owner that a Prometheus on the way has moved to exported_pod, exported_namespace and
-    exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only samples
-    of GPUs have; without a `uuid`, the one that holds the number or the name. `xid` is the error that a count is of
-    (dcgm-exporter's label of that name). `is_unread`: it stands for any device of a page beyond those that are told
-    apart.
+    with -k, virtual GPUs), `came_extra` are the page's other labels of that owner (of the pod, of a claim), and
+    `exported` is the owner that a Prometheus on the way moved to exported_pod, exported_namespace and
+    exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only GPUs have;
+    without a `uuid`, the one with the number or the name. `xid` is dcgm-exporter's label of that name, the error that a
+    count is of. `is_unread`: it stands for all devices of a page beyond the most that are told apart.
     """
 
     uuid: str = ""
@@ -41,12 +40,12 @@ class Subject:
 
     @property
     def is_device(self) -> bool:
-        """Whether the labels show a GPU or MIG instance by its UUID. A label uuid alone does not: volumes have one."""
+        """Whether the labels show a GPU or MIG instance by its UUID. A label `uuid` is not enough: volumes have one."""
         return self.uuid.startswith(NVIDIA_UUIDS) or (bool(self.uuid) and self.has_gpu_label)
 
     @property
     def gpu(self) -> str:
-        """The GPU's UUID. Without one it goes by its name, else by its number; "" where no label says it."""
+        """The GPU's UUID, or else its name, or else its number; "" where no label says any."""
         return self.uuid or self.device or self.index
 
     @property
@@ -62,13 +61,12 @@ ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """A row that goes out for a sample: whose it is, and the labels that it gains.
+    """A row that goes out for a sample: its owner, and the labels that it gains.
 
-    `owner` is None for a row of nobody, and for one of several owners together (`--sharing device`). `shared` says that
-    the owner has a share of the device, or that others hold it too. `uid` and `pod_labels` (label_…) belong to the
-    owner's pod; they are empty unless somebody asked for them. `claim` is the claim that the owner holds the device
-    through, if the kubelet named one. `labels` is the text of all this, under the names that the label flags choose.
-    To learn the owner, read `owner` and not the labels.
+    `owner` is None for a row of nobody, and for one of several owners together (`--sharing device`). `shared`: the
+    owner has a share of the device, or others hold it too. `uid` and `pod_labels` (label_…) are of the owner's pod, if
+    the user asks for them, and `claim` is the one that gave the owner the device. `labels` is the text of all this,
+    under the names that the label flags choose; to learn the owner, read `owner`.
     """
 
     labels: AddedLabels
@@ -83,10 +81,9 @@ class Row:
 class Rows:
     """The rows that go out for a sample, at least one.
 
-    Without `values` every row has the sample's value. With `values` (`--sharing split`) the function gets the series'
-    identity and the sample's value, or the part of it that a MIG instance has, and returns one text for each row. Where
-    calling it advances counters, `peek` returns the same texts without advancing them, for readers of a page that was
-    written before.
+    Without `values` every row has the sample's value. `values` (`--sharing split`) gets the series' identity and the
+    sample's value, or a MIG instance's part of it, and returns one text for each row. Where that advances counters,
+    `peek` returns the same texts without advancing them, for readers of a page that was written before.
     """
 
     each: tuple[Row, ...]
@@ -106,8 +103,7 @@ def nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
 class Page:
     """A page of a GPU metrics source: whole Prometheus text as it came, with at least one valid sample.
 
-    `moment` orders reads: seconds of a clock that never steps back. `read_at_seconds` is for people: seconds since
-    1970.
+    `moment` orders reads (seconds of a clock that never steps back), `read_at_seconds` (since 1970) is for people.
     """
 
     source: str
@@ -134,17 +130,14 @@ class Sampled(Protocol):
     @property
     def name(self) -> bytes:
         """The family's name."""
-        ...
 
     @property
     def subject(self) -> Subject:
         """What the samples are about."""
-        ...
 
     @property
     def identity(self) -> bytes:
-        """Equal for two series exactly if they are one, whatever owners they came with."""
-        ...
+        """Equal for two series only if they are one, whatever owners they came with."""
 
 
 Reading = tuple[Sampled, bytes]  # a sample as it came in: its series, and the value
@@ -153,13 +146,13 @@ Readings = Callable[[frozenset[bytes]], Iterable[Reading]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPage:
-    """The page that goes out, and what was learnt while reading it. Valid until a page or the owners change.
+    """The page that goes out, and what it says. Valid until a page or the owners change.
 
     `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
     page has few, and is never copied whole. `subjects` counts the samples that came in, by subject; `unread` of them
-    are of devices beyond those that are told apart, and are in the text alone. `rejected` counts the lines and parts of
-    lines that were left out, by reason. `cells(families)` gives the rows of these families, in the page's order;
-    `readings(families)` gives the samples that the rows were made of, whatever `--sharing` made of them.
+    are of devices beyond those that are told apart, and are only in the text. `rejected` counts the lines and parts of
+    lines that were left out, by reason. `cells(families)` gives the rows of these families in the page's order;
+    `readings(families)` gives the samples before `--sharing`.
     """
 
     pieces: Sequence[bytes]
@@ -175,3 +168,46 @@ class JoinedPage:
     def body(self) -> bytes:
         """The text as one."""
         return b"".join(self.pieces)
+
+
+_MAX_INDEX_DIGITS = 9
+
+
+def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory) -> list[Subject]:
+    """The GPUs and MIG instances among subjects, by their labels, by the kubelet or by the inventory.
+
+    Disks and machines have UUIDs, names and numbers too. A label that only GPUs have shows a GPU without a UUID, unless
+    other samples have its UUID, or the kubelet has names that the samples lack: these may be the same GPUs.
+    """
+    subjects, named = tuple(subjects), owners.named
+    of_inventory = {gpu.uuid for gpu in inventory.gpus} | {gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus}
+    gpus = [each for each in subjects if each.is_device or each.key in named or each.uuid in of_inventory]
+    labelled = [each for each in subjects if each.has_gpu_label and not each.uuid and each.key not in named]
+    if labelled and named <= {each.key for each in subjects}:
+        with_uuid = {name for each in gpus if each.uuid for name in (each.index, each.device)}
+        gpus += (each for each in labelled if with_uuid.isdisjoint({each.index, each.device} - {""}))
+    return gpus
+
+
+def cut_gpus(devices: Iterable[Subject]) -> frozenset[str]:
+    """The GPUs that are cut into MIG instances, as their keys name them."""
+    return frozenset(device.key.uuid for device in devices if device.instance)
+
+
+def entity_of(device: Subject, cut: Container[str]) -> str:
+    """`mig` for a MIG instance, `mig-parent` for a GPU that is cut into some (`cut_gpus`), `gpu` for any other."""
+    if device.instance or device.key.uuid.startswith("MIG-"):
+        return "mig"
+    return "mig-parent" if device.key.uuid in cut else "gpu"
+
+
+def in_order(subject: Subject) -> tuple[object, ...]:
+    """The key that sorts devices: by GPU index, then by MIG instance."""
+    # a GPU goes before its instances, one without an index after all others
+    return (not subject.index, _number(subject.index), bool(subject.instance), _number(subject.instance), subject.key)
+
+
+def _number(text: str) -> tuple[int, str]:
+    """Numbers by size; what is no number after them."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_INDEX_DIGITS
+    return (int(text), "") if is_number else (10**_MAX_INDEX_DIGITS, text)

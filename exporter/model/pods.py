@@ -26,8 +26,21 @@ class OwnerReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatedDevice:
+    """A device by its container's status: an entry of allocatedResourcesStatus (KEP-4680) and one of its resources.
+
+    `resource` is a device plugin's, or `claim:<claim>` or `claim:<claim>/<request>`; `device_id` is then a CDI name.
+    """
+
+    resource: str
+    device_id: str
+    health: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
-    """What is read of a Pod of core/v1: metadata and status. `container_ids` are by container name.
+    """What is read of a Pod of core/v1: metadata and status. `container_ids` and `allocated` are by container name.
 
     `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970; the API server sets it, and the author of
     a pod cannot. `is_acknowledged`: the pod's kubelet knows the pod, since the kubelet itself reported it or the status
@@ -44,16 +57,17 @@ class PodInfo:
     ip: str = ""
     created_at_seconds: float | None = None
     container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    allocated: Mapping[str, tuple[AllocatedDevice, ...]] = field(default_factory=lambda: MappingProxyType({}))
     is_acknowledged: bool = True
     is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
+class PodOfName:
     """A pod and the time for which it bears its name (namespace and name): pods made anew bear one name in turn.
 
     `since` is when the source of pods learnt that the kubelet knows the pod (infinity: not yet). `until` is when the
-    pod was gone (infinity: it is there). Both are in seconds of `time.monotonic`. `is_first`: no other bearer of the
+    pod was gone (infinity: it is there). Both are in seconds of `time.monotonic`. `is_first`: no other pod of the
     name was known when this one came.
     """
 
@@ -63,4 +77,4 @@ class Bearer:
     is_first: bool
 
 
-Bearers = Mapping[tuple[str, str], tuple[Bearer, ...]]
+PodsOfNames = Mapping[tuple[str, str], tuple[PodOfName, ...]]

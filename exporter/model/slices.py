@@ -8,7 +8,6 @@ T = TypeVar("T")
 
 Work = Generator[None, None, T]
 
-
 # Of what takes some 5 us each, such as a sample that is read again.
 ITEMS_A_SLICE = 1_000
 
@@ -16,11 +15,11 @@ ITEMS_A_SLICE = 1_000
 def listed(items: Iterable[T]) -> Work[list[T]]:
     """All of them, with a pause after every ITEMS_A_SLICE."""
     rest = iter(items)
-    found: list[T] = []
-    while len(found) % ITEMS_A_SLICE == 0 and (some := list(islice(rest, ITEMS_A_SLICE))):
-        found += some
+    items_so_far: list[T] = []
+    while len(items_so_far) % ITEMS_A_SLICE == 0 and (some := list(islice(rest, ITEMS_A_SLICE))):
+        items_so_far += some
         yield
-    return found
+    return items_so_far
 
 
 def at_once(work: Work[T]) -> T:

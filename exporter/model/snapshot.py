@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from exporter.errors import Reason, Trouble
+from exporter.errors import Trouble
 from exporter.model.accounts import Accounts
 from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Inventory, Owners, SliceDevice, SliceDeviceName
 from exporter.model.pages import Attribute, JoinedPage, nobodys
@@ -14,20 +14,17 @@ from exporter.model.states import IDLE_BELOW
 
 if TYPE_CHECKING:
     from exporter.model.cuda import CudaUses
-    from exporter.model.host import DeviceFile, Host
+    from exporter.model.driver import DeviceFile, Host
     from exporter.model.measured import Measured
 
 # how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
 KUBELET: Final = "kubelet"
+PODS: Final = "pods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the last attempt at a source went. Before the first attempt `up` is None.
-
-    `trouble` says why it failed or, where `up` is True, what is odd about a good answer (a kubelet that lists no
-    pod).
-    """
+    """How the last attempt at a source went (`up` None: none yet). `trouble`: why it failed or, if up, what is odd."""
 
     up: bool | None = None
     trouble: Trouble | None = None
@@ -35,7 +32,7 @@ class Health:
     last_success_at_seconds: float | None = None
 
     @property
-    def reason(self) -> Reason | Literal[""]:
+    def reason(self) -> str:
         """The trouble's reason; "" where there is none."""
         return self.trouble.reason if self.trouble else ""
 
@@ -51,21 +48,21 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class LookContext:
     """What explanations need beside the devices: the settings that decide, and what these settings leave out.
 
-    `outside` are assignments of resources that `resources` (globs) leave out. `has_inventory_file` says that the user
-    names an inventory's file. `label_problems` counts the labels of pods that hold devices by what became of them:
-    `collision` (renamed) or `limit` (left out). `node_is_named`: the node's name was given, and is not just the host
-    name. `follows_claims` is off with `--dra off`. `slice_devices` are the devices known from ResourceSlices.
-    `slices_up` says whether the source of ResourceSlices answers; None where there is no such source.
-    `exposes_processes`: the user wants command lines of processes to be shown. Below `idle_below` (0 to 1) a device is
-    idle.
+    `outside` are assignments of resources that `resources` (globs) leave out. `has_inventory_file`: the user names one.
+    `label_problems` counts labels of pods that hold devices: `collision` (renamed) or `limit` (left out).
+    `node_is_named`: the user gave the node's name, which is otherwise the host's. `follows_claims` is off with `--dra
+    off`. `slice_devices` are the devices of ResourceSlices; `slices_up` says whether their source answers (None: there
+    is none). `exposes_processes`: the user wants command lines of processes to be shown. Below `idle_below` (0 to 1) a
+    device is idle. `names_owners` is off with `--labels.owners off`.
     """
 
     resources: tuple[str, ...] = ()
     outside: tuple[Assignment, ...] = ()
     incoming_wins: bool = False
+    names_owners: bool = True
     has_inventory_file: bool = False
     kubelet_version: str = ""
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -81,19 +78,16 @@ class Facts:
 class Snapshot:
     """One look at the node: what every output is made from.
 
-    `joined` is None where every GPU source failed. `health` holds one entry a source, by its name; `page_sources` are
-    the names of those of GPU samples.
-    `assignments_age_seconds` is None as long as the kubelet has never answered; `read_at_seconds` is when the oldest of
-    the pages was read, and `values_read_at_seconds` when dcgm-exporter had read its oldest values at the latest, in
-    seconds since 1970. `held_since` is since when a device has been in the same hands (None: nobody's), of those that a
-    look saw change them. `workloads` are names and kinds by namespace and pod, where they were
-    asked for and are known. `pod_labels` are the uid (pod_uid) and labels (label_…) of pods that hold devices, by the
-    same, where they are asked for. `attribute` says which labels the samples of a page gain, by family and subject: the
-    very one that `joined` was made with. `accounts` is None where nobody keeps any, `measured` where it is
-    not known what owners of shared GPUs use of them; `unmeasured` then says why, where somebody shares one.
-    `host` is None before it was read. `device_files` are those of NVIDIA's driver, where a diagnosis
-    asked for them and a driver is loaded.
-    `cuda` is None where no probe runs.
+    `joined` is None where every GPU source failed. `health` is by source; `page_sources` name those of GPU samples.
+    `assignments_age_seconds` is None until the kubelet has answered; `read_at_seconds` is when the oldest of the pages
+    was read, and `values_read_at_seconds` when dcgm-exporter had read its oldest values at the latest, in seconds since
+    1970. `held_since` says since when an owner (None: nobody) has held a device, if a look saw that change. `workloads`
+    are names and kinds, and `pod_labels` the uid (pod_uid) and labels (label_…) of pods that hold devices, by namespace
+    and pod, if they were asked for. `attribute`, with which `joined` was made, says which labels samples gain, by
+    family and subject. `accounts` is None where nobody keeps any. `measured` is None where it is not known what owners
+    of shared GPUs use; `unmeasured` then says why, if somebody shares one. `host` is None before it was read.
+    `device_files` are those of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded. `cuda` is None
+    where no probe runs.
     """
 
     node: str
@@ -102,7 +96,7 @@ class Snapshot:
     health: Mapping[str, Health]
     assignments_age_seconds: float | None
     page_sources: tuple[str, ...] = ()
-    facts: Facts = field(default_factory=Facts)
+    context: LookContext = field(default_factory=LookContext)
     read_at_seconds: float | None = None
     values_read_at_seconds: float | None = None
     held_since: Mapping[tuple[DeviceKey, Owner | None], float] = field(default_factory=lambda: MappingProxyType({}))

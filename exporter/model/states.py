@@ -1,7 +1,6 @@
-"""What a device is to whoever looks for one: used, held but idle, free. The same words in every output.
+"""The state of a device for users who look for one: used, held but idle, free. Every output uses these words. Pure.
 
-All functions take an object of /container/metrics: a device and one container that holds it. It may come from anybody,
-with fields that are missing or odd. Pure.
+The functions take an untrusted object of /container/metrics, a device and its holder: fields may be missing or odd.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,14 +43,14 @@ def _number(value: object) -> float | None:
 
 
 def is_before(row: Object) -> bool:
-    """Whether the values were read before the device came into these hands, or out of all."""
+    """Whether the values were read before the present holder got the device, or the last one gave it back."""
     since, read_at = row.get("holder_since"), row.get("read_at")
     # both are RFC 3339 in UTC with milliseconds, which sort as texts do
     return isinstance(since, str) and isinstance(read_at, str) and since >= read_at
 
 
 def state_of(row: Object, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceState:
-    """The state of the device in these hands. `why_unknown` says why nobody may be concluded from nobody's row."""
+    """The state of the device for this holder. `why_unknown`: a row without holder may have one, for this reason."""
     if row.get("entity") == "mig-parent":
         return DeviceState.CUT
     busy = None if is_before(row) else activity(row)
@@ -66,7 +65,7 @@ def state_of(row: Object, *, idle_below: float = IDLE_BELOW, why_unknown: str = 
 
 
 def stated(row: Object) -> DeviceState:
-    """What the object says of itself, or what follows from it where an older exporter says nothing."""
+    """The object's own state, or the one that follows from it where an older exporter gives none."""
     try:
         return DeviceState(row.get("state", ""))
     except ValueError:
@@ -74,5 +73,5 @@ def stated(row: Object) -> DeviceState:
 
 
 def state_of_device(states: Iterable[DeviceState]) -> DeviceState:
-    """The state of a device, of those of its objects."""
+    """The state of a device, from those of its objects."""
     return min(states, key=_RANK.__getitem__)

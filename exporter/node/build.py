@@ -1,48 +1,64 @@
-"""The composition root of the node role: a `Config` becomes sources, rules and policies, and these a `Node`.
+"""The composition root of the node role: `Config` → sources (all made in `_sources`), rules and policies → `Node`."""
 
-To add a source: make it in `_sources`, of its settings. Those of pages are made in page_sources.py, those that tell of
-processes in process_sources.py.
-"""
-
-from collections.abc import Hashable, Mapping
+import asyncio
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from exporter.accounting.ledger import Rules
-from exporter.attribution.current import CurrentOwners
+from exporter import __version__
+from exporter.accounts.ledger import Rules
+from exporter.config.common import KubernetesSettings
+from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
-from exporter.config.node import Config
+from exporter.config.node import Config, DeviceSettings, PodsSettings
+from exporter.config.pages import DcgmSettings, FamilySettings, ProbeSettings, source_names
 from exporter.config.parsers import LABEL_SETS
+from exporter.config.tls import ClientTls
 from exporter.exposition.join import Joiner
-from exporter.model.snapshot import Facts
-from exporter.node import process_sources
+from exporter.exposition.vendors import Vendor
+from exporter.model.devices import NO_PLACES
+from exporter.model.snapshot import LookContext
 from exporter.node.accounting import Accounting, keep_in
-from exporter.node.lasting import Lasting
-from exporter.node.node import Node
-from exporter.node.page_sources import discovery, page_sources
+from exporter.node.handover import NodeHandover
+from exporter.node.measuring import Measuring
+from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
-from exporter.node.policies import device_rules, family_filter, label_policy, pod_label_policy
-from exporter.node.sources import Sources
+from exporter.node.policies import (
+    device_rules,
+    family_filter,
+    gpu_families_from,
+    label_policy,
+    pod_label_policy,
+    renaming_to,
+    vendor_of,
+)
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
+from exporter.ownership.current import CurrentOwners
+from exporter.ownership.labels import LabelPolicy
 from exporter.sources import driver
-from exporter.sources.any_inventory import DriverSource, InventorySource, NoInventory
-from exporter.sources.any_pods import NoPods, Pods
 from exporter.sources.cdi import source as cdi
 from exporter.sources.driver import DriverInventory
 from exporter.sources.host.source import HostSource
-from exporter.sources.inventories import Inventories
-from exporter.sources.inventory_file import InventoryFile
-from exporter.sources.kubelet.assignments import Kept, KubeletSource
-from exporter.sources.kubelet.offers import KubeletOffers
+from exporter.sources.inventories import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
+from exporter.sources.kubelet.allocatable import KubeletAllocatable
+from exporter.sources.kubelet.assignments import KeptAssignments, KubeletSource
 from exporter.sources.kubelet.pods import PodsApi
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.pods import ApiPods
-from exporter.sources.kubernetes.slices import ApiSlices, NoSlices, Slices
+from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
-from exporter.sources.late import Late
-from exporter.sources.made import Made
-from exporter.sources.source import OnHealth, absent, missing
+from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.file import PromFileSource
+from exporter.sources.pages.url import DcgmSource, PageSource
+from exporter.sources.pods import NoPods, Pods
+from exporter.sources.source import OnHealth, OptionalSource, SourceCache, absent, missing
 
+if TYPE_CHECKING:
+    from exporter.node.probing import Probing
+    from exporter.node.pushing import Pusher
+
+Headers = tuple[tuple[str, str], ...]
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
 _NO_SLICES = absent(
     "no claim has needed ResourceSlices so far, or nobody can be asked for them",
@@ -56,48 +72,48 @@ def make_node(
     *,
     divides_counters: bool = True,
     keeps_accounts: bool = False,
-    lasting: Lasting | None = None,
+    handover: NodeHandover | None = None,
 ) -> Node:
-    """A node. `lasting` is that of the node until now: what the new configuration does not change goes on.
+    """A node. `handover` comes from the previous node: what the new configuration does not change continues.
 
-    `divides_counters` is off where only one page will be made: a counter's increases need two. `keeps_accounts` is on
-    where somebody has the node beat.
+    `divides_counters` is off where only one page is made: a counter's increases need two. `keeps_accounts` is on where
+    somebody makes the node beat: only then does it push, too.
 
     Raises:
-        ConfigError: the rules for devices, the inventory, or the place of the accounts' file cannot be used. `lasting`
-            is then what it was.
+        ConfigError: the rules for devices, the inventory, or the accounts' file cannot be used. Nothing is handed over.
     """
-    keeps_accounts = keeps_accounts and config.accounting.is_on
+    may_push, keeps_accounts = keeps_accounts, keeps_accounts and config.accounting.is_on
     if keeps_accounts and config.accounting.state_file:
         check_place(config.accounting.state_file)
     rules = device_rules(config.devices, config.labels, files.rules)
-    lasting = lasting or Lasting()
     claims = config.devices.follows_claims
     policy = label_policy(config.labels, config.sharing, rules, has_claims=claims, divides_counters=divides_counters)
     pod_labels = pod_label_policy(config.labels)
+    handover = handover or NodeHandover()
+    # the source of the assignments in force: another source's answers would not continue them
+    asks_for = config.kubelet.socket, config.devices.resources, claims, config.node.name
+    kept = handover.kept(asks_for)
+    needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
+    vendor = vendor_of(rules, config.labels)
+    sources = _sources(config, files, handover, kept, needs_pods=needs_pods, may_push=may_push, vendor=vendor)
     owners = CurrentOwners(
         policy,
         pod_labels,
         rules.rules,
-        lasting.book(config.sharing.mode),
-        lasting.owners.pods_of_owners if lasting.owners else None,
+        handover.book(config.sharing.mode),
+        handover.owners.pods_of_owners if handover.owners else None,
         config.node.name,
+        handover.owners.knowledge.places if handover.owners else NO_PLACES,
     )
-    asks_for = _asks_for(config)
-    kept = lasting.kept(asks_for)
-    sources = _sources(config, files, lasting, kept, needs_pods=pod_labels is not None or bool(config.dcgm.selectors))
-    wanted = family_filter(config.families)
     pages = JoinedPages(
-        make_joiner=lambda: Joiner(
-            read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=wanted
-        ),
+        make_joiner=partial(_joiner, policy, config.families),
         owners=owners,
-        count_rejected=lasting.telemetry.count_rejected,
+        count_rejected=handover.telemetry.count_rejected,
         # what NVIDIA's own exporter of these label names served
         adds_gpu_health=config.labels.names == LABEL_SETS["legacy"],
         is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
     )
-    lasting.hand_over(made=sources.made, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
+    handover.hand_over(cache=sources.cache, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
     if sources.probing is not None:
         sources.probing.follow()
     return Node(
@@ -106,31 +122,61 @@ def make_node(
         pages=pages,
         settings=_settings(config),
         name=config.node.name,
-        lasting=lasting,
-        accounting=_accounting(config, lasting, sources, owners) if keeps_accounts else None,
+        handover=handover,
+        accounting=_accounting(config, handover, sources, owners) if keeps_accounts else None,
     )
 
 
-def _accounting(config: Config, lasting: Lasting, sources: Sources, owners: CurrentOwners) -> Accounting:
-    keep_in(config.accounting.state_file, lasting)
+def _pusher(config: Config, files: NodeFiles, cache: SourceCache, handover: NodeHandover) -> "Pusher | None":
+    settings = config.otlp
+    if settings.url is None:
+        return None
+    from exporter.node.pushing import Pusher  # noqa: PLC0415 - nobody else pays for it
+
+    return cache.get(
+        Pusher,
+        url=settings.url,
+        interval_seconds=settings.interval_seconds,
+        headers=settings.headers,
+        http=files.otlp_http,
+        resource=settings.resource,
+        version=__version__,
+        telemetry=handover.telemetry,
+    )
+
+
+def _joiner(policy: LabelPolicy, families: FamilySettings) -> Joiner:
+    return Joiner(
+        read_subject=policy.read_subject,
+        is_owner_label=policy.is_owner_label,
+        wanted=family_filter(families),
+        nobodys=policy.nobodys,
+        renaming=renaming_to(families.names),
+    )
+
+
+def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> Accounting:
+    settings = config.accounting
+    keep_in(settings.state_file, handover)
     return Accounting(
-        lasting=lasting,
+        handover=handover,
         rules=Rules(
-            idle_below=config.accounting.idle_below,
-            interval_ns=round(config.accounting.interval_seconds * 1e9),
-            keep_ns=round(config.accounting.keep_seconds * 1e9),
+            idle_below=settings.idle_below,
+            interval_ns=round(settings.interval_seconds * 1e9),
+            keep_ns=round(settings.keep_seconds * 1e9),
         ),
-        # what workloads are called by is a label of the accounts only where somebody has said it
+        # workloads are a label of the accounts only where the user says by which label they are called
         needs=LOOK_AT_NODE | {Need.WORKLOADS} if config.workloads.labels else LOOK_AT_NODE,
-        asked_first=(sources.kubelet, sources.offers),
+        asked_first=(sources.kubelet, sources.allocatable),
         owners=owners,
     )
 
 
-def _settings(config: Config) -> Facts:
-    return Facts(
+def _settings(config: Config) -> LookContext:
+    return LookContext(
         resources=config.devices.resources,
         incoming_wins=config.labels.incoming_wins,
+        names_owners=config.labels.owners,
         has_inventory_file=config.devices.inventory_file is not None,
         node_is_named=config.node.is_named,
         follows_claims=config.devices.follows_claims,
@@ -139,118 +185,222 @@ def _settings(config: Config) -> Facts:
     )
 
 
-def _asks_for(config: Config) -> Hashable:
-    """Whose word about what the assignments in force are: another one's would not continue it."""
-    return config.kubelet.socket, config.devices.resources, config.devices.follows_claims, config.node.name
-
-
-def _sources(config: Config, files: NodeFiles, lasting: Lasting, kept: Kept, *, needs_pods: bool) -> Sources:
-    """Every source of the node, there or not."""
-    made = Made(lasting.telemetry.note_health, lasting.made)
-    goes_on = lasting.made is not None
-    pods: Late[Pods] = Late(lambda: _find_pods(config, made), _no_pods(config, made.on_health, are_missed=needs_pods))
-    if goes_on and (needs_pods or lasting.wants_workloads):
-        # otherwise begun with the first scrape: by then the kubelet may have made its socket
+def _sources(
+    config: Config,
+    files: NodeFiles,
+    handover: NodeHandover,
+    kept: KeptAssignments,
+    *,
+    needs_pods: bool,
+    may_push: bool,
+    vendor: Vendor | None,
+) -> Sources:
+    cache = SourceCache(handover.telemetry.note_health, handover.cache)
+    devices, node, root, mode = config.devices, config.node.name, config.root, config.nvml.mode
+    headers = (("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {handover.instance}"))
+    nvml, measuring = _nvml(mode, cache, page_host=node if config.dcgm.mode == "off" else ""), None
+    if mode != "off":
+        exposed = config.processes.is_exposed
+        measuring = cache.get(Measuring, nvml=nvml, root=root, is_missed=mode == "on", is_exposed=exposed)
+    pods: OptionalSource[Pods] = OptionalSource(
+        lambda: _find_pods(config.pods, config.kubernetes, config.kubelet.max_stale_seconds, node, cache),
+        _no_pods(config.pods.kubelet_socket, cache.on_health, are_missed=needs_pods),
+    )
+    slices: OptionalSource[Slices] = OptionalSource(
+        lambda: _find_slices(devices.dra, config.kubernetes, node, cache), NoSlices(_NO_SLICES)
+    )
+    if handover.cache is not None and (needs_pods or handover.wants_workloads):
+        # else the first scrape begins it: by then the kubelet may have made its socket
         pods.look()
-    slices: Late[Slices] = Late(lambda: _find_slices(config, made), NoSlices(_NO_SLICES))
-    if config.devices.dra == "on" or lasting.reads_slices:
-        # with --dra auto looked for by the first claim that needs them
+    if devices.dra == "on" or handover.reads_slices:
+        # with --dra auto the first claim that needs them looks for them
         slices.look()
-    nvml = process_sources.nvml(config, made)
     return Sources(
-        kubelet=made.get(
+        kubelet=cache.get(
             KubeletSource,
             settings=config.kubelet,
-            resources=config.devices.resources,
-            claims=config.devices.follows_claims,
-            node=config.node.name,
+            resources=devices.resources,
+            claims=devices.follows_claims,
+            node=node,
             kept=kept,
         ),
-        offers=made.get(KubeletOffers, settings=config.kubelet, resources=config.devices.resources, kept=kept),
-        pages=page_sources(config, files.http, lasting.instance, made, nvml),
-        discovery=discovery(config, files.http, lasting.instance, made),
+        allocatable=cache.get(KubeletAllocatable, settings=config.kubelet, resources=devices.resources, kept=kept),
+        pages=_pages(config.dcgm, files.http, headers, cache, nvml, vendor),
+        discovery=_discovery(config, files.http, headers, cache, vendor),
         nvml=nvml,
-        measuring=process_sources.measuring(config, made, nvml),
-        probing=process_sources.probing(config, made, lasting),
-        inventory=_inventory(config, made, nvml),
-        host=made.get(HostSource, root=config.root),
+        measuring=measuring,
+        probing=_probing(config.probe, root, config.accounting.keep_seconds, cache, handover),
+        inventory=_inventories(devices, root, cache, nvml if mode != "off" else None),
+        host=cache.get(HostSource, root=root),
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
-        workloads=made.get(
-            _make_workloads, labels=config.workloads.labels, **(_api(config) if _may_ask_api(config) else {})
+        workloads=cache.get(
+            _make_workloads,
+            labels=config.workloads.labels,
+            **(asdict(config.kubernetes) if _may_ask(config.kubernetes) else {}),
         ),
-        made=made,
+        pusher=_pusher(config, files, cache, handover) if may_push else None,
+        cache=cache,
     )
 
 
-def _inventory(config: Config, made: Made, nvml: DriverSource) -> Inventories:
-    """All that know the node's GPUs, the best first: the file that is named, read, and what the machine says of itself.
+def _nvml(mode: str, cache: SourceCache, *, page_host: str) -> DriverSource:
+    """NVML, unless it is off. `page_host` is the node's name if NVML makes the page, else ""."""
+    from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
+
+    if mode == "off":
+        return NoNvml()
+    # the page is the main job: without NVML there is none
+    return cache.get(Nvml, is_missed=mode == "on" or bool(page_host), page_host=page_host)
+
+
+def _pages(
+    dcgm: DcgmSettings,
+    http: HttpConfig,
+    headers: Headers,
+    cache: SourceCache,
+    nvml: DriverSource,
+    vendor: Vendor | None,
+) -> tuple[PageSource, ...]:
+    """The named sources of GPU samples, or `nvml` in their place."""
+    if dcgm.mode == "off":
+        from exporter.sources.nvml.source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
+
+        return (cache.get(NvmlPage, nvml=nvml),)
+    limits: dict[str, Any] = {"timeout_seconds": dcgm.timeout_seconds, "max_bytes": dcgm.max_bytes, "vendor": vendor}
+    named = zip(source_names(dcgm.urls), dcgm.urls, strict=True)
+    urls = (cache.get(DcgmSource, name=name, url=url, headers=headers, http=http, **limits) for name, url in named)
+    age, most = dcgm.file_max_age_seconds, dcgm.max_bytes
+    files = (
+        cache.get(PromFileSource, path=path, max_age_seconds=age, max_bytes=most, vendor=vendor) for path in dcgm.files
+    )
+    return (*urls, *files)
+
+
+def _discovery(
+    config: Config, http: HttpConfig, headers: Headers, cache: SourceCache, vendor: Vendor | None
+) -> Discovery:
+    """What finds dcgm-exporter's pods; nobody without --dcgm.selector."""
+    dcgm = config.dcgm
+    # with settings of TLS only over TLS: in the clear, anybody at that address would get the credentials
+    by_tls = http.tls != ClientTls()
+    return cache.get(
+        _make_discovery,
+        selectors=dcgm.selectors,
+        namespaces=dcgm.namespaces,
+        node=config.node.name,
+        scheme="https" if by_tls else "http",
+        takes_all_families=bool(config.families.allow),
+        vendor=vendor,
+        port=dcgm.port,
+        path=dcgm.path,
+        timeout_seconds=dcgm.timeout_seconds,
+        max_bytes=dcgm.max_bytes,
+        headers=headers,
+        http=http if by_tls else HttpConfig(),
+    )
+
+
+def _make_discovery(
+    *,
+    takes_all_families: bool,
+    vendor: Vendor | None,
+    timeout_seconds: float,
+    max_bytes: int,
+    headers: Headers,
+    http: HttpConfig,
+    on_health: OnHealth,
+    **settings: Any,  # noqa: ANN401 - what Discovery is given
+) -> Discovery:
+    def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
+        return DcgmSource(
+            name=name,
+            url=url,
+            places=places,
+            on_health=on_health,
+            vendor=vendor,
+            admit=None if takes_all_families else gpu_families_from(name),
+            timeout_seconds=timeout_seconds,
+            max_bytes=max_bytes,
+            headers=headers,
+            http=http,
+        )
+
+    return Discovery(make=make, on_health=on_health, **settings)
+
+
+def _probing(
+    settings: ProbeSettings, root: str, keep_seconds: float, cache: SourceCache, handover: NodeHandover
+) -> "Probing | None":
+    if not settings.is_on:
+        return None
+    # nobody else pays for these
+    from exporter.node.probing import Probing  # noqa: PLC0415
+    from exporter.sources.cuda_probe.source import CudaProbe  # noqa: PLC0415
+    from exporter.usage.cuda_ledger import CudaTotals  # noqa: PLC0415
+
+    handover.cuda = handover.cuda or CudaTotals()
+    probe = cache.get(
+        CudaProbe,
+        proc=f"{root.rstrip('/')}/proc",
+        interval_seconds=settings.interval_seconds,
+        max_programs=settings.max_programs,
+        any_kernel=settings.any_kernel,
+    )
+    return cache.get(Probing, probe=probe, totals=handover.cuda, root=root, keep_seconds=keep_seconds)
+
+
+def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: DriverSource | None) -> Inventories:
+    """The sources that know the node's GPUs, the best first: the user's file, already read, and the machine's own.
 
     Raises:
         ConfigError: the file cannot be used.
     """
-    path = config.devices.inventory_file
-    file = made.get(InventoryFile, path=path) if path else None
+    file = cache.get(InventoryFile, path=devices.inventory_file) if devices.inventory_file else None
     parts: list[InventorySource] = [file] if file else []
-    if config.devices.inventory == "auto":
+    if devices.inventory == "auto":
+        base = root.rstrip("/")
+        folders, minors = tuple(base + folder for folder in cdi.FOLDERS), base + cdi.MINORS
         parts += (
-            made.get(DriverInventory, folder=_at(config, driver.FOLDER)),
-            made.get(
-                cdi.CdiInventory,
-                folders=tuple(_at(config, folder) for folder in cdi.FOLDERS),
-                minors=_at(config, cdi.MINORS),
-            ),
+            cache.get(DriverInventory, folder=base + driver.FOLDER),
+            cache.get(cdi.CdiInventory, folders=folders, minors=minors),
+            *((nvml,) if nvml is not None else ()),
         )
-        if config.nvml.mode != "off":
-            parts.append(nvml)
     return Inventories(parts or [NoInventory()], file)
 
 
-def _at(config: Config, place: str) -> str:
-    """Where a place of the machine is."""
-    return f"{config.root.rstrip('/')}{place}"
-
-
-def _find_pods(config: Config, made: Made) -> Pods | None:
+def _find_pods(
+    settings: PodsSettings, api: KubernetesSettings, max_stale: float | None, node: str, cache: SourceCache
+) -> Pods | None:
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
-    auto = config.pods.source == "auto"
-    if config.pods.source == "kubelet" or (auto and Path(config.pods.kubelet_socket).is_socket()):
-        return made.get(PodsApi, socket=config.pods.kubelet_socket, max_stale_seconds=config.kubelet.max_stale_seconds)
-    if config.kubernetes.url is not None and (not auto or Path(config.kubernetes.token_file).exists()):
-        return made.get(_make_pods, node_name=config.node.name, **_api(config))
+    auto = settings.source == "auto"
+    if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
+        return cache.get(PodsApi, socket=settings.kubelet_socket, max_stale_seconds=max_stale)
+    if api.url is not None and (not auto or Path(api.token_file).exists()):
+        return cache.get(_make_pods, node_name=node, **asdict(api))
     return None
 
 
-def _no_pods(config: Config, on_health: OnHealth, *, are_missed: bool) -> NoPods:
+def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> NoPods:
     """In place of the source of pods, until there is one."""
     why = missing(
-        f"neither {config.pods.kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
+        f"neither {kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
         " API is there: labels of pods are left out",
         "mount that socket's folder, or a service account's token",
     )
     return NoPods(why if are_missed else _NO_PODS, on_health)
 
 
-def _find_slices(config: Config, made: Made) -> Slices | None:
+def _find_slices(dra: str, api: KubernetesSettings, node: str, cache: SourceCache) -> Slices | None:
     """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
-    dra = config.devices.dra
-    wanted = config.kubernetes.url if dra == "on" else dra == "auto" and _may_ask_api(config)
-    return made.get(_make_slices, node_name=config.node.name, **_api(config)) if wanted else None
+    wanted = api.url if dra == "on" else dra == "auto" and _may_ask(api)
+    return cache.get(_make_slices, node_name=node, **asdict(api)) if wanted else None
 
 
-def _may_ask_api(config: Config) -> bool:
+def _may_ask(api: KubernetesSettings) -> bool:
     """Whether there is a Kubernetes API, and a token for it; plain HTTP (`kubectl proxy`) needs none."""
-    url = config.kubernetes.url
-    return url is not None and (Path(config.kubernetes.token_file).exists() or not url.startswith("https:"))
-
-
-def _api(config: Config) -> Mapping[str, Hashable]:
-    return {
-        "url": config.kubernetes.url,
-        "token_file": config.kubernetes.token_file,
-        "ca_file": config.kubernetes.ca_file,
-    }
+    return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
 
 
 def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> ApiPods:

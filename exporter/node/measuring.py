@@ -1,8 +1,8 @@
-"""What owners of shared GPUs are measured to use: beside the looks, with each reading of the driver.
+"""Measures what owners of shared GPUs use: with each reading of the driver, beside the looks.
 
 NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for any of it.
-Nothing is read, nor imported, before NVML has told of processes, and somebody holds a share of a GPU or units of some
-GPU, or wants to see processes (--processes.expose).
+Nothing is read or imported before NVML lists processes, and before a container holds a share of a GPU or gpu-manager's
+units, or the user asks for processes (--processes.expose).
 """
 
 import asyncio
@@ -11,31 +11,37 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
-from exporter.model.devices import Owners
+from exporter.model.devices import DeviceKey, Owners
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
-from exporter.sources.any_inventory import DriverSource
-from exporter.sources.limits import MOST_LINKS, MOST_PROCESSES
-from exporter.sources.source import Attempt, Bound, OnHealth, Source, absent
+from exporter.sources.inventories import DriverSource
+from exporter.sources.source import MOST_LINKS, MOST_PROCESSES, Attempt, Bound, OnHealth, Source, absent
 
 if TYPE_CHECKING:
-    from exporter.accounting.sm_times import SmTimes
-    from exporter.attribution.containers import Containers
     from exporter.model.driver import DriverReading
     from exporter.model.measured import HostProcesses, Measured
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.processes import Processes
+    from exporter.usage.containers import Containers
+    from exporter.usage.measured import SmTimes
 
 Pods = Mapping[tuple[str, str], PodInfo]
-# NVML is read every second, if somebody looks: how old its last word may be where it fails now
+# how old NVML's last reading may be when it fails now; it is read every second while somebody looks
 KEPT_SECONDS = 5.0
 
 
-class Measuring:
-    """Follows the readings of NVML. `measured_for` is what a look takes.
+def _unlisted(device: DeviceKey) -> Trouble:
+    instance = f" instance {device.instance}" if device.instance else ""
+    return Trouble(
+        "partial",
+        f"most of the memory in use on {device.uuid}{instance} belongs to no process that NVML lists and /proc has",
+        "let the exporter share the host's PID namespace (hostPID: true); in virtual machines, with confidential"
+        " computing and under some modes of MPS, NVML lists no processes, and nobody can measure what owners use",
+    )
 
-    A source like others in that a reload lets it go on and that it is closed. What it has to say of itself say `parts`.
-    """
+
+class Measuring:
+    """Follows the readings of NVML for the looks (`measured_for`). A reload keeps and closes it like other sources."""
 
     name = "measuring"
     health: Health = absent("nobody has a share of a GPU whose processes NVML tells", "see --nvml.mode")
@@ -51,10 +57,7 @@ class Measuring:
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The machine's folders are below `root`. `is_missed`: folders that are not there are a failure.
-
-        `is_exposed`: somebody wants to see the processes of every GPU, with their commands and users.
-        """
+        """`is_missed`: a missing folder below `root` fails. `is_exposed`: all GPUs' processes are asked for."""
         self._nvml = nvml
         self._root = root
         self._is_missed = is_missed or is_exposed
@@ -66,8 +69,8 @@ class Measuring:
         self._pods: Pods = {}
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
-        self._followed: DriverReading | None = None  # the one whose processes are looked up, or were
-        # the last one whose processes were looked up, and what was found: the sources may have looked for others since
+        self._followed: DriverReading | None = None  # the last one whose processes are or were looked up
+        # the last one whose processes were looked up, with the answers: the sources may have looked for others since
         self._looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
         self._measured: tuple[Owners, Measured | None] | None = None
         self._times: SmTimes | None = None
@@ -80,12 +83,12 @@ class Measuring:
 
     @property
     def parts(self) -> tuple[Source, ...]:
-        """The sources that it reads, as far as somebody is to be told of them."""
-        found = self._sources or ()
-        return tuple(part for part in found if self._is_missed or part.health.reason != "missing")
+        """The sources that it reads and whose health is shown."""
+        sources = self._sources or ()
+        return tuple(part for part in sources if self._is_missed or part.health.reason != "missing")
 
     def measured_for(self, owners: Owners, pods: Pods) -> "Measured | None":
-        """What these owners use by the last reading; None where that is not known, or of too long ago."""
+        """What these owners use by the last reading; None where that is not known, or too old."""
         self._pods = pods
         if owners is not self._owners:
             self._owners = owners
@@ -110,18 +113,21 @@ class Measuring:
 
     @property
     def unmeasured(self) -> Trouble | None:
-        """Why it is not known what owners of shared GPUs use; None where it is, or where nobody has a share."""
+        """Why it is not known what owners of shared GPUs use; None where it is known, or nobody has a share."""
         if not self._has_shares:
             return None
         if not self._nvml.health.up or self._sources is None:
             return self._nvml.health.trouble
+        measured = self._measured[1] if self._measured else None
+        if measured is not None and measured.unexplained:
+            return _unlisted(min(measured.unexplained))
         processes, logs = self._sources
         # pods name their containers, too
         needed = (processes,) if self._pods else (processes, logs)
         return next((source.health.trouble for source in needed if source.health.up is False), None)
 
     def begin(self) -> Attempt | None:
-        """Readings begin it. The first look at processes may be waited for, though no scrape does."""
+        """The first look at processes, while it is under way; no scrape waits for it."""
         return self._task if self._looked_up is None and self._task is not None and not self._task.done() else None
 
     async def close(self) -> None:
@@ -141,7 +147,7 @@ class Measuring:
             self._times.pause()
 
     def _follow(self, reading: "DriverReading") -> None:
-        """Look up the processes of a reading, unless those of another one are being looked up."""
+        """Look up the processes of a reading, unless another look-up is under way."""
         is_idle = self._task is None or self._task.done()
         if self._is_wanted and reading.processes is not None and reading is not self._followed and is_idle:
             self._followed = reading
@@ -150,25 +156,25 @@ class Measuring:
     async def _look_up(self, reading: "DriverReading") -> None:
         processes, logs = self._sources or self._find()
         processes.want(frozenset(process.pid for process in reading.processes or ()), reading.read_at)
-        # a container that came meanwhile has processes, and would be nobody's
-        logs.want(reading.read_at)
+        # else processes of a new container would be nobody's
+        logs.look_after(reading.read_at)
         for source in (processes, logs):
             source.begin()
-            if source.reading is not None:
-                await asyncio.wait((source.reading,))
+            if source.task is not None:
+                await asyncio.wait((source.task,))
         owners = self._owners
         if owners is None or not self._is_wanted:
             return
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
-            return  # the read that ran already had begun before
+            return  # that read had begun before
         self._looked_up = reading, processes.processes, logs.containers
         self._measured = owners, self._measure(*self._looked_up, owners)
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
-        # only a node where somebody wants to know, and NVML is there, pays for these
-        from exporter.accounting.sm_times import SmTimes  # noqa: PLC0415
+        # only a node with NVML and shares pays for these
         from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
         from exporter.sources.processes import FOLDER, Processes  # noqa: PLC0415
+        from exporter.usage.measured import SmTimes  # noqa: PLC0415
 
         folder = f"{self._root.rstrip('/')}{FOLDER}"
         self._times = SmTimes()
@@ -185,9 +191,9 @@ class Measuring:
     def _measure(
         self, reading: "DriverReading", processes: "HostProcesses | None", logged: "Containers", owners: Owners
     ) -> "Measured | None":
-        from exporter.attribution.containers import containers_of_pods  # noqa: PLC0415 - see _find
-        from exporter.attribution.measured import measure  # noqa: PLC0415
         from exporter.model.measured import Total  # noqa: PLC0415
+        from exporter.usage.containers import containers_of_pods  # noqa: PLC0415 - see _find
+        from exporter.usage.measured import measure  # noqa: PLC0415
 
         if self._times is None:
             return None

@@ -1,48 +1,159 @@
-"""A look at a node: every source is asked at once, and what they say is joined.
+"""A look at a node: it asks every source at once, and joins what they answer.
 
 kubelet ──► assignments ──► owners ─┐
 dcgm-exporter(s) ──► pages ─────────┴─► join ──► Snapshot ──► outputs, by way of web
 
-What a node is made of is put together in build.py.
+build.py puts a node together.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from exporter.accounting.entries import MOST_ACCOUNTS
-from exporter.accounting.sharing import MOST_SERIES
-from exporter.attribution.bearers import Listing
-from exporter.attribution.current import CurrentOwners
-from exporter.attribution.owners import Unmatched, needs_slices
-from exporter.attribution.rows import Attribution
+from exporter.accounts.entries import MOST_ACCOUNTS
+from exporter.dividing.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
+from exporter.log import log
 from exporter.model.devices import Assignment, Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
-from exporter.model.snapshot import Facts, Health, Snapshot
+from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
-from exporter.node.facts import FactsOfNow
-from exporter.node.lasting import Lasting
-from exporter.node.nothing_here import say_if_nothing_is_here
+from exporter.node.handover import NodeHandover
+from exporter.node.measuring import Measuring
 from exporter.node.pages import AttributionFor, JoinedPages
-from exporter.node.sources import Sources
-from exporter.node.waiting import Streams, begin, health_of, hear, left, taken
-from exporter.node.workloads import workloads_of
+from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
-from exporter.sources.source import Source, is_absent
+from exporter.ownership.current import CurrentOwners, same
+from exporter.ownership.owners import Unmatched, needs_slices
+from exporter.ownership.pods_of_names import Listing
+from exporter.ownership.rows import Attribution
+from exporter.sources.cdi.source import CdiInventory
+from exporter.sources.host.source import HostSource
+from exporter.sources.inventories import DriverSource, Inventories
+from exporter.sources.kubelet.allocatable import KubeletAllocatable
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubernetes.node_objects import Slices
+from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.url import PageSource
+from exporter.sources.pods import Pods
+from exporter.sources.source import OptionalSource, Source, SourceCache, is_absent
+
+if TYPE_CHECKING:
+    from exporter.node.probing import Probing
+    from exporter.node.pushing import Pusher
+
+
+class CurrentContext:
+    """The context of a look now. It changes with the kubelet's answers, and is otherwise the same object."""
+
+    def __init__(
+        self, settings: LookContext, kubelet: KubeletSource, slices: OptionalSource[Slices], owners: CurrentOwners
+    ) -> None:
+        """`settings` has the parts that never change."""
+        self._settings = settings
+        self._kubelet = kubelet
+        self._slices = slices
+        self._owners = owners
+        self._context: LookContext | None = None
+        self._made_from: tuple[object, ...] = ()
+
+    def now(self) -> LookContext:
+        """As it is at this moment."""
+        kubelet, slices = self._kubelet, self._slices.now
+        slices_up = None if is_absent(slices.health) else slices.health.up is not False
+        moving = (kubelet.outside, kubelet.version, self._owners.label_problems, slices.devices, slices_up)
+        if self._context is None or not same(moving, self._made_from):
+            self._made_from = moving
+            self._context = replace(
+                self._settings,
+                outside=kubelet.outside,
+                kubelet_version=kubelet.version,
+                label_problems=self._owners.label_problems,
+                slice_devices=slices.devices,
+                slices_up=slices_up,
+            )
+        return self._context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The sources of a node, also those that are not there. `needs_pods`: labels or the discovery need pods."""
+
+    kubelet: KubeletSource
+    allocatable: KubeletAllocatable
+    pages: tuple[PageSource, ...]
+    discovery: Discovery
+    nvml: DriverSource
+    measuring: Measuring | None
+    probing: "Probing | None"
+    inventory: Inventories
+    host: HostSource
+    pods: OptionalSource[Pods]
+    needs_pods: bool
+    slices: OptionalSource[Slices]
+    workloads: Workloads
+    pusher: "Pusher | None"
+    cache: SourceCache
+
+    def __iter__(self) -> Iterator[Source]:
+        yield from (*self.pages, *self.inventory.parts)
+        yield from (self.measuring,) if self.measuring else ()
+        yield from (self.probing, self.probing.probe) if self.probing else ()
+        yield from (self.kubelet, self.allocatable, self.discovery, self.nvml)
+        yield from (self.host, self.pods, self.slices, self.workloads)
+        yield from (self.pusher,) if self.pusher else ()
+
+    @property
+    def specs(self) -> CdiInventory | None:
+        """The CDI specs, where they are read."""
+        return next((part for part in self.inventory.parts if isinstance(part, CdiInventory)), None)
+
+    @property
+    def of_machine(self) -> tuple[Source, ...]:
+        """The sources of the machine itself."""
+        joining = (joined.parts for joined in (self.measuring, self.probing) if joined is not None)
+        return (*self.inventory.parts, self.nvml, *chain.from_iterable(joining))
+
+
+_NOBODY = frozenset({"missing", "refused"})
+REMEDY = (
+    "to see what this program does, run: pod-gpu-metrics-exporter demo. On a GPU node,"
+    " `pod-gpu-metrics-exporter doctor` says what is missing. Whatever starts later is found then"
+)
+
+
+def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
+    """Tell a user without a GPU what to do: there is no kubelet's socket, no page, and no source of the machine.
+
+    A GPU node has the driver's files or a kubelet from the start: there each source's own line in the log is enough.
+    """
+    asked = {name: snapshot.health[name] for name in (KUBELET, *snapshot.page_sources)}
+    of_machine = {source.name: source.health for source in sources.of_machine}
+    if snapshot.health[KUBELET].reason != "missing" or not all(health.reason in _NOBODY for health in asked.values()):
+        return
+    # a user who names a source (--nvml.mode on) knows what there should be
+    if not all(is_absent(health) for health in of_machine.values()):
+        return
+    looked_for = "; ".join(f"{name}: {health.message}" for name, health in {**asked, **of_machine}.items())
+    log(logging.INFO, "this does not look like a GPU node", looked_for=looked_for, remedy=REMEDY)
+
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
-# what is put into a snapshot that is made without it
+# what a look adds to its snapshot afterwards
 _ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
 
 
 class Node:
-    """Reads the sources when asked, joins what they say, and keeps what can be reused until the next time."""
+    """Reads the sources when asked, joins their answers, and keeps what the next look can reuse."""
 
     outputs: Sequence[Output[Look]] = OUTPUTS
     looked = staticmethod(Look.of)
@@ -53,25 +164,25 @@ class Node:
         sources: Sources,
         owners: CurrentOwners,
         pages: JoinedPages,
-        settings: Facts,
+        settings: LookContext,
         name: str,
-        lasting: Lasting,
+        handover: NodeHandover,
         accounting: Accounting | None = None,
     ) -> None:
-        """`settings` are the facts that never move; `name` is the node's. `lasting` goes to the node that follows.
-
-        Without `accounting` no accounts are kept.
-        """
-        self.lasting = lasting
-        self.telemetry, self.instance = lasting.telemetry, lasting.instance
+        """`settings` has the parts of a look's context that never change. `handover` goes to the next node."""
+        self.handover = handover
+        self.telemetry, self.instance = handover.telemetry, handover.instance
         self.sources = sources
         self._owners = owners
         self._pages = pages
         self._name = name
         self._claims_seen_in: frozenset[Assignment] = frozenset()
-        self._facts = FactsOfNow(settings, sources.kubelet, sources.slices, owners)
+        self._specs_read_for: frozenset[Assignment] = frozenset()
+        self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
         self._noted: Owners | None = None
         self._accounting = accounting
+        if sources.pusher is not None:
+            sources.pusher.look = self.look
         self._looking = 0
         self._is_beating = False
         self._nobody_looks = asyncio.Event()
@@ -79,49 +190,47 @@ class Node:
 
     async def close(self) -> None:
         """End what is in flight, and keep the accounts."""
-        await asyncio.gather(*(source.close() for source in self.sources.made.all()))
+        await asyncio.gather(*(source.close() for source in self.sources.cache.sources.values()))
         if self._accounting is not None:
             await self._accounting.save()
 
     async def hear_watches(self, seconds: float) -> None:
-        """Wait for the first word of every stream that is kept open, be it a failure, and no longer than `seconds`."""
-        waiting = [first_word for _, first_word in self._begin_streams()]
-        if waiting:
-            await asyncio.wait(waiting, timeout=seconds)
+        """Wait until every open stream has said its first word and every inventory was read, for `seconds` at most."""
+        streams = self._begin_streams()
+        for part in self.sources.inventory.parts:
+            begin(part, streams)
+        if streams:
+            await asyncio.wait([first_word for _, first_word in streams], timeout=seconds)
 
     @property
     def is_finding_out(self) -> bool:
-        """Whether it is about to be known what owners of shared GPUs use."""
+        """Whether the first measurement of what owners of shared GPUs use is under way."""
         return self.sources.measuring is not None and self.sources.measuring.begin() is not None
 
     async def give_way(self, successor: "Node") -> None:
-        """Let the scrapes in flight end, then close what the successor does not go on with."""
+        """Let the scrapes in flight end, then close the sources that the successor does not reuse."""
         while self._looking or self._is_beating:
             self._nobody_looks.clear()
             await self._nobody_looks.wait()
-        await asyncio.gather(*(source.close() for source in self.sources.made.not_in(successor.sources.made)))
+        await asyncio.gather(*(source.close() for source in self.sources.cache.not_in(successor.sources.cache)))
 
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> Snapshot:
-        """Ask every source at once, wait no longer than `wait_seconds` (None: their own timeouts), join.
-
-        Where workloads are needed, say what the pods belong to as well; where accounts are, how they stand; for a
-        diagnosis, which of the driver's device files this process may open.
-        """
+        """Ask every source at once, wait `wait_seconds` at most (None: their own timeouts), join. `needs` adds more."""
         self._looking += 1
         try:
             if _ADDED.isdisjoint(needs):
                 return await self._look(wait_seconds)
             began = time.monotonic()
-            self.lasting.wants_workloads |= Need.WORKLOADS in needs
+            self.handover.wants_workloads |= Need.WORKLOADS in needs
             snapshot = await self._look(wait_seconds)
             if Need.WORKLOADS in needs:
                 pods, of_owners = self.sources.pods.now.pods, self._owners.pods_of_owners.pods
-                found = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
-                snapshot = replace(snapshot, workloads=await found)
+                workloads = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
+                snapshot = replace(snapshot, workloads=await workloads)
             if Need.ACCOUNTS in needs and self._accounting is not None:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
             if Need.PROCESSES in needs and self.sources.measuring:
-                # what rows show of them is that of the page's moment
+                # rows show the measurement of the page's moment
                 now = self.sources.measuring.measured_for(snapshot.owners, self.sources.pods.now.pods)
                 snapshot = replace(snapshot, measured=now)
             if Need.DIAGNOSIS in needs:
@@ -135,16 +244,19 @@ class Node:
 
     @property
     def pulse_seconds(self) -> float | None:
-        """How often it is to look by itself; None where no accounts are kept."""
-        return self._accounting.interval_seconds if self._accounting else None
+        """How often it looks by itself; None where no accounts are kept and nothing is pushed."""
+        beating = self._accounting or self.sources.pusher
+        return beating.interval_seconds if beating else None
 
     async def pulse(self) -> None:
-        """Look, and note in the accounts what was seen."""
+        """Look, and note it in the accounts. A pusher goes on by itself from here on."""
+        if self.sources.pusher is not None:
+            self.sources.pusher.begin()
         if self._accounting is None:
             return
         self._is_beating = True
         try:
-            is_first = self.lasting.looked_at_ns is None
+            is_first = self.handover.looked_at_ns is None
             snapshot = await self._accounting.beat(self.look)
             if is_first:
                 say_if_nothing_is_here(snapshot, self.sources)
@@ -153,10 +265,10 @@ class Node:
             self._nobody_looks.set()
 
     async def why_not_ready(self) -> str:
-        """The reason, or "" once a page could be made with the kubelet's word, and from then on."""
-        if self.lasting.not_ready:
+        """The reason; "" since the first page that was made with the kubelet's answer."""
+        if self.handover.not_ready:
             await self.look(READY_PROBE_PATIENCE_SECONDS)
-        return self.lasting.not_ready
+        return self.handover.not_ready
 
     async def _look(self, wait_seconds: float | None) -> Snapshot:
         began = time.monotonic()
@@ -165,7 +277,7 @@ class Node:
         streams = self._begin_streams()
         asked = self.sources.pages
         if discovery.is_there:
-            # who is to be asked is not known before
+            # it says which pods to ask
             await hear(streams, discovery.patience_seconds, wait_seconds, began)
             asked += discovery.update(self.sources.pods.now.pods)
         reads = [source.begin() for source in asked]
@@ -177,10 +289,11 @@ class Node:
             await kubelet.wait(left(kubelet.patience_seconds, wait_seconds, began))
         for part in inventory.parts:
             begin(part, streams)
+        await self._read_specs(wait_seconds, began)
         streams += self._begin_slices()
         begin(self.sources.host, streams)
         if streams:
-            # The first page had better say all: what comes later is another series.
+            # the first page should be complete: a label that comes later makes another series
             await hear(streams, None, wait_seconds, began)
         waited = time.monotonic() - began
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
@@ -207,8 +320,8 @@ class Node:
         health: Mapping[str, Health],
         inventory: Inventory,
     ) -> Snapshot:
-        """What the sources of these `names` and all others have said."""
-        asked, owners, tenures = self.sources, self._owners.owners, self.lasting.tenures
+        """What the page sources of these `names` and all other sources have said."""
+        asked, owners, tenures = self.sources, self._owners.owners, self.handover.tenures
         age_seconds = asked.kubelet.age_seconds
         return Snapshot(
             node=self._name,
@@ -217,7 +330,7 @@ class Node:
             health=health,
             assignments_age_seconds=age_seconds,
             page_sources=names,
-            facts=self._facts.now(),
+            context=self._context.now(),
             read_at_seconds=min([page.read_at_seconds for page in pages], default=None),
             values_read_at_seconds=tenures.look(None if age_seconds is None else owners, pages, time.time()),
             held_since=tenures.since,
@@ -231,10 +344,10 @@ class Node:
         )
 
     def _begin_streams(self) -> Streams:
-        """Keep those open that somebody needs; each whose first word is still awaited, with that."""
+        """Keep the streams open that somebody needs. Returns those whose first word is awaited."""
         streams: Streams = []
         pods, slices = self.sources.pods, self.sources.slices
-        if self.sources.needs_pods or self.lasting.wants_workloads:
+        if self.sources.needs_pods or self.handover.wants_workloads:
             begin(pods, streams)
         if slices.is_there:
             begin(slices, streams)
@@ -242,26 +355,40 @@ class Node:
             begin(self.sources.probing, streams)
         return streams
 
+    async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
+        """Read the CDI specs of claims that are new. The driver writes a spec before the kubelet names its devices."""
+        assignments = self.sources.kubelet.assignments
+        if assignments is self._specs_read_for:
+            return
+        self._specs_read_for = assignments
+        specs = self.sources.specs
+        if specs is None:
+            return
+        names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
+        if not names <= specs.inventory.places.keys():
+            await hear([(specs, specs.look_again())], None, wait_seconds, began)
+
     def _begin_slices(self) -> Streams:
-        """Read ResourceSlices from the first claim on that needs them; what is then waited for."""
+        """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
         streams: Streams = []
         slices, assignments = self.sources.slices, self.sources.kubelet.assignments
         if slices.is_there or assignments is self._claims_seen_in:
             return streams
-        if not any(needs_slices(assignment) for assignment in assignments):
+        places = {**self._owners.knowledge.places, **self.sources.inventory.inventory.places}
+        if not any(needs_slices(assignment, places) for assignment in assignments):
             self._claims_seen_in = assignments
             return streams
-        # looked for with every look until it is there: a token may be mounted later than the first one
+        # every look tries again until it is there: a token may be mounted later
         begin(slices, streams)
-        self.lasting.reads_slices = slices.is_there
+        self.handover.reads_slices = slices.is_there
         return streams
 
     def _attribution(self, pages: tuple[Page, ...], of: tuple[str, ...], inventory: Inventory) -> AttributionFor:
-        """Brings the owners up to date for the subjects of these pages, by the assignments that are in force now."""
+        """Brings the owners up to date for the subjects of these pages, by the assignments in force."""
         kubelet, slices, pods = self.sources.kubelet, self.sources.slices.now, self.sources.pods.now
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
-        offers, measuring = self.sources.offers.offers, self.sources.measuring
+        allocatable, measuring = self.sources.allocatable.allocatable, self.sources.measuring
         measured = partial(measuring.measured_for, pods=pods.pods) if measuring else None
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:
@@ -270,9 +397,9 @@ class Node:
                 subjects,
                 inventory=inventory,
                 slices=slices.devices_for(assignments),
-                bearers=pods.bearers,
+                pods_of_names=pods.pods_of_names,
                 listing=listing,
-                offers=offers,
+                allocatable=allocatable,
                 pages=pages,
                 of=of,
                 measured=measured,
@@ -281,31 +408,32 @@ class Node:
         return attribute
 
     def _add_others(self, health: dict[str, Health]) -> None:
-        """The healths of the sources that are not asked on every scrape."""
+        """Add the healths of the sources that a scrape does not ask."""
         asked = self.sources
         others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
-        # NVML may be among the pages already
+        others += (asked.pusher,) if asked.pusher else ()
+        # NVML's page may be in it already
         health |= {each.name: each.health for each in others if each.name not in health and not is_absent(each.health)}
-        if self._accounting is not None and self.lasting.state_file is not None:
-            health[self.lasting.state_file.name] = self.lasting.state_file.health
+        if self._accounting is not None and self.handover.state_file is not None:
+            health[self.handover.state_file.name] = self.handover.state_file.health
 
     def _show_bounds(self) -> None:
-        bound = self.lasting.telemetry.bound
+        bound = self.handover.telemetry.bound
         pages = len(self.sources.pages) + self.sources.discovery.most
-        # of the pages of all, and of some for whoever got no more (joins.py)
-        bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.series)
-        bound("devices", MOST_DEVICES * pages, lambda: self._pages.devices)
-        bound("accounts", MOST_ACCOUNTS, lambda: self.lasting.ledger.rows)
+        # joins of the pages of all, and of some (pages.py)
+        bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.joins.series)
+        bound("devices", MOST_DEVICES * pages, lambda: self._pages.joins.devices)
+        bound("accounts", MOST_ACCOUNTS, lambda: self.handover.ledger.rows)
         bound("divided_counters", MOST_SERIES, lambda: self._owners.book.series)
         for source in self.sources:
             for of, (most, used) in source.bounds.items():
                 bound(of, most, used)
 
     def _note(self, snapshot: Snapshot, *, everyone_answered: bool) -> None:
-        # what the others' pages say is not known to a scrape that did not wait for them
+        # a scrape that did not wait does not know the other pages
         if everyone_answered and snapshot.owners is not self._noted:
             self._noted = snapshot.owners
             lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
-            self.lasting.telemetry.note_other_node(lost)
-        if self.lasting.not_ready:
-            self.lasting.note_readiness(snapshot)
+            self.handover.telemetry.note_other_node(lost)
+        if self.handover.not_ready:
+            self.handover.note_readiness(snapshot)

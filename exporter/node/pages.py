@@ -1,23 +1,90 @@
-"""The joined page of the moment: made anew when a page or the owners changed, else the one of last time."""
+"""The joined page of the moment: made anew when a page or the owners changed, else the last one.
+
+Most scrapes have the pages of all sources. One that would not wait, and one while a source is down, has some. Each kind
+has a join of its own, so that an impatient scrape does not empty the caches of the others.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from exporter.attribution.current import CurrentOwners, same
-from exporter.attribution.rows import Attribution
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model.pages import JoinedPage, Page, Subject
-from exporter.node.joins import Joins
+from exporter.ownership.current import CurrentOwners, same
+from exporter.ownership.rows import Attribution
 from exporter.sources.slices import in_slices
+
+# longer than the usual pause between two scrapes: a join remembers a page's lines, which costs memory
+KEPT_SECONDS = 120.0
+
+Names = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Join:
+    """A joiner, its last page, and the attribution and the pages from which it was made."""
+
+    joiner: Joiner
+    joined: JoinedPage | None = None
+    made_from: tuple[object, ...] = ()
+    used_at_seconds: float = 0.0
+
+
+class Joins:
+    """The joins, at most three: with the pages of all sources, of some, and of none."""
+
+    def __init__(self, make: Callable[[], Joiner]) -> None:
+        self._make = make
+        self._joins: dict[Names, Join] = {}
+        self._all: Names = ()
+
+    @property
+    def series(self) -> int:
+        """How many series they remember."""
+        return sum(join.joiner.series for join in self._joins.values())
+
+    @property
+    def devices(self) -> int:
+        """How many devices of a page they tell apart."""
+        return max((join.joiner.devices for join in self._joins.values()), default=0)
+
+    @property
+    def kept(self) -> Collection[Names]:
+        """The sets of sources with a join."""
+        return self._joins.keys()
+
+    def of(self, names: Names, every_name: Names, now_seconds: float) -> Join:
+        """The join for pages of the sources `names`, out of all; `now_seconds` is of a clock that never steps."""
+        if names == every_name != self._all:
+            # another set of sources, such as a new pod of dcgm-exporter: most lines will be the same
+            if names not in self._joins and self._all in self._joins:
+                self._joins[names] = self._joins.pop(self._all)
+            self._all = names
+        kept = self._joins.get(names)
+        if kept is None:
+            kept = self._joins[names] = Join(self._make())
+        kept.used_at_seconds = now_seconds
+        for other, join in tuple(self._joins.items()):
+            is_stale = now_seconds - join.used_at_seconds > KEPT_SECONDS
+            are_parts = bool(names and other) and every_name not in (names, other)
+            if other != names and (is_stale or are_parts):
+                del self._joins[other]
+        return kept
+
+    def let_go_of_pages(self) -> None:
+        """Drop the joined pages; their lines stay known."""
+        for join in self._joins.values():
+            join.joined, join.made_from = None, ()
+
 
 AttributionFor = Callable[[Mapping[Subject, int]], Attribution]
 _NO_SUBJECTS: Mapping[Subject, int] = {}
 
 
 class JoinedPages:
-    """What scrapes share: a page that was joined, and what is known of the lines of the pages that come."""
+    """What scrapes share: the joined page, and what is remembered of its lines."""
 
     def __init__(
         self,
@@ -28,35 +95,25 @@ class JoinedPages:
         adds_gpu_health: bool,
         is_kept: bool,
     ) -> None:
-        """`make_joiner` makes one that knows no page yet. `is_kept` says that the pages read next may be the same."""
+        """`is_kept`: the pages that are read next may be the same."""
         # held while a page is joined: a large one is joined in slices, and a joiner does one page at a time
         self.turn = asyncio.Lock()
-        self._joins = Joins(make_joiner)
+        self.joins = Joins(make_joiner)
         self._owners = owners
         self._count_rejected = count_rejected
         self._adds_gpu_health = adds_gpu_health
         self._is_kept = is_kept
-
-    @property
-    def devices(self) -> int:
-        """How many devices of the pages are told apart."""
-        return self._joins.devices
-
-    @property
-    def series(self) -> int:
-        """How many series are remembered."""
-        return self._joins.series
 
     async def join(
         self, pages: tuple[Page, ...], names: tuple[str, ...], every_name: tuple[str, ...], attribute: AttributionFor
     ) -> JoinedPage | None:
         """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once.
 
-        `names` are the sources of `pages`, and `every_name` all that there are. `attribute` brings the owners up to
-        date for the subjects of the pages. It is for whoever holds `turn`.
+        `names` are the sources of `pages`, and `every_name` all of them. `attribute` brings the owners up to date for
+        the subjects of the pages. Only the holder of `turn` may call this.
         """
-        join = self._joins.of(names, every_name, time.monotonic())
-        self._owners.keep(self._joins.kept)
+        join = self.joins.of(names, every_name, time.monotonic())
+        self._owners.keep(self.joins.kept)
         if not pages:
             attribute(_NO_SUBJECTS)
             return None
@@ -71,6 +128,6 @@ class JoinedPages:
         return join.joined
 
     def nobody_looks(self) -> None:
-        """Let go of what scrapes at one time share, unless it may be of use to the next: of a large node it is 4 MB."""
+        """Drop what simultaneous scrapes share, unless the next one may use it: 4 MB on a large node."""
         if not self._is_kept:
-            self._joins.let_go_of_pages()
+            self.joins.let_go_of_pages()

@@ -1,18 +1,22 @@
-"""What the configuration says of labels, shares and families, as the policies that a page is made by."""
+"""Turns the settings of labels, shares and families into the policies by which pages are made."""
 
 import logging
 import re
 from collections.abc import Callable, Mapping
 
-from exporter.accounting.fields import ADDITIVE, Additive
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.pod_labels import PodLabelPolicy
-from exporter.attribution.rule_file import DeviceRules, read_rules
 from exporter.config.node import DeviceSettings, LabelSettings, SharingSettings
-from exporter.config.pages import FamilySettings
+from exporter.config.pages import AS_IS, BOTH, FamilySettings
+from exporter.dcgm.fields import ADDITIVE
+from exporter.dcgm.names import NEWER, OLDER, NewName, label_names_in, names_in
+from exporter.dcgm.row import Additive
+from exporter.dividing.decimals import in_unit
 from exporter.errors import ConfigError
 from exporter.exposition.gpu_families import only_gpu_families
+from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
+from exporter.exposition.vendors import Vendor
 from exporter.log import log
+from exporter.ownership.device_ids import DeviceRules, read_rules
+from exporter.ownership.labels import OWNER_LABELS, LabelPolicy, PodLabelPolicy
 
 
 def device_rules(devices: DeviceSettings, labels: LabelSettings, content: object) -> DeviceRules:
@@ -34,13 +38,21 @@ def device_rules(devices: DeviceSettings, labels: LabelSettings, content: object
     return rules
 
 
+def vendor_of(rules: DeviceRules, labels: LabelSettings) -> Vendor | None:
+    """What --device-rules says of another vendor's pages; None where it maps none of their families."""
+    if not rules.families:
+        return None
+    return Vendor(
+        families=rules.families,
+        naming=rules.sample_labels.naming,
+        owner_labels=OWNER_LABELS | frozenset(labels.names),
+    )
+
+
 def label_policy(
     labels: LabelSettings, sharing: SharingSettings, rules: DeviceRules, *, has_claims: bool, divides_counters: bool
 ) -> LabelPolicy:
-    """The label flags. `has_claims` says that claims are followed.
-
-    `divides_counters` is off where only one page will be made.
-    """
+    """The label flags. `has_claims`: claims are followed. `divides_counters` is off where only one page is made."""
     additive: Mapping[str, Additive] = {
         **ADDITIVE,
         **dict.fromkeys(sharing.gauges, Additive.GAUGE),
@@ -48,6 +60,7 @@ def label_policy(
     }
     return LabelPolicy(
         names=labels.names,
+        names_owners=labels.owners,
         incoming_wins=labels.incoming_wins,
         idle_labels=labels.idle,
         sharing=sharing.mode,
@@ -60,13 +73,11 @@ def label_policy(
 
 
 def pod_label_policy(labels: LabelSettings) -> PodLabelPolicy | None:
-    """Which labels come from pods; None where none do, and no source of pods is needed."""
+    """Which labels come from pods; None where none do, so that no source of pods is needed."""
     if not labels.pod_uid and not labels.pod_labels:
         return None
     return PodLabelPolicy(
-        with_uid=labels.pod_uid,
-        patterns=tuple(map(re.compile, labels.pod_labels)),
-        limit=labels.pod_labels_limit,
+        with_uid=labels.pod_uid, patterns=tuple(map(re.compile, labels.pod_labels)), limit=labels.pod_labels_limit
     )
 
 
@@ -82,8 +93,29 @@ def family_filter(families: FamilySettings) -> Callable[[str], bool]:
     return wanted
 
 
+def renaming_to(names: str) -> Renaming:
+    """What --families.names does to the lines of a page."""
+    if names == AS_IS:
+        return AS_IT_CAME
+    units: dict[tuple[int, int], Texts] = {}
+    labels = {
+        name.encode(): tuple(label.encode() for label in new_names)
+        for name, new_names in label_names_in(*((OLDER, NEWER) if names == BOTH else (names,))).items()
+    }
+
+    def renamed(new: NewName) -> Renamed:
+        unit = (new.times, new.per)
+        texts = None if new.times == new.per else units.setdefault(unit, Texts(in_unit(*unit)))
+        return Renamed(new.name.encode(), new.kind.encode(), new.help.encode(), texts, labels)
+
+    older, newer = names_in(OLDER), names_in(NEWER)
+    families = {name.encode(): renamed(new) for name, new in (newer if names == NEWER else older).items()}
+    twins = {name.encode(): renamed(new) for name, new in newer.items() if new.name != older[name].name}
+    return Renaming(families, twins if names == BOTH else {})
+
+
 def gpu_families_from(name: str) -> Callable[[bytes], bytes]:
-    """What a pod that was found may bring; that it brings more is said once."""
+    """Admits only GPU families of a discovered pod; the first time that it drops others it logs that."""
     complained = False
 
     def admit(page: bytes) -> bytes:

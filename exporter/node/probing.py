@@ -1,85 +1,35 @@
-"""What the CUDA probe counts, made the containers' own: beside the looks, with each turn of the probe.
+"""Adds what the CUDA probe counts to the totals of containers: with each turn of the probe, beside the looks.
 
-turn of the probe ──► pids, /proc's word, /var/log ──► totals of containers, which looks take as they are
+turn of the probe ──► pids, /proc, /var/log ──► totals of containers, which looks take as they are
 
-Imported only where the probe is on. No look waits for any of it: who holds what is told by looks, and what came before
-anybody could tell waits in the totals.
+Imported only where the probe is on. No look waits for any of it. Looks say who holds which device; what a process asked
+of CUDA before its container is known waits in the totals.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from exporter.accounting.cuda import MOST_ROWS, MOST_WAITING
-from exporter.attribution.containers import Containers, containers_of_pods
-from exporter.attribution.cuda import MOST_CGROUPS, Facts
-from exporter.attribution.cuda_totals import CudaTotals
-from exporter.model.cuda import CudaReading, CudaUses, ProcessId, SeenProcess
+from exporter.model.cuda import CudaUses
 from exporter.model.devices import Inventory, Owners
 from exporter.model.pods import Owner, PodInfo
 from exporter.model.snapshot import Health
 from exporter.sources.container_logs import ContainerLogs
-from exporter.sources.limits import MOST_LINKS
-from exporter.sources.source import Attempt, Bound, OnHealth, Source, absent
+from exporter.sources.source import MOST_LINKS, Attempt, Bound, OnHealth, Source, absent
+from exporter.usage.containers import Containers, containers_of_pods
+from exporter.usage.cuda_ledger import MOST_ROWS, MOST_WAITING, CudaTotals
+from exporter.usage.cuda_owners import MOST_CGROUPS, OwnerFacts
+
+if TYPE_CHECKING:
+    from exporter.sources.cuda_probe.probe import ProbeAnswer
+    from exporter.sources.cuda_probe.source import CudaProbe
 
 Pods = Mapping[tuple[str, str], PodInfo]
 
 
-class Turn(Protocol):
-    """What the probe has to say at a time; see `CudaUses` for the numbers."""
-
-    @property
-    def reading(self) -> CudaReading:
-        """What was counted. A process that has ended is told of once more."""
-
-    @property
-    def seen(self) -> Mapping[ProcessId, SeenProcess]:
-        """What /proc says of these processes."""
-
-    @property
-    def programs(self) -> int:
-        """The files that are probed."""
-
-    @property
-    def failures(self) -> Mapping[Any, int]:
-        """The files that could not be, by reason."""
-
-    @property
-    def unreadable(self) -> int:
-        """The processes that may not be looked at."""
-
-    @property
-    def map_entries(self) -> Mapping[str, tuple[int, int]]:
-        """How full maps are."""
-
-
-class ProbeSource(Source, Protocol):
-    """The probe. It turns by itself once it has begun."""
-
-    @property
-    def turn(self) -> Turn | None:
-        """The last one; None before the first, and while it fails."""
-
-    @property
-    def opened(self) -> int:
-        """How many times it was loaded into the kernel: each time counts from 0."""
-
-    def __hash__(self) -> int:
-        """That of the object."""
-
-    def follow(self, hears: Callable[[Turn], None]) -> None:
-        """From now on this, too, hears of each turn, in the event loop."""
-
-    def unfollow(self, hears: Callable[[Turn], None]) -> None:
-        """From now on this hears nothing more."""
-
-
 class Probing:
-    """Follows the turns of the probe. `cuda_for` is what a look takes.
-
-    A source like others in that a reload lets it go on and that it is closed. What it has to say of itself say `parts`.
-    """
+    """Follows the turns of the probe for the looks (`cuda_for`). A reload keeps and closes it like other sources."""
 
     name = "probing"
     health: Health = absent("the CUDA probe says it", "see --probe.mode")
@@ -88,17 +38,14 @@ class Probing:
     def __init__(
         self,
         *,
-        probe: ProbeSource,
+        probe: "CudaProbe",
         totals: CudaTotals,
         root: str,
         keep_seconds: float,
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The machine's folders are below `root`. Rows of containers that are gone are kept for `keep_seconds`.
-
-        `totals` are those of the node until now, if there was one. They are this one's from its first turn on.
-        """
+        """The machine's folders are below `root`. Rows of containers that are gone stay for `keep_seconds`."""
         self.probe = probe
         self._totals = totals
         self._keep_ns = round(keep_seconds * 1e9)
@@ -124,7 +71,7 @@ class Probing:
         return (self.probe, self._logs) if self._is_told(self._logs.health) else (self.probe,)
 
     def cuda_for(self, owners: Owners, pods: Pods, inventory: Inventory) -> CudaUses | None:
-        """What containers asked of CUDA until the last turn, as this look knows who holds what; None without one."""
+        """What containers asked of CUDA until the last turn, by these owners; None without a turn."""
         self._looks += 1
         if pods is not self._pods:
             self._pods, self._of_pods = pods, containers_of_pods(pods.values())
@@ -140,16 +87,16 @@ class Probing:
             self._totals.settle(self._facts())
         lost = self._totals.ledger.lost
         return CudaUses(
-            uses=self._totals.uses,
+            uses=self._totals.ledger.uses,
             programs=turn.programs,
-            failures=turn.failures,
+            failures=dict[str, int](turn.failures.items()),
             unreadable=turn.unreadable,
             lost=MappingProxyType({**turn.reading.lost, "waiting": lost["waiting"], "rows": lost["rows"]}),
             map_entries=turn.map_entries,
         )
 
     def follow(self) -> None:
-        """Be told of each turn from now on. Called once the node is whole and takes the place of its predecessor."""
+        """Hear of each turn from now on. Called once the new node is complete and replaces its predecessor."""
         if not self._follows:
             self._follows = True
             self.probe.follow(self._follow)
@@ -165,24 +112,24 @@ class Probing:
             self.probe.unfollow(self._follow)
         await self._logs.close()
 
-    def _follow(self, turn: Turn) -> None:
-        """Count a turn, and look for containers that nobody knows yet."""
+    def _follow(self, turn: "ProbeAnswer") -> None:
+        """Count a turn, and look for the containers that are not known yet."""
         if not self._has_begun or self._is_mine():
             self._has_begun = True
             self._totals.begin(self, (self.probe, self.probe.opened))
-            is_known = self._totals.add(
+            every_owner_is_known = self._totals.add(
                 turn.reading, turn.seen.values(), self._facts(), there=self._there, keep_ns=self._keep_ns
             )
-            if not is_known:
-                self._logs.want(self._clock())
+            if not every_owner_is_known:
+                self._logs.look_after(self._clock())
                 self._logs.begin()
 
     def _is_mine(self) -> bool:
-        """Whether no other one has begun since: after a reload the probe until now may turn once more."""
+        """Whether no later one fills the totals: after a reload the previous probe may turn once more."""
         return self._totals.filled_by is self
 
-    def _facts(self) -> Facts:
-        return Facts((self._logs.containers, self._of_pods), self._owners, self._inventory, self._looks)
+    def _facts(self) -> OwnerFacts:
+        return OwnerFacts((self._logs.containers, self._of_pods), self._owners, self._inventory, self._looks)
 
     def _is_told(self, health: Health) -> bool:
         # Nobody waits for logs that were never looked for: then all processes are known. Pods name containers, too.

@@ -1,7 +1,7 @@
 """The file of --accounting.state: read once when it is taken up, then replaced after each look of the pulse.
 
-It is written beside its place, synced and renamed, so that whoever is killed in between leaves the old one whole. What
-it holds is accounting's business (accounting/state.py). A file that cannot be used is set aside and never overwritten.
+It is written beside its place, synced and renamed: a process that is killed in between leaves the old file whole.
+accounts/state.py knows the content. A file that cannot be used is set aside and never overwritten.
 """
 
 import logging
@@ -10,15 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from exporter.config.regular import open_regular
+from exporter.config.files import open_regular
 from exporter.errors import ConfigError, SourceError, TimedOut, Unavailable
 from exporter.log import log
-from exporter.model.snapshot import Health
-from exporter.sources.source import Attempts, OnHealth
+from exporter.sources.source import AskedSource, OnHealth
 from exporter.threads import within
 
 FLAG = "--accounting.state"
-# as many accounts as there may be, each with as many labels as usual, take less
+# the most accounts with the usual labels take less
 MOST_BYTES = 64 * 1024 * 1024
 READ_SECONDS = 5.0
 SET_ASIDE = ".unusable"
@@ -34,32 +33,26 @@ def check_place(path: str) -> None:
     try:
         has_folder, is_other = place.parent.is_dir(), place.exists() and not place.is_file()
     except OSError:
-        return  # what a right or the disk is in the way of is said when it is read and written
+        return  # reading and writing say what a missing right or the disk prevents
     if not has_folder:
         raise ConfigError(f"{FLAG}: {path!r} is not allowed; its folder does not exist: make it, or mount it")
     if is_other:
         raise ConfigError(f"{FLAG}: {path!r} is not allowed; it is no file")
 
 
-class StateFile:
-    """One file. Its health is shown as that of a source, so that a full disk is seen where other failures are."""
+class StateFile(AskedSource):
+    """One file. Its health is shown as that of a source, beside other failures."""
 
     def __init__(self, path: str, on_health: OnHealth) -> None:
         self.path = path
-        self.name = f"file:{path}"
+        super().__init__(f"file:{path}", on_health)
         self._place = Path(path)
-        self._attempts = Attempts(self.name, on_health)
-
-    @property
-    def health(self) -> Health:
-        """How the last writing went."""
-        return self._attempts.health
 
     def take_up(self) -> bytes | None:
-        """What it holds; None where there is none that can be read. Removes what a killed process left beside it.
+        """Its content; None where it is missing or cannot be read. Removes what a killed process left beside it.
 
         Raises:
-            ConfigError: the disk hangs. To begin anew would be to overwrite what nobody has read.
+            ConfigError: the disk hangs. A new beginning would overwrite what nobody has read.
         """
         try:
             return within(READ_SECONDS, self._take_up)
@@ -86,7 +79,7 @@ class StateFile:
         return body
 
     def set_aside(self, why: str) -> None:
-        """Keep it under another name, for people: the accounts begin anew. One of before is replaced."""
+        """Rename it, for people, in place of an earlier one: the accounts begin anew."""
         aside = self._place.with_name(f"{self._place.name}{SET_ASIDE}")
         try:
             self._place.replace(aside)
@@ -96,7 +89,7 @@ class StateFile:
             log(logging.WARNING, "state cannot be used: set aside, counters begin anew", path=str(aside), why=why)
 
     def write(self, body: bytes) -> SourceError | None:
-        """Replace it, or say why not. It waits for the disk: it is for a thread. `note` is for the event loop."""
+        """Replace it, or say why not. It waits for the disk, so call it in a thread; call `note` in the event loop."""
         try:
             descriptor, name = tempfile.mkstemp(
                 prefix=f".{self._place.name}.", suffix=".new", dir=self._place.parent
@@ -119,11 +112,11 @@ class StateFile:
         return None
 
     def note(self, error: SourceError | None, took_seconds: float) -> None:
-        """What came of `write`. It is logged when it begins to fail, and when it works again."""
+        """Note how `write` went. The log says when it begins to fail, and when it works again."""
         self._attempts.note(error, took_seconds=took_seconds, now_seconds=time.time())
 
     def note_slow(self, seconds: float) -> None:
-        """It is still being written, after so long."""
+        """Note that it has been written for so long, and is not done."""
         slow = TimedOut(
             "deadline",
             f"{self.path} has been written for more than {seconds:g} s; counters are kept in memory alone",

@@ -1,19 +1,22 @@
-"""How long a look waits for what it began, and what it makes of each attempt when it waits no longer."""
+"""How long a look waits for each source, and what it makes of each attempt after that."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from exporter.errors import SourceError, Trouble
 from exporter.log import debug
 from exporter.model.pages import Page
-from exporter.model.snapshot import Health
+from exporter.model.pods import PodInfo
+from exporter.model.snapshot import Health, Snapshot
+from exporter.ownership.pods_of_names import PodName
 from exporter.sources.kubelet.assignments import KubeletSource
-from exporter.sources.pages.source import PageSource
+from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.pages.url import PageSource
 from exporter.sources.source import Attempt, Source
 
-# those that are kept open, each with the attempt that ends with its first word
+# open streams, each with the attempt that ends with its first word
 Streams = list[tuple[Source, Attempt]]
 
 
@@ -25,7 +28,7 @@ def begin(source: Source, streams: Streams) -> None:
 
 
 async def hear(streams: Streams, patience_seconds: float | None, wait_seconds: float | None, began: float) -> None:
-    """Wait for the first words of streams, with each one's own patience where none is given."""
+    """Wait for the first words of streams; without `patience_seconds` by each one's own patience."""
     for source, first_word in streams:
         patience = source.patience_seconds if patience_seconds is None else patience_seconds
         await asyncio.wait((first_word,), timeout=left(patience, wait_seconds, began))
@@ -34,7 +37,7 @@ async def hear(streams: Streams, patience_seconds: float | None, wait_seconds: f
 def taken(
     asked: tuple[PageSource, ...], reads: Sequence[asyncio.Task[Page]], waited: float, health: dict[str, Health]
 ) -> tuple[tuple[Page, ...], tuple[str, ...]]:
-    """The pages that came, and the names of all that were asked; their healths go into `health`."""
+    """The pages that came, and the names of all sources that were asked. Adds their healths to `health`."""
     pages, names = [], []
     for source, read in zip(asked, reads, strict=True):
         if read.cancelled():
@@ -42,7 +45,7 @@ def taken(
         names.append(source.name)
         state = health[source.name] = health_of(read, source, waited)
         if state.up:
-            # Not the page of a while ago where another scrape has had a newer one: counters must not go back.
+            # another scrape may have had a newer page: counters must not go back
             page = source.page or read.result()
             pages.append(page)
             debug("page", source=source.name, bytes=len(page.body), up=True)
@@ -52,7 +55,7 @@ def taken(
 
 
 def left(patience_seconds: float | None, wait_seconds: float | None, began: float) -> float | None:
-    """What remains of a wait of `patience_seconds` that began with the scrape, inside the scrape's own."""
+    """What remains of `patience_seconds` since the scrape began, within what the scrape waits at most."""
     waits = [seconds for seconds in (patience_seconds, wait_seconds) if seconds is not None]
     return max(0.0, min(waits) - (time.monotonic() - began)) if waits else None
 
@@ -60,10 +63,10 @@ def left(patience_seconds: float | None, wait_seconds: float | None, began: floa
 def health_of(
     read: asyncio.Task[Health] | asyncio.Task[Page], source: KubeletSource | PageSource, waited_seconds: float
 ) -> Health:
-    """How this scrape fared with a source, by the very read it waited for: another may have come and gone since.
+    """How this scrape fared with a source, by the very read that it waited for: another may have ended since.
 
     Raises:
-        Exception: what a read raised that is no failure of a source, but of this program.
+        Exception: a read failed by a fault of this program, and not of the source.
     """
     last = source.health
     if not read.done():
@@ -78,3 +81,24 @@ def health_of(
         return result
     # most often the last look is this one
     return last if last.up else replace(last, up=True, trouble=None)
+
+
+async def workloads_of(
+    snapshot: Snapshot,
+    workloads: Workloads,
+    pods: Mapping[PodName, PodInfo],
+    of_owners: Mapping[PodName, PodInfo],
+    wait_seconds: float | None,
+    began: float,
+) -> Mapping[PodName, tuple[str, str]]:
+    """Those of the pods that rows may name, by `of_owners` or by a page. Waits for `wait_seconds` from `began` on."""
+    holders = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
+    named = set[PodName]()
+    for subject in snapshot.joined.subjects if snapshot.joined else ():
+        named |= {(owner.namespace, owner.pod) for owner in (subject.came_with, subject.exported) if owner}
+    listed = [*of_owners.values(), *(pods[key] for key in named - holders if key in pods)]
+    asked = workloads.begin(listed)
+    if asked:
+        await asyncio.wait((asked,), timeout=left(workloads.patience_seconds, wait_seconds, began))
+    pairs = ((pod, workloads.of(pod)) for pod in listed)
+    return {(pod.namespace, pod.name): (what.name, what.kind) for pod, what in pairs if what}

@@ -2,52 +2,64 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import secrets
+import socket
+from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from exporter.config.operator import OperatorConfig
 from exporter.errors import SourceError
 from exporter.log import log
+from exporter.operator.api.events import Events
 from exporter.operator.api.leader import Leader
-from exporter.operator.api.served import served
+from exporter.operator.api.reader import Reader, Watching, served
 from exporter.operator.api.writer import Writer
-from exporter.operator.lasting import Lasting
-from exporter.operator.objects.kinds import Kind
-from exporter.operator.outputs import OUTPUTS, OperatorLook, Seen
+from exporter.operator.autoscaler_controller import AutoscalerController
+from exporter.operator.exporter_controller import ExporterController
+from exporter.operator.exporter_health import ExporterHealth
+from exporter.operator.objects.kinds import Key, Kind
+from exporter.operator.outputs import OUTPUTS, OperatorLook, OperatorMetrics, OperatorView
 from exporter.operator.reconcile import Reconciler
-from exporter.operator.work import EVERYTHING, MOST_KEYS, Work
+from exporter.operator.work_queue import EVERYTHING, MOST_KEYS, WorkQueue
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.role import RoleKind, about
+from exporter.sources.pause import Pause
+from exporter.telemetry import Telemetry
 
 # The pulse only sees to it that the task runs: one that ended by a fault is begun anew.
 PULSE_SECONDS = 5.0
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
+PAUSE = Pause(0.5, 30.0)
+# Lists that come within this long lead to one look at everything.
+TOGETHER_SECONDS = 1.0
 
 
-class Runs(Protocol):
-    """What goes on for as long as the operator works."""
+class OperatorHandover:
+    """What outlives a reload: the counters, and whose turn it is to work.
 
-    async def run(self) -> None:
-        """Until this is cancelled."""
+    `identity` is what the process calls itself in the lease: the pod's name, and what no other process has.
+    `not_ready` says why the role has not been ready so far, and is "" from then on.
+    """
 
-
-class Watcher(Protocol):
-    """What names the custom resources that changed."""
-
-    async def run(self, served: AbstractSet[Kind]) -> None:
-        """Watch until this is cancelled."""
+    def __init__(self) -> None:
+        self.telemetry = Telemetry()
+        self.metrics = OperatorMetrics()
+        self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+        self.not_ready = "not ready: the Kubernetes API has not been asked yet"
+        # held by the role that works: the next one begins when it has let go of the lease
+        self.turn = asyncio.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the role is made of. `besides` goes on while it works."""
+class OperatorParts:
+    """What the role is made of. While it works, `beside` goes on, and `watch` names changes of the served kinds."""
 
     writer: Writer
-    besides: Sequence[Runs]
-    work: Work
-    watcher: Watcher
+    beside: Callable[[], Coroutine[Any, Any, object]]
+    work: WorkQueue
+    watch: Callable[[AbstractSet[Kind]], Coroutine[Any, Any, None]]
     reconciler: Reconciler
     leader: Leader | None
 
@@ -58,10 +70,10 @@ class Operator:
     outputs: Sequence[Output[Any]] = OUTPUTS
     pulse_seconds: float | None = PULSE_SECONDS
 
-    def __init__(self, *, parts: Parts, interval_seconds: float, lasting: Lasting) -> None:
+    def __init__(self, *, parts: OperatorParts, interval_seconds: float, handover: OperatorHandover) -> None:
         """`interval_seconds` is how often it is looked which kinds the API serves."""
-        self.lasting = lasting
-        self.telemetry, self.instance = lasting.telemetry, lasting.identity
+        self.handover = handover
+        self.telemetry, self.instance = handover.telemetry, handover.identity
         self._parts = parts
         self._interval_seconds = interval_seconds
         self._task: asyncio.Task[None] | None = None
@@ -69,11 +81,11 @@ class Operator:
         self._is_closed = False
         self.telemetry.bound("operator_queue", MOST_KEYS, lambda: len(parts.work))
 
-    def looked(self, seen: "Seen | None", **rest: Any) -> OperatorLook:  # noqa: ANN401 - the fields of AnyLook
+    def looked(self, seen: "OperatorView | None", **rest: Any) -> OperatorLook:  # noqa: ANN401 - the fields of AnyLook
         """A look at what the operator does."""
-        return OperatorLook(seen=seen or self._seen(), counted=self.lasting.counted, **rest)
+        return OperatorLook(seen=seen or self._seen(), metrics=self.handover.metrics, **rest)
 
-    async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> Seen:  # noqa: ARG002 - nothing is waited for
+    async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> OperatorView:  # noqa: ARG002 - nothing is waited for
         """How things are."""
         return self._seen()
 
@@ -84,7 +96,7 @@ class Operator:
 
     async def why_not_ready(self) -> str:
         """The reason, or "" once the API has answered, and from then on."""
-        return self.lasting.not_ready
+        return self.handover.not_ready
 
     async def give_way(self, successor: "Operator") -> None:
         """Stop, and let go of the lease; the successor takes it at once."""
@@ -100,17 +112,17 @@ class Operator:
                 await self._task
         await self._parts.writer.close()
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> OperatorView:
         leader = self._parts.leader
-        return Seen(
+        return OperatorView(
             is_leader=leader.is_leader if leader else self._works_alone,
-            holder=leader.holder if leader else self.lasting.identity,
+            holder=leader.holder if leader else self.handover.identity,
             queued=len(self._parts.work),
             served=self._parts.reconciler.served,
         )
 
     async def _run(self) -> None:
-        async with self.lasting.turn:
+        async with self.handover.turn:
             try:
                 await self._reached()
                 if self._parts.leader is None:
@@ -123,23 +135,24 @@ class Operator:
 
     async def _reached(self) -> None:
         """Wait for the first answer of the API: until then nothing is ready."""
-        pause, said = FIRST_PAUSE_SECONDS, ""
-        while self.lasting.not_ready:
+        failures, reason = 0, ""
+        while self.handover.not_ready:
             try:
                 await served(self._parts.writer)
-                self.lasting.not_ready = ""
+                self.handover.not_ready = ""
             except SourceError as error:
-                self.lasting.not_ready = f"not ready: {error.trouble}"
-                if error.reason != said:
+                self.handover.not_ready = f"not ready: {error.trouble}"
+                if error.reason != reason:
                     log(logging.WARNING, "the Kubernetes API cannot be asked", error=str(error.trouble))
-                said = error.reason
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                reason = error.reason
+                failures += 1
+                await asyncio.sleep(PAUSE.after(failures))
 
     async def _work(self) -> None:
         """As the leader: until this is cancelled."""
-        runs = (self._parts.reconciler, *self._parts.besides)
-        tasks = [asyncio.create_task(self._watch()), *(asyncio.create_task(each.run()) for each in runs)]
+        tasks = [
+            asyncio.create_task(each) for each in (self._watch(), self._parts.reconciler.run(), self._parts.beside())
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -155,7 +168,7 @@ class Operator:
         while True:
             self._parts.reconciler.served = before = kinds
             self._parts.work.add(EVERYTHING)
-            watching = asyncio.create_task(self._parts.watcher.run(kinds))
+            watching = asyncio.create_task(self._parts.watch(kinds))
             try:
                 while kinds == before:
                     done, _ = await asyncio.wait({watching}, timeout=self._interval_seconds)
@@ -164,14 +177,15 @@ class Operator:
                     kinds = await self._served(kinds)
             finally:
                 await _ended(watching)
-            log(logging.INFO, "the kinds that the API serves have changed", **_changes(before, kinds))
+            come, gone = (",".join(sorted(kind.name for kind in each)) for each in (kinds - before, before - kinds))
+            log(logging.INFO, "the kinds that the API serves have changed", come=come, gone=gone)
 
-    async def _served(self, known: AbstractSet[Kind]) -> AbstractSet[Kind]:
-        """What the API serves; what is `known` where it does not answer."""
+    async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
+        """What the API serves; what it served before where it does not answer."""
         try:
             return await served(self._parts.writer)
         except SourceError:
-            return known
+            return served_before
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
@@ -182,8 +196,72 @@ async def _ended(task: "asyncio.Task[None]") -> None:
         task.exception()  # asyncio warns of errors that nobody has read
 
 
-def _changes(before: AbstractSet[Kind], after: AbstractSet[Kind]) -> dict[str, str]:
-    return {
-        "come": ",".join(sorted(kind.name for kind in after - before)),
-        "gone": ",".join(sorted(kind.name for kind in before - after)),
-    }
+def make_role(config: OperatorConfig, before: object = None) -> Operator:
+    """An operator that goes on with what `before` hands over, where that was one."""
+    handover = before.handover if isinstance(before, Operator) else OperatorHandover()
+    kubernetes, operator = config.kubernetes, config.operator
+    writer = Writer(
+        url=kubernetes.url or "",
+        token_file=kubernetes.token_file,
+        ca_file=kubernetes.ca_file,
+        on_answer=handover.metrics.answered,
+    )
+    reader = Reader(writer)
+    work = WorkQueue()
+    events = Events(writer, handover.identity)
+    health = ExporterHealth(on_change=lambda owner: work.add(owner) if isinstance(owner, Key) else None)
+    handover.telemetry.bound("operator_exporters", *health.bounds["operator_exporters"])
+    parts = OperatorParts(
+        writer=writer,
+        beside=health.run,
+        work=work,
+        watch=Watching(
+            api=writer,
+            namespaces=operator.namespaces,
+            on_key=work.add,
+            on_list=lambda: work.add_after(EVERYTHING, TOGETHER_SECONDS),
+            on_failure=handover.metrics.watch_ended,
+        ).run,
+        reconciler=Reconciler(
+            writer=writer,
+            reader=reader,
+            events=events,
+            controllers=(
+                ExporterController(
+                    reader,
+                    health,
+                    namespaces=operator.namespaces,
+                    image=operator.exporter_image,
+                    dcgm_image=operator.dcgm_image,
+                ),
+                AutoscalerController(reader),
+            ),
+            namespaces=operator.namespaces,
+            work=work,
+            metrics=handover.metrics,
+        ),
+        leader=Leader(
+            writer=writer,
+            namespace=operator.lease_namespace or "",
+            name=operator.lease_name,
+            identity=handover.identity,
+            lease_seconds=int(operator.lease_seconds),
+        )
+        if operator.leader_election == "on"
+        else None,
+    )
+    return Operator(parts=parts, interval_seconds=operator.interval_seconds, handover=handover)
+
+
+def say_what_is_done(config: OperatorConfig) -> None:
+    """One line that says what will be looked after."""
+    operator = config.operator
+    log(
+        logging.INFO,
+        "operating",
+        namespaces=",".join(operator.namespaces) or "all",
+        lease=f"{operator.lease_namespace}/{operator.lease_name}" if operator.leader_election == "on" else "none",
+    )
+
+
+OPERATOR = RoleKind(make=make_role, about=about, say=say_what_is_done, names=lambda _: {"role": "operator"})

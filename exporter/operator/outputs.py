@@ -1,21 +1,49 @@
 """What the operator answers: its own metrics, and the probes. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from exporter.exposition.families import Samples, render
-from exporter.operator.counted import RESULTS, Counted
-from exporter.operator.objects.kinds import COME_AND_GO, CUSTOM_NAMES, Kind
-from exporter.outputs import healthy
+from exporter.operator.objects.kinds import COME_AND_GO, CUSTOM_NAMES, Key, Kind
+from exporter.outputs import probes
 from exporter.outputs.families import counters, health
 from exporter.outputs.families.family import OwnFamily, filled
-from exporter.outputs.output import NOTHING, TEXT_FORMAT, Answer, AnyLook, Need, Output, answer, line
+from exporter.outputs.output import NOTHING, Answer, AnyLook, Need, Output, line, metrics_answer
+from exporter.telemetry import Histogram
+
+DURATION_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+RESULTS = ("settled", "waits", "error", "fault")
+
+
+class OperatorMetrics:
+    """Counters of the process, whatever its configuration becomes. `objects` counts those of each custom resource."""
+
+    def __init__(self) -> None:
+        self.reconciliations: Counter[tuple[str, str]] = Counter()
+        self.durations = Histogram(DURATION_BUCKETS_SECONDS)
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.watches_ended = 0
+        self.objects = dict[Key, int]()
+
+    def reconciled(self, kind: str, result: str, seconds: float) -> None:
+        """A look at a custom resource of a kind, or at `all`, is over."""
+        self.reconciliations[kind, result] += 1
+        self.durations.observe(seconds)
+
+    def answered(self, verb: str, code: str) -> None:
+        """An answer of the Kubernetes API, or none."""
+        self.requests[verb, code] += 1
+
+    def watch_ended(self) -> None:
+        """A list or a watch has failed."""
+        self.watches_ended += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class OperatorView:
     """How the operator is: whether it works, who does, what waits, and which kinds that come and go are served."""
 
     is_leader: bool
@@ -28,20 +56,24 @@ class Seen:
 class OperatorLook(AnyLook):
     """A look at the operator."""
 
-    seen: Seen
-    counted: Counted
+    seen: OperatorView
+    metrics: OperatorMetrics
 
 
 def _reconciliations(look: OperatorLook) -> Samples:
-    counted = look.counted.reconciliations
-    return [((kind, result), float(counted[kind, result])) for kind in ("all", *CUSTOM_NAMES) for result in RESULTS]
+    counts = look.metrics.reconciliations
+    return [((kind, result), float(counts[kind, result])) for kind in ("all", *CUSTOM_NAMES) for result in RESULTS]
 
 
 def _durations(look: OperatorLook) -> Samples:
-    durations = look.counted.durations
+    durations = look.metrics.durations
     counts = [(upper, float(count)) for upper, count in durations.cumulative()]
     _, count = counts[-1]
     return [*((("_bucket", upper), count) for upper, count in counts), (("_count",), count), (("_sum",), durations.sum)]
+
+
+def _objects(look: OperatorLook, kind: str) -> Sequence[int]:
+    return [count for owner, count in look.metrics.objects.items() if owner.kind == kind]
 
 
 FAMILIES: Sequence[OwnFamily[OperatorLook]] = (
@@ -76,27 +108,27 @@ FAMILIES: Sequence[OwnFamily[OperatorLook]] = (
         "counter",
         "Requests to the Kubernetes API, by verb and HTTP status; code none is no answer.",
         ("verb", "code"),
-        fill=lambda look: [(key, float(count)) for key, count in sorted(look.counted.requests.items())],
+        fill=lambda look: [(key, float(count)) for key, count in sorted(look.metrics.requests.items())],
     ),
     OwnFamily(
         "pod_gpu_exporter_operator_watches_ended_total",
         "counter",
         "How often watching failed, and began anew.",
-        fill=lambda look: [((), float(look.counted.watches_ended))],
+        fill=lambda look: [((), float(look.metrics.watches_ended))],
     ),
     OwnFamily(
         "pod_gpu_exporter_operator_resources",
         "gauge",
         "Custom resources that there are, by kind.",
         ("kind",),
-        fill=lambda look: [((kind,), float(look.counted.resources.get(kind, 0))) for kind in CUSTOM_NAMES],
+        fill=lambda look: [((kind,), float(len(_objects(look, kind)))) for kind in CUSTOM_NAMES],
     ),
     OwnFamily(
         "pod_gpu_exporter_operator_objects",
         "gauge",
         "Objects that are kept for custom resources, by the kind of these.",
         ("kind",),
-        fill=lambda look: [((kind,), float(look.counted.objects.get(kind, 0))) for kind in CUSTOM_NAMES],
+        fill=lambda look: [((kind,), float(sum(_objects(look, kind)))) for kind in CUSTOM_NAMES],
     ),
     OwnFamily(
         "pod_gpu_exporter_operator_served",
@@ -114,7 +146,7 @@ ALL_FAMILIES: Sequence[OwnFamily[Any]] = (
 
 
 def _metrics(look: OperatorLook) -> Answer:
-    return answer(TEXT_FORMAT, render(filled(ALL_FAMILIES, look)) + look.telemetry.render_process())
+    return metrics_answer(look, render(filled(ALL_FAMILIES, look), is_open=look.question.is_open))
 
 
 def _ready(look: OperatorLook) -> Answer:
@@ -130,7 +162,7 @@ def _page(look: OperatorLook) -> Answer:
     return line("\n".join(["the operator of pod-gpu-metrics-exporter", *links]), 200)
 
 
-METRICS = Output(path="/metrics", says="the operator's own metrics", make=_metrics)
+METRICS = Output(path="/metrics", says="the operator's own metrics", make=_metrics, has_open=True)
 READY = Output(
     path="/-/ready",
     says="200 once the Kubernetes API has answered",
@@ -140,8 +172,8 @@ READY = Output(
 )
 OUTPUTS: Sequence[Output[Any]] = (
     METRICS,
-    healthy.OUTPUT,
-    replace(healthy.OUTPUT, path="/healthz", says=""),
+    probes.HEALTHY,
+    probes.HEALTHZ,
     READY,
     Output(path="/", says="", make=_page, needs=NOTHING),
 )

@@ -1,7 +1,6 @@
-"""The worker: a key → what its custom resource wants → what is there → what is written, and the status.
+"""The worker: a key → what its controller wants → what is there → what differs is written, and the status.
 
-It looks at how things are now, whatever event named the key: so it does not matter which events were lost, or how often
-it was interrupted. What it needs is read from the API server each time; nothing is written that is so already.
+An event only names the key; the worker reads the current state: so a lost event or an interruption costs nothing.
 """
 
 import logging
@@ -9,39 +8,106 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from exporter.errors import SourceError
+from exporter.errors import SourceError, Trouble
+from exporter.lenient import AnyObject, mapping
 from exporter.log import debug, log
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
-from exporter.operator.api.refused import Refused
-from exporter.operator.api.writer import Writer
-from exporter.operator.care import Aim, Care, Outcome
-from exporter.operator.counted import Counted
-from exporter.operator.objects.changes import Needless
-from exporter.operator.objects.conditions import is_same
-from exporter.operator.objects.edits import Change, change_of, deletion_of
-from exporter.operator.objects.kinds import (
-    CLUSTER_ROLE_BINDING,
-    OPERATOR,
-    Key,
-    Kind,
-    Object,
-    is_for,
-    key_of,
-    metadata,
-    whose,
-)
-from exporter.operator.objects.names import MANAGER_LABEL
-from exporter.operator.objects.parts import AnyObject, is_going, mapping
-from exporter.operator.objects.reading import Invalid
-from exporter.operator.work import EVERYTHING, Work
+from exporter.operator.api.writer import Refused, Writer
+from exporter.operator.event_texts import Event
+from exporter.operator.objects import kinds
+from exporter.operator.objects.change_report import Change, change_of, deletion_of
+from exporter.operator.objects.fields import as_trouble, is_going, is_same
+from exporter.operator.objects.kinds import Key, Kind, is_for, key_of, metadata, whose
+from exporter.operator.objects.needs_write import NeedlessApplies, Plan
+from exporter.operator.objects.resources import Object
+from exporter.operator.outputs import OperatorMetrics
+from exporter.operator.work_queue import EVERYTHING, WorkQueue
+from exporter.reading import Invalid
 
 RESYNC_SECONDS = 600.0
-# What is not ours, or is going, may be gone soon: nothing may tell us.
+# An object that is not ours, or is being deleted, may be gone soon, and no event may say so.
 WAIT_SECONDS = 1.0
 # Failures of which the custom resource can tell: the API server has answered.
 _ANSWERED = frozenset({"permission", "http_status", "rate_limited", "oversize"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """What is to be written for a custom resource.
+
+    `live` are its objects as they are, by what they are called. While `waits_for` says what is still there, `plan` is
+    to delete, and to apply nothing. `about` is what the controller wants to know again for the status.
+    """
+
+    plan: Plan
+    live: Mapping[Key, AnyObject]
+    waits_for: str = ""
+    about: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How it went with a custom resource this time.
+
+    `desired` is None where it is not known what is to be written; `problem` says why, or why it could not be written.
+    `live` are the objects as they are now, `changes` what was written of them. `refused` are those that the API server
+    did not take, or does not let the operator write.
+    """
+
+    owner: AnyObject
+    desired: Desired | None
+    live: Mapping[Key, AnyObject]
+    changes: Sequence[Change] = field(default=())
+    problem: Invalid | SourceError | None = None
+    refused: Sequence[SourceError] = field(default=())
+
+    @property
+    def refusals(self) -> list[Trouble]:
+        """What the API server does not let the operator do, the worst first."""
+        problems = [self.problem] if isinstance(self.problem, SourceError) else []
+        return [*map(as_trouble, (*problems, *self.refused))]
+
+
+class Controller(Protocol):
+    """Looks after the custom resources of one kind."""
+
+    kind: Kind
+    # how often the worker looks at each although no event came: some changes cause no event
+    look_again_seconds: float
+
+    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
+        """What is to be written for it, in order. `served` are the kinds that come and go, and that are there now.
+
+        Raises:
+            Invalid: its spec cannot be used: what it has stays as it is.
+            SourceError: it is not known what there is.
+        """
+
+    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+        """Its status, whole; equal where nothing has changed.
+
+        Raises:
+            SourceError: it cannot be known now.
+        """
+
+    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
+        """The events for people: from the status before and now, and from what was written."""
+
+    def keep_only(self, keys: AbstractSet[Key]) -> None:  # noqa: ARG002 - for who remembers something
+        """Forget what is known of custom resources other than these. `keys` has those of every kind."""
+        return
+
+    async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - for who has something of the kind
+        """What is to be deleted, now that there is no such custom resource: what nobody could own.
+
+        Raises:
+            SourceError: it is not known.
+        """
+        return ()
 
 
 class Reconciler:
@@ -53,21 +119,21 @@ class Reconciler:
         writer: Writer,
         reader: Reader,
         events: Events,
-        cares: Sequence[Care],
+        controllers: Sequence[Controller],
         namespaces: Sequence[str],
-        work: Work,
-        counted: Counted,
+        work: WorkQueue,
+        metrics: OperatorMetrics,
     ) -> None:
         """`namespaces` are those that it looks at; empty: all."""
         self.served: AbstractSet[Kind] = frozenset()
         self._writer = writer
         self._reader = reader
         self._events = events
-        self._cares: Mapping[str, Care] = {care.kind.name: care for care in cares}
+        self._controllers: Mapping[str, Controller] = {controller.kind.name: controller for controller in controllers}
         self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
         self._work = work
-        self._counted = counted
-        self._needless = Needless()
+        self._metrics = metrics
+        self._needless = NeedlessApplies()
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -76,7 +142,7 @@ class Reconciler:
             self._reader.named_at_seconds = self._work.named_at_seconds
             began = time.monotonic()
             result = await self._looked_at(key)
-            self._counted.reconciled(key.kind or "all", result, time.monotonic() - began)
+            self._metrics.reconciled(key.kind or "all", result, time.monotonic() - began)
             debug("reconciled", key=str(key), result=result, seconds=round(time.monotonic() - began, 6))
 
     async def _looked_at(self, key: Key) -> str:
@@ -105,7 +171,7 @@ class Reconciler:
         """
         there: set[Key] = set()
         failed: SourceError | None = None
-        for kind in (care.kind for care in self._cares.values() if care.kind in self.served):
+        for kind in (controller.kind for controller in self._controllers.values() if controller.kind in self.served):
             for namespace in self._namespaces:
                 try:
                     there |= await self._reader.keys(kind, namespace)
@@ -115,66 +181,68 @@ class Reconciler:
             self._work.add(key)
         if failed is not None:
             raise failed
-        self._counted.keep_only(there)
-        for care in self._cares.values():
-            care.keep_only(there)
+        for gone in self._metrics.objects.keys() - there:
+            del self._metrics.objects[gone]
+        for controller in self._controllers.values():
+            controller.keep_only(there)
         self._work.add_after(EVERYTHING, RESYNC_SECONDS)
         if self._namespaces == (None,):  # only who looks everywhere knows who is nowhere
             await self._sweep(there)
         return True
 
     async def _sweep(self, there: AbstractSet[Key]) -> None:
-        for item in await self._reader.listed(CLUSTER_ROLE_BINDING, None, {MANAGER_LABEL: OPERATOR}):
+        for item in await self._reader.listed(kinds.CLUSTER_ROLE_BINDING, None, {kinds.MANAGER_LABEL: kinds.OPERATOR}):
             for owner in whose(item):
                 if owner not in there and is_for(item, owner) and await self._reader.get(owner) is None:
                     await self._deleted(item, None)
 
     async def _one(self, key: Key) -> bool:
         """Write what is to be written for a custom resource, and its status; whether nothing is left to be done."""
-        care = self._cares.get(key.kind)
-        if care is None or care.kind not in self.served:
+        controller = self._controllers.get(key.kind)
+        if controller is None or controller.kind not in self.served:
             return True
         owner = await self._reader.get(key)
         if owner is None:
             self._work.forget(key)
-            self._counted.forget(key)
-            for item in await care.gone(key):
+            self._metrics.objects.pop(key, None)
+            for item in await controller.gone(key):
                 await self._deleted(item, None)
             return True
         if is_going(owner):
             return True  # the garbage collector takes what it owns; its end is told
-        outcome = await self._outcome(owner, care)
-        self._counted.keeps(key, len(outcome.live))
+        outcome = await self._outcome(owner, controller)
+        self._metrics.objects[key] = len(outcome.live)
         problem = outcome.problem
         if not isinstance(problem, SourceError) or problem.reason in _ANSWERED:
-            await self._tell(care, outcome)
+            await self._tell(controller, outcome)
         if isinstance(problem, SourceError):
             raise problem
-        self._work.add_after(key, care.look_again_seconds)
-        aim = outcome.aim
-        return aim is None or not (outcome.refused or aim.plan.not_ours or aim.plan.going or aim.waits_for)
+        self._work.add_after(key, controller.look_again_seconds)
+        desired = outcome.desired
+        return desired is None or not (
+            outcome.refused or desired.plan.not_ours or desired.plan.going or desired.waits_for
+        )
 
-    async def _outcome(self, owner: AnyObject, care: Care) -> Outcome:
-        """Write what is to be written; how that went."""
-        aim: Aim | None = None
+    async def _outcome(self, owner: AnyObject, controller: Controller) -> Outcome:
+        desired: Desired | None = None
         live: dict[Key, AnyObject] = {}
         changes: list[Change] = []
-        refused: list[tuple[Key, SourceError]] = []
+        refused: list[SourceError] = []
         problem: Invalid | SourceError | None = None
         try:
-            aim = await care.aim(owner, self.served)
-            live.update(aim.live)
-            for item in aim.plan.delete:
+            desired = await controller.desired(owner, self.served)
+            live.update(desired.live)
+            for item in desired.plan.delete:
                 with _noting_refusal(item, refused):
                     await self._deleted(item, owner)
                     changes.append(deletion_of(item))
                     live.pop(key_of(item), None)
-            for item, there in () if aim.waits_for else aim.plan.apply:
+            for item, there in () if desired.waits_for else desired.plan.apply:
                 with _noting_refusal(item, refused):
                     live[key_of(item)] = await self._applied(item, there, changes)
         except (Invalid, SourceError) as error:
             problem = error
-        return Outcome(owner=owner, aim=aim, live=live, changes=changes, problem=problem, refused=refused)
+        return Outcome(owner=owner, desired=desired, live=live, changes=changes, problem=problem, refused=refused)
 
     async def _applied(self, item: Object, there: AnyObject | None, changes: list[Change]) -> AnyObject:
         """Apply an object, and note the change if it was one; the object afterwards."""
@@ -195,10 +263,10 @@ class Reconciler:
         await self._writer.delete(item)
         log(logging.INFO, "deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
 
-    async def _tell(self, care: Care, outcome: Outcome) -> None:
+    async def _tell(self, controller: Controller, outcome: Outcome) -> None:
         """Write the status, unless it says so already, and tell people what happened."""
         owner = outcome.owner
-        old, new = mapping(owner, "status"), await care.status(outcome)
+        old, new = mapping(owner, "status"), await controller.status(outcome)
         try:
             if not is_same(old, new):
                 await self._writer.apply_status(owner, new)
@@ -206,13 +274,13 @@ class Reconciler:
             # it is gone, or made anew: that is told by an event of its own
             log(logging.WARNING, "the status was not taken", key=str(key_of(owner)), error=error.why)
             return
-        for event in care.events(old, new, outcome.changes):
-            await self._events.tell(owner, event.type, event.reason, event.action, event.note)
+        for event in controller.events(old, new, outcome.changes):
+            await self._events.tell(owner, event)
 
 
 @contextmanager
-def _noting_refusal(item: AnyObject, refused: list[tuple[Key, SourceError]]) -> Iterator[None]:
-    """Note an object that the API server refuses, and go on with the others."""
+def _noting_refusal(item: AnyObject, refused: list[SourceError]) -> Iterator[None]:
+    """Note an object that the API server refuses; the others go on."""
     try:
         yield
     except SourceError as error:
@@ -221,4 +289,4 @@ def _noting_refusal(item: AnyObject, refused: list[tuple[Key, SourceError]]) -> 
         # a refusal may come of a deletion or a change at the same moment; one that stays is in the status
         level = logging.INFO if isinstance(error, Refused) else logging.WARNING
         log(level, "not written", what=str(key_of(item)), error=str(error.trouble))
-        refused.append((key_of(item), error))
+        refused.append(error)

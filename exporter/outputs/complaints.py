@@ -1,21 +1,27 @@
 """Why there are no GPU samples, or not all, in lines for people."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
+from exporter.errors import Trouble
 from exporter.model.snapshot import Health, Snapshot
+
+_NONE = Trouble("", "")
 
 
 def complaints(health: Mapping[str, Health]) -> bytes:
-    """Comments that say why a source is down, or what is odd about its answers, and what to do.
-
-    This is for people, and no label could hold it.
-    """
+    """Comments for people: why a source is down, or what is odd about its answers, and what to do."""
     lines = (
         f"# {name} {'answers, but' if state.up else 'failed'} ({state.trouble.reason}): {state.trouble}\n"
         for name, state in health.items()
         if state.trouble
     )
     return "".join(lines).encode("utf-8", "replace")
+
+
+def in_parts(trouble: Trouble | None) -> dict[str, str]:
+    """A trouble for JSON; texts are "" where there is none."""
+    return asdict(trouble or _NONE)
 
 
 def why_not(snapshot: Snapshot) -> str:

@@ -32,11 +32,6 @@ def render(objects: Sequence[Object], filters: Mapping[str, str]) -> Work[Sequen
     return (*pieces, b"]\n")
 
 
-def error(text: str) -> bytes:
-    """What went wrong, as JSON."""
-    return json.dumps({"error": text}).encode() + b"\n"
-
-
 def wrong_query(given: Iterable[tuple[str, str]]) -> str:
     """What is wrong with a query's parameters, or ""."""
     names = [name for name, _ in given]
@@ -50,12 +45,12 @@ def wrong_query(given: Iterable[tuple[str, str]]) -> str:
 
 def _refuse(question: Question) -> Answer | None:
     wrong = wrong_query(question.query)
-    return json_refusal(error(wrong), 400) if wrong else None
+    return json_refusal(wrong, 400) if wrong else None
 
 
 def _make(look: Look) -> Work[Answer]:
     if look.snapshot.joined is None:
-        return json_refusal(error(why_not(look.snapshot)), 503)
+        return json_refusal(why_not(look.snapshot), 503)
     objects = yield from rows(look.snapshot)
     pieces = yield from render(objects, dict(look.question.query))
     is_unknown = are_owners_unknown(look.snapshot, objects)

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from exporter.attribution.explain import Explainer
 from exporter.model.devices import DeviceKey, DeviceRef, Inventory
-from exporter.model.entities import gpus_among, in_order
-from exporter.model.pages import Subject
+from exporter.model.pages import Subject, gpus_among, in_order
 from exporter.model.snapshot import Snapshot
+from exporter.ownership.explain import Explainer
 
 
 def seen_devices(snapshot: Snapshot) -> list[Subject]:
@@ -15,41 +14,41 @@ def seen_devices(snapshot: Snapshot) -> list[Subject]:
 
 
 def all_devices(snapshot: Snapshot) -> list[Subject]:
-    """The same, and those that only the kubelet names, with what it alone knows."""
+    """The same, and those that only the kubelet names."""
     return sorted(_seen_or_held(snapshot).values(), key=in_order)
 
 
 def known_devices(snapshot: Snapshot) -> list[Subject]:
     """The same, and those that only the inventory names."""
-    found = _seen_or_held(snapshot)
+    devices = _seen_or_held(snapshot)
     if snapshot.inventory.gpus:
-        _add_inventory(found, snapshot.inventory)
-    return sorted(found.values(), key=in_order)
+        _add_inventory(devices, snapshot.inventory)
+    return sorted(devices.values(), key=in_order)
 
 
 def _seen(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
-    found: dict[DeviceKey, Subject] = {}
+    devices: dict[DeviceKey, Subject] = {}
     subjects = snapshot.joined.subjects if snapshot.joined else ()
     for subject in gpus_among(subjects, snapshot.owners, snapshot.inventory):
-        # NvLink rows know less of their GPU than others do
-        found[subject.key] = _merged(found.get(subject.key), subject)
-    return found
+        # rows of NvLinks have fewer labels of their GPU than other rows
+        devices[subject.key] = _merged(devices.get(subject.key), subject)
+    return devices
 
 
 def _seen_or_held(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
-    found = _seen(snapshot)
+    devices = _seen(snapshot)
     for match in snapshot.owners.matches:
-        if match.key is not None and match.ref is not None and match.key not in found:
-            found[match.key] = _from_id(match.key, match.ref)
-    return found
+        if match.key is not None and match.ref is not None and match.key not in devices:
+            devices[match.key] = _from_id(match.key, match.ref)
+    return devices
 
 
-def _add_inventory(found: dict[DeviceKey, Subject], inventory: Inventory) -> None:
-    uuids = {subject.uuid for subject in found.values()}
+def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> None:
+    uuids = {subject.uuid for subject in devices.values()}
     # a GPU whose samples have no UUID goes by its name
-    numbers = {subject.index for subject in found.values() if subject.index and not subject.uuid}
+    numbers = {subject.index for subject in devices.values() if subject.index and not subject.uuid}
     # the driver numbers no GPU, but the samples of a GPU's instances do
-    number_of = {subject.uuid: subject.index for subject in found.values() if subject.index}
+    number_of = {subject.uuid: subject.index for subject in devices.values() if subject.index}
     for gpu in inventory.gpus:
         if gpu.index in numbers:
             continue
@@ -62,40 +61,36 @@ def _add_inventory(found: dict[DeviceKey, Subject], inventory: Inventory) -> Non
             Subject(uuid=uuid, index=index),
             *(Subject(uuid=uuid, index=index, instance=mig.instance_id, profile=mig.profile) for mig in instances),
         ):
-            found[subject.key] = _merged(found.get(subject.key), subject)
+            devices[subject.key] = _merged(devices.get(subject.key), subject)
 
 
-def _merged(known: Subject | None, other: Subject) -> Subject:
+def _merged(device: Subject | None, other: Subject) -> Subject:
     """What both say of one device."""
-    if known is None:
+    if device is None:
         return other
     return replace(
-        known,
-        index=known.index or other.index,
-        device=known.device or other.device,
-        model=known.model or other.model,
-        profile=known.profile or other.profile,
-        host=known.host or other.host,
+        device,
+        index=device.index or other.index,
+        device=device.device or other.device,
+        model=device.model or other.model,
+        profile=device.profile or other.profile,
+        host=device.host or other.host,
     )
 
 
 def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:
     named = key.uuid in (ref.device, ref.index)
     return Subject(
-        uuid="" if named else key.uuid,
-        instance=key.instance,
-        index=ref.index,
-        device=ref.device,
-        profile=ref.profile,
+        uuid="" if named else key.uuid, instance=key.instance, index=ref.index, device=ref.device, profile=ref.profile
     )
 
 
 def explainer(snapshot: Snapshot) -> Explainer:
-    """What finds the words for devices without samples, and without owners."""
+    """Explains devices without samples or without owners."""
     return Explainer(
         snapshot.owners,
         snapshot.joined.subjects if snapshot.joined else (),
-        snapshot.facts,
+        snapshot.context,
         snapshot.inventory,
         kubelet_answered=snapshot.assignments_age_seconds is not None,
     )

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from exporter.attribution.explain import WITHOUT_OWNER, Explainer, is_unfollowed_claim
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match
-from exporter.model.pages import Subject
+from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
+from exporter.outputs.complaints import in_parts
 from exporter.outputs.devices import explainer, seen_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer, is_unfollowed_claim
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -24,14 +25,11 @@ _TEXTS_A_SLICE = 5_000  # names, values and signs: 2 ms
 def debug(snapshot: Snapshot) -> dict[str, Any]:
     """The devices of a look, as JSON."""
     words = explainer(snapshot)
-    known = _known_by(snapshot.inventory)
+    sources_of = _sources(snapshot.inventory)
     return {
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
-        "sources": {
-            name: {"up": state.up, "reason": state.reason, "message": state.message, "remedy": state.remedy}
-            for name, state in snapshot.health.items()
-        },
+        "sources": {name: {"up": state.up, **in_parts(state.trouble)} for name, state in snapshot.health.items()},
         "assigned": [*_all_assigned(snapshot, words)],
         "seen": [
             {
@@ -41,29 +39,21 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                 "gpu": subject.index,
                 "device": subject.device,
                 "model": subject.model,
-                "known_by": known.get(subject.key, []),
+                "known_by": sources_of.get(subject.key, []),
                 "matched": bool(holders),
                 "reason": "" if holders else words.unowned(subject),
-                "owners": [
-                    {
-                        "namespace": holder.owner.namespace,
-                        "pod": holder.owner.pod,
-                        "container": holder.owner.container,
-                        "shared": holder.shared,
-                    }
-                    for holder in holders
-                ],
+                "owners": [{**asdict(holder.owner), "shared": holder.shared} for holder in holders],
             }
-            for subject, holders in ((subject, _holders(snapshot, subject)) for subject in seen_devices(snapshot))
+            for subject, holders in ((each, snapshot.owners.of(each.key)) for each in seen_devices(snapshot))
         ],
         "inventory": _inventory(snapshot.inventory),
-        "unmeasured": _why(snapshot.unmeasured) if snapshot.unmeasured else None,
+        "unmeasured": in_parts(snapshot.unmeasured) if snapshot.unmeasured else None,
         "processes_of_nobody": _of_nobody(snapshot.measured) if snapshot.measured else None,
     }
 
 
-def _why(trouble: Trouble) -> dict[str, str]:
-    return {"reason": trouble.reason, "message": trouble.message, "remedy": trouble.remedy}
+def _in_words(trouble: Trouble | None) -> str:
+    return f"{trouble.message}: {trouble.remedy}" if trouble else ""
 
 
 def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, Any]]:
@@ -73,17 +63,17 @@ def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, An
             **_assigned(match.assignment),
             **_resolved(match),
             "reason": match.reason,
-            "explanation": str(words.assigned(match) or ""),
+            "explanation": _in_words(words.assigned(match)),
         }
     for held in snapshot.owners.units:
-        said = {"units": held.units, "reason": "units", "explanation": str(words.units)}
-        yield {**_assigned(held), **_resolved(None), **said}
-    for assignment in snapshot.facts.outside:
+        about_units = {"units": held.units, "reason": "units", "explanation": _in_words(UNITS_NAME_NO_GPU)}
+        yield {**_assigned(held), **_resolved(None), **about_units}
+    for assignment in snapshot.context.outside:
         yield {
             **_assigned(assignment),
             **_resolved(None),
-            "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.facts) else "outside_resources",
-            "explanation": str(words.outside(assignment)),
+            "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.context) else "outside_resources",
+            "explanation": _in_words(words.outside(assignment)),
         }
 
 
@@ -114,27 +104,13 @@ def _inventory(inventory: Inventory) -> dict[str, Any]:
     """The GPUs and MIG instances that are known by themselves, with the sources that know each, and every doubt."""
     return {
         "gpus": [
-            {
-                "uuid": gpu.uuid,
-                "gpu": gpu.index,
-                "device": gpu.device,
-                "known_by": gpu.known_by,
-                "mig": [
-                    {
-                        "uuid": mig.uuid,
-                        "gpu_i_id": mig.instance_id,
-                        "gpu_i_profile": mig.profile,
-                        "known_by": mig.known_by,
-                    }
-                    for mig in gpu.mig
-                ],
-            }
+            {"uuid": gpu.uuid, "gpu": gpu.index, "device": gpu.device, "known_by": gpu.sources, "mig": _instances(gpu)}
             for gpu in inventory.gpus
         ],
         "doubts": [
             {
-                "says": doubt.says,
-                "remedy": doubt.remedy,
+                "says": doubt.trouble.message,
+                "remedy": doubt.trouble.remedy,
                 "leaves_out": sorted(doubt.leaves_out),
                 "contradiction": doubt.is_contradiction,
             }
@@ -143,27 +119,32 @@ def _inventory(inventory: Inventory) -> dict[str, Any]:
     }
 
 
-def _known_by(inventory: Inventory) -> dict[DeviceKey, list[str]]:
+def _instances(gpu: InventoryGpu) -> list[dict[str, Any]]:
+    return [
+        {"uuid": mig.uuid, "gpu_i_id": mig.instance_id, "gpu_i_profile": mig.profile, "known_by": mig.sources}
+        for mig in gpu.mig
+    ]
+
+
+def _sources(inventory: Inventory) -> dict[DeviceKey, list[str]]:
     """The names of the sources of the inventory that know a device, as samples name it."""
-    known: dict[DeviceKey, list[str]] = {}
+    names_of: dict[DeviceKey, list[str]] = {}
     for gpu in inventory.gpus:
         for uuid in (gpu.uuid, gpu.uuid.removeprefix("GPU-")):
-            known[DeviceKey(uuid=uuid)] = list(gpu.known_by)
+            names_of[DeviceKey(uuid=uuid)] = list(gpu.sources)
             for mig in gpu.mig:
-                by = known.setdefault(DeviceKey(uuid=uuid, instance=mig.instance_id), [])
-                by += (name for name in mig.known_by if name not in by)
-        known |= {DeviceKey(uuid=mig.uuid): list(mig.known_by) for mig in gpu.mig}
-    return known
+                by = names_of.setdefault(DeviceKey(uuid=uuid, instance=mig.instance_id), [])
+                by += (name for name in mig.sources if name not in by)
+        names_of |= {DeviceKey(uuid=mig.uuid): list(mig.sources) for mig in gpu.mig}
+    return names_of
 
 
 def _assigned(assignment: Assignment) -> dict[str, Any]:
-    owner, claim = assignment.owner, assignment.claim
+    claim = assignment.claim
     return {
         "device_id": assignment.device_id,
         "resource": assignment.resource,
-        "namespace": owner.namespace,
-        "pod": owner.pod,
-        "container": owner.container,
+        **asdict(assignment.owner),
         "claim": f"{claim.namespace}/{claim.name}" if claim else "",
     }
 
@@ -181,14 +162,10 @@ def _resolved(match: Match | None) -> dict[str, Any]:
     }
 
 
-def _holders(snapshot: Snapshot, device: Subject) -> tuple[Holder, ...]:
-    return snapshot.owners.of(device.key)
-
-
 def _make(look: Look) -> Work[Answer]:
-    said = debug(look.snapshot)
+    content = debug(look.snapshot)
     yield
-    texts = iter(json.JSONEncoder(indent=2).iterencode({**look.about, **said}))
+    texts = iter(json.JSONEncoder(indent=2).iterencode({**look.about, **content}))
     pieces = []
     while some := "".join(islice(texts, _TEXTS_A_SLICE)):
         pieces.append(some.encode())

@@ -1,32 +1,21 @@
 """The node role's outputs, in the order in which the page for people names them."""
 
-from exporter.outputs import (
-    containers,
-    gpu_metrics,
-    healthy,
-    mapping,
-    metric,
-    nodes,
-    openapi,
-    own_metrics,
-    processes,
-    ready,
-)
-from exporter.outputs.page import files, node
+from exporter.outputs import containers, gpu_metrics, mapping, nodes, openapi, own_metrics, probes, processes
+from exporter.outputs.page import document, node
 
 OUTPUTS = (
     gpu_metrics.OUTPUT,
     containers.OUTPUT,
     own_metrics.OUTPUT,
     nodes.OUTPUT,
-    metric.OUTPUT,
+    own_metrics.METRIC,
     processes.OUTPUT,
     mapping.OUTPUT,
     openapi.OUTPUT,
     node.OUTPUT,
-    files.STYLE,
-    files.SCRIPT,
-    healthy.OUTPUT,
-    healthy.HEALTHZ,
-    ready.OUTPUT,
+    document.STYLE,
+    document.SCRIPT,
+    probes.HEALTHY,
+    probes.HEALTHZ,
+    probes.READY,
 )

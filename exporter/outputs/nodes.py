@@ -11,10 +11,7 @@ from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
 
 
 def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> Work[tuple[Filled, ...]]:
-    """One family `<node>_info` for each node, shared by nodes whose names come out alike.
-
-    `of_nodes` are names, and the samples of MAP_INFO of each.
-    """
+    """Families `<node>_info` of nodes' names and samples of MAP_INFO. Names that come out alike share one."""
     rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
     for node, samples in of_nodes:
         rows.setdefault(family_name_of(node), {}).update(dict.fromkeys(samples))

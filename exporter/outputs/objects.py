@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from exporter.accounting.fields import FIELDS
-from exporter.accounting.numbers import number
+from exporter.dcgm.fields import FIELDS, METRICS
+from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey
-from exporter.model.entities import cut_gpus, entity_of
-from exporter.model.pages import Cell, Row, Subject
+from exporter.model.pages import Cell, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot
@@ -23,47 +22,17 @@ from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.devices import explainer, known_devices
 
-METRICS = (
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "dram_active",
-    "pcie_tx_bytes",
-    "pcie_rx_bytes",
-    "nvlink_tx_bytes",
-    "nvlink_rx_bytes",
-    "graphics_engine_active",
-    "framebuffer_total",
-    "framebuffer_used",
-    "framebuffer_free",
-    "pcie_link_gen",
-    "pcie_link_width",
-    "temperature",
-    "memory_temperature",
-    "power_usage",
-    "gpu_utilization",
-    "int_pipe_active",
-    "fp16_pipe_active",
-    "fp32_pipe_active",
-    "fp64_pipe_active",
-    "clocks_event_reasons",
-    "xid_errors",
-    "power_violation",
-    "thermal_violation",
-    "sm_clock",
-    "mem_clock",
-)
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
 # What an autoscaler may ask for.
 METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
-_FIELD_OF = {name.encode(): known for name, known in FIELDS.items() if known.json}
+_FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
-# why nobody is known to hold a device where the kubelet's last word no longer counts
+# why no device has an owner while the kubelet's last answer is too old
 SILENT = "The kubelet does not say who holds devices: its line under Sources has the reason."
 
 Object = dict[str, Any]
@@ -86,26 +55,24 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     if snapshot.joined is None:
         return []
     devices = {device.key: device for device in known_devices(snapshot)}
+    yield
     cut = cut_gpus(devices.values())
     words = explainer(snapshot)
+    yield
     held: dict[DeviceKey, _Holders] = {key: {} for key in devices}
     yield
     filled = yield from _fill(held, snapshot.joined.cells(_FAMILIES))
-    _hold_the_rest(held, filled, devices, snapshot)
-    yield
-    moments = {
-        "timestamp": _rfc3339(snapshot.read_at_seconds),
-        "read_at": _rfc3339(snapshot.values_read_at_seconds),
-    }
+    yield from _hold_the_rest(held, filled, devices, snapshot)
+    moments = {"timestamp": _rfc3339(snapshot.read_at_seconds), "read_at": _rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
-    found: list[Object] = []
+    objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
             yield
         identity = _identity(snapshot, device, cut)
         of_device = held[key]
         if len(of_device) > 1:
-            # a device that somebody holds is nobody's no longer, whatever a row without owner is left over
+            # a device with an owner is not free, even if a row without owner is left
             of_device.pop(_NOBODY, None)
         # with --sharing device the one row of several holders names none of them
         is_shared = len(snapshot.owners.of(key)) > 1 and of_device.keys() == {_NOBODY}
@@ -123,11 +90,11 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 "holder_since": _holder_since(snapshot, key, owner),
             }
             why = "" if owner.pod else words.why_unknown(device) or silence
-            row["state"] = state = state_of(row, idle_below=snapshot.facts.idle_below, why_unknown=why)
+            row["state"] = state = state_of(row, idle_below=snapshot.context.idle_below, why_unknown=why)
             if state is DeviceState.UNKNOWN:
                 row["state_reason"] = why
-            found.append(row)
-    return found
+            objects.append(row)
+    return objects
 
 
 def _names_a_pod(holders: _Holders) -> bool:
@@ -135,7 +102,7 @@ def _names_a_pod(holders: _Holders) -> bool:
 
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
-    """Since when the device is in these hands; None where the exporter saw no other ones."""
+    """Since when this container holds the device; None where it did so when the exporter started."""
     since, of = snapshot.held_since, owner if owner.pod else None
     # who holds a whole GPU holds its instances
     return _rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
@@ -150,28 +117,33 @@ def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set
             yield
         metrics = metrics_of.get((id(subject), id(row)))
         if metrics is None:
-            # what is not a device (a switch, a CPU) is filled as well, and thrown away
+            # values of a switch or a CPU are filled as well, and thrown away
             metrics = _hold(held.get(subject.key, {}), row, subject).metrics
             metrics_of[id(subject), id(row)] = metrics
-        known = _FIELD_OF[family]
+        field = _FIELD_OF[family]
         # of two names of one measurement, and of two rows that are alike, the first that has a value
-        if metrics.get(known.json) is None:
-            metrics[known.json] = number(value, known)
+        if metrics.get(field.json) is None:
+            metrics[field.json] = number(value, field)
     return {subject for subject, _ in metrics_of}
 
 
 def _hold_the_rest(
     held: Mapping[DeviceKey, _Holders], filled: Container[int], devices: Mapping[DeviceKey, Subject], snapshot: Snapshot
-) -> None:
+) -> Work[None]:
     """The owners of devices without a sample of these families, or without any: those that their samples would gain."""
     seen = snapshot.joined.subjects if snapshot.joined else {}
     rest = [subject for subject in seen if id(subject) not in filled and subject.key in devices]
     sampled = {subject.key for subject in seen}
     rest += [device for key, device in devices.items() if key not in sampled]
-    attributed = snapshot.attribute([(b"", subject) for subject in rest]) if rest else ()
-    for subject, found in zip(rest, attributed, strict=True):
-        for row in found.each:
-            _hold(held[subject.key], row, subject)
+    yield
+    # where rows came with owners all are needed at once, to see who is named several times
+    size = len(rest) if any(subject.came_with for subject in rest) else ITEMS_A_SLICE
+    for start in range(0, len(rest), size or 1):
+        some = rest[start : start + size]
+        for subject, attributed in zip(some, snapshot.attribute([(b"", subject) for subject in some]), strict=True):
+            for row in attributed.each:
+                _hold(held[subject.key], row, subject)
+        yield
 
 
 def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
@@ -208,8 +180,8 @@ def _is_kubelet_silent(snapshot: Snapshot) -> bool:
 
 
 def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
-    named = snapshot.facts.node_is_named or not device.host
-    found = {
+    named = snapshot.context.node_is_named or not device.host
+    identity = {
         "node_name": snapshot.node if named else device.host,
         "model_name": device.model,
         "device": device.device,
@@ -217,19 +189,19 @@ def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Objec
         "device_uuid": device.uuid,
         "entity": entity_of(device, cut),
     }
-    if found["entity"] == "mig":
+    if identity["entity"] == "mig":
         if device.profile:
-            found["mig_profile"] = device.profile
+            identity["mig_profile"] = device.profile
         # an instance whose id nothing resolves has no number
         if device.instance:
-            found["mig_instance_id"] = device.instance
-    return found
+            identity["mig_instance_id"] = device.instance
+    return identity
 
 
 def _of(owner: Owner, snapshot: Snapshot) -> Object:
-    found = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
+    names = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
     workload = snapshot.workloads.get((owner.namespace, owner.pod))
-    return {**found, "workload_name": workload[0], "workload_kind": workload[1]} if workload else found
+    return {**names, "workload_name": workload[0], "workload_kind": workload[1]} if workload else names
 
 
 def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
@@ -237,12 +209,12 @@ def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
     if use is None:
         return {}
-    known = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
-    return {"measured": {name: value for name, value in known.items() if value is not None}}
+    measured = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
+    return {"measured": {name: value for name, value in measured.items() if value is not None}}
 
 
 def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
-    """What the container's programs asked of the device, where the probe counts it."""
+    """What the container's programs did with CUDA on the device, where the probe counts it."""
     of = None if owner == _NOBODY else owner
     use = snapshot.cuda.uses.get((of, device)) if snapshot.cuda else None
     return {} if use is None else {"cuda": as_object(use)}

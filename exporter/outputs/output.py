@@ -4,13 +4,14 @@ A role's outputs are a table (node.py). The web's paths, the links of the page f
 password and the tests' lists of paths are made of it.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from exporter.accounting.cards import FAMILIES_OF_CARDS, Cards, cards_by_owner
+from exporter.accounts.cards import FAMILIES_OF_CARDS, Cards, cards_by_owner
 from exporter.model.devices import Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -20,12 +21,13 @@ from exporter.outputs.devices import all_devices
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS_FORMAT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 JSON_FORMAT = "application/json; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
 
 class Need(StrEnum):
-    """What an answer is made of. Nothing is read, and nobody is asked, for what an output does not need."""
+    """What an answer is made of. The exporter reads only what the output needs."""
 
     NODE = auto()  # a look at the node (`Look.snapshot`), or at all of them (`ClusterLook.view`)
     WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
@@ -43,7 +45,7 @@ NOTHING_SEEN = Snapshot(node="", owners=Owners(), joined=None, health={}, assign
 class Answer(NamedTuple):
     """An answer, in pieces of `size` bytes in all: large ones are never copied whole.
 
-    `is_packed` says that it goes out as gzip to whoever takes that. `headers` go out beside the usual ones.
+    `is_packed`: clients that accept gzip get it as gzip. `headers` go out beside the usual ones.
     """
 
     content_type: str
@@ -57,22 +59,24 @@ class Answer(NamedTuple):
 class Question(NamedTuple):
     """What an output may know of a request.
 
-    `query` holds the parameters, by name and in order; one may be there twice. `is_own` says that this very process
-    asks, as its own upstream. `rest` is what follows the path of an output that answers below its path, too.
+    `query` holds the parameters, by name and in order; one may be there twice. `is_own`: this process itself asks, as
+    its own upstream. `rest` is what follows the path of an output that answers below its path, too.
+    `is_open`: the client prefers OpenMetrics, and the output has it.
     """
 
     query: tuple[tuple[str, str], ...] = ()
     is_own: bool = False
     rest: str = ""
+    is_open: bool = False
 
 
 NO_QUESTION = Question()
 
 
-# not frozen: it is made for every scrape, and that would take another microsecond
+# not frozen: every scrape makes one, and frozen costs a microsecond
 @dataclass(kw_only=True, eq=False)
 class AnyLook:
-    """What the answers of every role are made of, beside what the role saw: what the program says of itself.
+    """What the answers of every role share: what the program knows of itself.
 
     What was not needed, or not given, is empty. `not_ready` is the reason, or "" for ready; `outputs` is the table
     that the output is in.
@@ -98,12 +102,12 @@ class Look(AnyLook):
 
     @cached_property
     def devices(self) -> Sequence[Subject]:
-        """Every device that samples or the kubelet speak of (`all_devices`), worked out once for all who ask."""
+        """Every device that samples or the kubelet speak of (`all_devices`), computed once for all outputs."""
         return all_devices(self.snapshot)
 
     @cached_property
     def cards(self) -> Mapping[Owner, Cards]:
-        """What each container asked for in GPUs, and what it uses of them, worked out once for all families of it."""
+        """What each container asked for in GPUs, and what it uses of them, computed once for all its families."""
         return at_once(self._cards())
 
     def work_out(self) -> Work[None]:
@@ -134,8 +138,9 @@ class Output(Generic[LookT]):
     """A path and what answers there; `is_below`: and at every path that begins with it.
 
     `make` answers at once, or in slices where it goes through all devices: what it makes of 2,000 takes 100 ms.
-    `says` is what the page for people says of it, "" where that does not name it. `refuse` answers questions that are
-    not worth a look. Of a probe's path the kubelet asks: it needs no password, and is never refused under load.
+    `says` is what the page for people says of it, "" where that does not name it. `refuse` answers wrong questions
+    without a look at the node. The kubelet asks a probe's path: that needs no password, and is never refused under
+    load. `has_open`: clients that prefer OpenMetrics get it.
     """
 
     path: str
@@ -145,11 +150,20 @@ class Output(Generic[LookT]):
     refuse: Callable[[Question], Answer | None] | None = None
     is_probe: bool = False
     is_below: bool = False
+    has_open: bool = False
 
 
 def answer(content_type: str, *pieces: bytes) -> Answer:
     """A good answer."""
     return Answer(content_type, pieces, sum(map(len, pieces)))
+
+
+def metrics_answer(look: AnyLook, *families: bytes) -> Answer:
+    """A role's own families, in the format that the client prefers, and what every process says of itself."""
+    is_open = look.question.is_open
+    process = look.telemetry.render_process(is_open=is_open)
+    made = answer(OPEN_METRICS_FORMAT if is_open else TEXT_FORMAT, *families, process)
+    return made._replace(headers=(("Vary", "Accept"),))
 
 
 def line(text: str, status: int) -> Answer:
@@ -158,6 +172,7 @@ def line(text: str, status: int) -> Answer:
     return Answer(PLAIN, (body,), len(body), status, is_packed=False)
 
 
-def json_refusal(body: bytes, status: int) -> Answer:
-    """Why there is no answer, as JSON."""
+def json_refusal(text: str, status: int, **more: object) -> Answer:
+    """Why there is no answer, as JSON: `error`, and what `more` there is to say."""
+    body = json.dumps({"error": text, **more}).encode() + b"\n"
     return Answer(JSON_FORMAT, (body,), len(body), status, is_packed=False)

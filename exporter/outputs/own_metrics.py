@@ -1,4 +1,7 @@
-"""/metrics: what the exporter says about itself and its sources, and which pod holds which GPU."""
+"""/metrics: what the exporter says about itself and its sources, and which pod holds which GPU.
+
+/metric has the families of gpu-manager alone, at the path that gpu-manager has.
+"""
 
 from collections.abc import Sequence
 
@@ -7,18 +10,25 @@ from exporter.model.slices import Work
 from exporter.outputs.complaints import complaints
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
-from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Need, Output, answer
+from exporter.outputs.families.gpu_manager import FAMILIES as OF_GPU_MANAGER
+from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Need, Output, answer, metrics_answer
 
 
 def render(look: Look) -> Work[Sequence[bytes]]:
-    """The exporter's own families, after comments that say what is wrong."""
+    """The exporter's own families, after comments that say what is wrong: OpenMetrics has no comments."""
     yield from look.work_out()
-    families = yield from pieces(filled(FAMILIES, look))
-    return (complaints(look.snapshot.health), *families)
+    is_open = look.question.is_open
+    families = yield from pieces(filled(FAMILIES, look), is_open=is_open)
+    return (b"" if is_open else complaints(look.snapshot.health), *families)
 
 
 def _make(look: Look) -> Work[Answer]:
-    return answer(TEXT_FORMAT, *(yield from render(look)), look.telemetry.render_process())
+    return metrics_answer(look, *(yield from render(look)))
+
+
+def _make_metric(look: Look) -> Work[Answer]:
+    yield from look.work_out()
+    return answer(TEXT_FORMAT, *(yield from pieces(filled(OF_GPU_MANAGER, look))))
 
 
 OUTPUT = Output(
@@ -26,4 +36,8 @@ OUTPUT = Output(
     says="the exporter's own metrics, and which pod holds which GPU",
     make=_make,
     needs=frozenset({Need.NODE, Need.ACCOUNTS}),
+    has_open=True,
+)
+METRIC = Output(
+    path="/metric", says="what containers ask for and use of GPUs, as gpu-manager tells it", make=_make_metric
 )

@@ -1,19 +1,20 @@
 """/processes: the processes on the node's GPUs, with their commands. Only where the user wants them to be shown."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from exporter.attribution.explain import WITHOUT_OWNER
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.devices import known_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer, json_refusal
+from exporter.ownership.explain import WITHOUT_OWNER
 
 if TYPE_CHECKING:
     from exporter.model.driver import GpuProcess
-    from exporter.model.measured import Measured, Place, Process, Unowned
+    from exporter.model.measured import Measured, ProcessPlace, Unowned
 
 Object = dict[str, Any]
 _OFF = (
@@ -30,8 +31,8 @@ def rows(snapshot: Snapshot) -> list[Object] | None:
     if measured is None:
         return None
     index_of = {device.uuid: device.index for device in known_devices(snapshot) if device.index}
-    found = [_row(snapshot.node, measured, index_of, *each) for each in _all(measured)]
-    return sorted(found, key=_order)
+    processes = [_row(snapshot.node, measured, index_of, *each) for each in _all(measured)]
+    return sorted(processes, key=_order)
 
 
 def _all(measured: "Measured") -> "Iterator[tuple[GpuProcess, Owner | None, Unowned | None]]":
@@ -52,9 +53,7 @@ def _row(
 ) -> Object:
     # another process may have the pid of one that has ended
     is_gone = unowned is not None and unowned.reason == "gone"
-    of_host: Process | None = None
-    if measured.host is not None and not is_gone:
-        of_host = measured.host.by_pid.get(process.pid)
+    of_host = measured.host.by_pid.get(process.pid) if measured.host is not None and not is_gone else None
     return {
         "node_name": node,
         "pid": process.pid,
@@ -71,13 +70,13 @@ def _row(
 
 
 def _device(device: DeviceKey, index_of: Mapping[str, str]) -> Object:
-    known = {"device_uuid": device.uuid, "device_id": index_of.get(device.uuid, "")}
-    return {**known, "mig_instance_id": device.instance} if device.instance else known
+    names = {"device_uuid": device.uuid, "device_id": index_of.get(device.uuid, "")}
+    return {**names, "mig_instance_id": device.instance} if device.instance else names
 
 
-def _container(place: "Place | None", owner: Owner | None) -> Object | None:
+def _container(place: "ProcessPlace | None", owner: Owner | None) -> Object | None:
     """What is known of the container that a process is in; None for one that is in none, or where nothing is known."""
-    names = {"namespace": owner.namespace, "pod": owner.pod, "container": owner.container} if owner else {}
+    names = asdict(owner) if owner else {}
     ids = {"id": place.container_id, "pod_uid": place.pod_uid, "engine": place.engine} if place else {}
     return {**names, **{name: text for name, text in ids.items() if text}} or None
 
@@ -93,27 +92,20 @@ def _number(text: str) -> tuple[int, str]:
 
 
 def _why_not(snapshot: Snapshot) -> str:
-    troubles: Sequence[str] = [
-        f"{name}: {snapshot.health[name].trouble}"
-        for name in _SOURCES
-        if name in snapshot.health and snapshot.health[name].trouble
-    ]
+    asked = [(name, snapshot.health[name].trouble) for name in _SOURCES if name in snapshot.health]
+    troubles = [f"{name}: {trouble}" for name, trouble in asked if trouble]
     return "whose processes use the GPUs is not known: " + (
         "; ".join(troubles) or "NVML has told of none yet; ask again, or see --nvml.mode where its library is not there"
     )
 
 
-def _error(text: str, status: int) -> Answer:
-    return json_refusal(json.dumps({"error": text}).encode() + b"\n", status)
-
-
 def _make(look: Look) -> Answer:
-    if not look.snapshot.facts.exposes_processes:
-        return _error(_OFF, 403)
-    found = rows(look.snapshot)
-    if found is None:
-        return _error(_why_not(look.snapshot), 503)
-    return answer(JSON_FORMAT, json.dumps(found, separators=(",", ":")).encode() + b"\n")
+    if not look.snapshot.context.exposes_processes:
+        return json_refusal(_OFF, 403)
+    processes = rows(look.snapshot)
+    if processes is None:
+        return json_refusal(_why_not(look.snapshot), 503)
+    return answer(JSON_FORMAT, json.dumps(processes, separators=(",", ":")).encode() + b"\n")
 
 
 OUTPUT = Output(

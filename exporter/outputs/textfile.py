@@ -26,9 +26,9 @@ def without_timestamps(page: bytes) -> bytes:
     for line in split_lines(page):
         may_have_one = line[-1:].isdigit() and line.count(b" ") + line.count(b"\t") > 1
         # with the labels that it gained, a line may be longer than one that came
-        found = read_line(line, is_limited=False) if may_have_one else None
-        if isinstance(found, SampleLine) and found.timestamp:
-            lines.append(found.series + found.gap + found.value)
+        sample = read_line(line, is_limited=False) if may_have_one else None
+        if isinstance(sample, SampleLine) and sample.timestamp:
+            lines.append(sample.series + sample.gap + sample.value)
         else:
             lines.append(line)
     return b"".join(b"%b\n" % line for line in lines)

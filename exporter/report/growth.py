@@ -1,56 +1,209 @@
 """By how much the rows of the accounts grew: exactly, from what was scraped, with nothing estimated.
 
 increase() guesses what lies between a row's ends and the ends of its window, and cannot know that a row begins at 0.
-Here a row's growth is its last value less the last one before, a piece of the span after the other, so that pieces add
-up. What makes a row begin anew inside a piece, a restart of the exporter above all, cannot be told from two values.
-Such nodes are left out: they are asked for in smaller pieces, and in the smallest for each sample.
+Here a row's growth is its last value less the one before, piece by piece of the span, so that pieces add up. Two values
+do not show what makes a row begin anew inside a piece, such as a restart of the exporter. Such nodes are left out: they
+are asked for in smaller pieces, and in the smallest for each sample.
 
-Rules:
-1. A row that was not there before began at 0, if its node was known before. That is how the exporter writes them.
-2. Of a node that was not known, what its first scrape shows may be older than the span: it counts from there on.
-3. Several series of one key are one counter, scraped by several targets (counter.py) or under labels that came late.
-   Of one target two of them may also be two pods of one name, with other labels: then the later one begins at 0.
+Rows:
+1. A row that was not there before began at 0, if its node was there before. That is how the exporter writes them.
+   A server with created-timestamp zero ingestion has a 0 at that moment.
+2. What the first scrape of a new node shows may be older than the span: it counts from there on.
+3. Several series of one key are one counter, scraped by several targets or under labels that came late. Of one target
+   two of them may also be two pods of one name, with other labels: then the later one begins at 0.
+
+A target is one job's, or one server's, view of the exporter. Prometheus stamps a sample with the time at which its
+scrape began, by that server's clock, and the value may be as much newer as the answer was late. So samples of two
+targets do not stand in the order of their times, and a value below another target's is no restart.
+
+Counters that several targets scrape:
+1. A value below the same target's value before means that the counter began at 0 in between: an epoch begins.
+2. A counter's growth in an epoch is the highest value that any target saw of it. What one target missed, another one
+   fills in, and nothing counts twice.
+3. A target that has not fallen yet may show the epoch before, but not for longer than `SLACK_SECONDS`.
+4. A value below what any target saw `SLACK_SECONDS` earlier belongs to a new epoch, whoever saw it.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from exporter.report.counter import Ends, ScrapedCounter
-from exporter.report.rows import FAMILIES, Amounts, Key, Series
+from exporter.report.rows import FAMILIES, Amounts, CountedSeries, RowKey
 
 _FAMILIES = range(len(FAMILIES))
 # Rows of one node begin anew together, but for those that have nothing yet, and not at the same time for each target.
 _ONE_RESTART_SECONDS = 60.0
 Nodes = AbstractSet[str]
+# An answer may be as late as Prometheus waits for it (10 s, unless told otherwise), and two clocks some seconds apart.
+SLACK_SECONDS = 15.0
+_LONG_AGO = float("-inf")
+
+
+class EndValues(NamedTuple):
+    """A target's values at both ends of a piece of the span: of each of its series of the row, the least first."""
+
+    first: Sequence[float]
+    last: Sequence[float]
+
+    @property
+    def low(self) -> float:
+        """The least of all."""
+        return min(self.first[0], self.last[-1])
+
+    @property
+    def high(self) -> float:
+        """The highest of all."""
+        return self.last[-1]
+
+    @property
+    def overlap(self) -> bool:
+        """Whether series do not follow each other, as they do when one counter's labels change."""
+        return any(begin < end for end, begin in zip(self.last, self.first[1:], strict=False))
+
+
+class ScrapedCounter:
+    """A counter, seen first by `target` at `value`; without a target it begins at 0. `high` is of the newest epoch."""
+
+    __slots__ = ("_began", "_epoch", "_high_before", "_last", "_target", "high")
+
+    def __init__(self, target: str = "", value: float = 0.0) -> None:
+        self.high = value
+        self._high_before = 0.0
+        self._epoch = 0
+        self._began = _LONG_AGO  # when the newest epoch was seen first
+        self._target = target
+        # the epoch and the value of each target's last sample; None as long as `_target` is the only one, at `high`
+        self._last: dict[str, tuple[int, float]] | None = None
+
+    def join(self, target: str, value: float) -> None:
+        """Another target sees the counter at this value; nothing has grown."""
+        self._enter(target)
+        self._leave(target, self._epoch, value)
+        self.high = max(self.high, value)
+
+    def has_begun_anew(self, target: str, ends: EndValues) -> bool:
+        """Whether a target's values fell. A new target has no value before: then the highest of all targets' counts."""
+        before = self._value_before(target)
+        return ends.low < (self.high if before is None else before[1])
+
+    def is_clear(self, seen: Mapping[str, EndValues]) -> bool:
+        """Whether the ends of a piece of the span, by target, show what grew in it."""
+        anew = {self.has_begun_anew(target, ends) for target, ends in seen.items()}
+        if anew == {True}:
+            return all(len(ends.last) == 1 for ends in seen.values())
+        return anew == {False} and all(ends.high >= self.high for ends in seen.values())
+
+    def count(self, seen: Mapping[str, EndValues]) -> float:
+        """By how much the counter grew in a piece of the span that is clear."""
+        before = self.high
+        high = max(ends.high for ends in seen.values())
+        is_anew = any(self.has_begun_anew(target, ends) for target, ends in seen.items())
+        if is_anew:
+            self._begin_epoch(_LONG_AGO, high)
+        for target, ends in seen.items():
+            self._enter(target)
+            self._leave(target, self._epoch, ends.high)
+        self.high = high
+        return high if is_anew else high - before
+
+    def follow(self, samples: Sequence[tuple[float, str, float]], since: float) -> tuple[float, Sequence[float]]:
+        """By how much the counter grew, and when it began anew.
+
+        `samples` are seconds, target and value, in order of time. What was seen before is older than `since`.
+        """
+        grown, begun = 0.0, []
+        later = deque([(since, self.high)])
+        settled = 0.0
+        for at, target, value in samples:
+            while later and later[0][0] <= at - SLACK_SECONDS:
+                settled = later.popleft()[1]
+            before = self._epoch
+            grown += self._add(target, at, value, settled)
+            if self._epoch != before:
+                begun.append(at)
+                later.clear()
+                settled = 0.0
+            later.append((at, self.high))
+        return grown, begun
+
+    def _add(self, target: str, at: float, value: float, settled: float) -> float:
+        self._enter(target)
+        before = self._value_before(target)
+        has_fallen = before is not None and value < before[1]
+        if at < self._began + SLACK_SECONDS and not has_fallen and self._shows_epoch_before(before, value):
+            epoch = before[0] if before else self._epoch - 1
+            self._leave(target, epoch, value)
+            grew = max(0.0, value - self._high_before) if epoch == self._epoch - 1 else 0.0
+            self._high_before += grew
+            return grew
+        if value < settled or (has_fallen and before is not None and before[0] == self._epoch):
+            self._begin_epoch(at, value)
+            grew = value
+        else:
+            grew = max(0.0, value - self.high)
+            self.high += grew
+        self._leave(target, self._epoch, value)
+        return grew
+
+    def _shows_epoch_before(self, before: tuple[int, float] | None, value: float) -> bool:
+        """Whether a target still shows the epoch before, soon after another target fell.
+
+        `before` is the epoch and the value that the target showed last. A new target shows the epoch whose highest
+        value is nearer.
+        """
+        if before is None:
+            return abs(value - self._high_before) < abs(value - self.high)
+        return before[0] < self._epoch
+
+    def _begin_epoch(self, at: float, value: float) -> None:
+        self._high_before, self.high = self.high, value
+        self._epoch += 1
+        self._began = at
+
+    def _value_before(self, target: str) -> tuple[int, float] | None:
+        if self._last is None:
+            return (self._epoch, self.high) if target == self._target else None
+        return self._last.get(target)
+
+    def _enter(self, target: str) -> None:
+        """From the second target on, each one's last value is remembered."""
+        if not self._target:
+            self._target = target
+        elif self._last is None and target != self._target:
+            self._last = {self._target: (self._epoch, self.high)}
+
+    def _leave(self, target: str, epoch: int, value: float) -> None:
+        if self._last is not None:
+            self._last[target] = epoch, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """What a server says of one family in a piece of the span: each series' first and last value, and what fell."""
 
-    first: Sequence[Series]
-    last: Sequence[Series]
-    fell: Sequence[Series]
+    first: Sequence[CountedSeries]
+    last: Sequence[CountedSeries]
+    fell: Sequence[CountedSeries]
 
 
 class Growth:
     """Adds up what rows have grown. `labels` are the newest of each key, `targets` those of each node."""
 
     def __init__(self) -> None:
-        self.labels: dict[Key, dict[str, str]] = defaultdict(dict)
+        self.labels: dict[RowKey, dict[str, str]] = defaultdict(dict)
         self.targets: dict[str, set[str]] = {}
         # seconds of Unix time of the very first sample, where none was there at the beginning of the span
         self.began_seconds: float | None = None
-        self._counters: tuple[dict[Key, ScrapedCounter], ...] = tuple({} for _ in FAMILIES)
-        self._grown: dict[Key, list[float]] = defaultdict(lambda: [0.0] * len(FAMILIES))
+        self._counters: tuple[dict[RowKey, ScrapedCounter], ...] = tuple({} for _ in FAMILIES)
+        self._grown: dict[RowKey, list[float]] = defaultdict(lambda: [0.0] * len(FAMILIES))
         self._lately = [0.0] * len(FAMILIES)
         self._restarted: dict[str, list[float]] = defaultdict(list)
 
     @property
-    def grown(self) -> Mapping[Key, Amounts]:
-        """By how much each row has grown so far; rows that did not grow are left out."""
+    def grown(self) -> Mapping[RowKey, Amounts]:
+        """By how much each row has grown so far, of those that have."""
         return {key: Amounts(*amounts) for key, amounts in self._grown.items() if any(amounts)}
 
     @property
@@ -68,20 +221,20 @@ class Growth:
         taken, self._lately = Amounts(*self._lately), [0.0] * len(FAMILIES)
         return taken
 
-    def begin(self, families: Sequence[Sequence[Series]]) -> None:
-        """The values at the beginning of the span."""
+    def begin(self, families: Sequence[Sequence[CountedSeries]], scraped: Sequence[CountedSeries] = ()) -> None:
+        """The values at the beginning of the span. For `scraped` see `replay`."""
         for counters, series in zip(self._counters, families, strict=True):
             for one in series:
                 if one.key in counters:
                     counters[one.key].join(one.target, one.value)
                 else:
                     counters[one.key] = ScrapedCounter(one.target, one.value)
-        self._note(one for series in families for one in series)
+        self._note((one for series in families for one in series), scraped)
 
     def count(self, pieces: Sequence[Piece]) -> Nodes:
-        """Add what grew in a piece of the span, but for the nodes that are returned: ends do not tell what grew there.
+        """Add what grew in a piece of the span. Returns the nodes left out, where its ends do not show what grew.
 
-        A row fell, or went on as another series that is lower, or a target is new there.
+        There a row fell, or went on as another series that is lower, or a target is new.
         """
         unclear = {one.key.node for piece in pieces for one in piece.fell}
         for piece in pieces:
@@ -96,13 +249,23 @@ class Growth:
         self._note(one for piece in pieces for one in piece.last if one.key.node not in unclear)
         return unclear
 
-    def replay(self, families: Sequence[Sequence[Series]], since_seconds: float) -> None:
-        """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time."""
+    def replay(
+        self,
+        families: Sequence[Sequence[CountedSeries]],
+        since_seconds: float,
+        scraped: Sequence[CountedSeries] = (),
+    ) -> None:
+        """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time.
+
+        `scraped` are samples of a gauge: they show when a node was scraped, where a first 0 may be a begin.
+        """
         began: dict[str, float] = {}
         for one in (one for series in families for one in series):
             node = one.key.node
             if node not in self.targets:
                 began[node] = min(began.get(node, one.points[0][0]), one.points[0][0])
+        gauges = {node: [one.points[0][0] for one in scraped if one.key.node == node] for node in began}
+        began.update({node: min(moments) for node, moments in gauges.items() if moments})
         if not self.targets:
             self.began_seconds = min(began.values(), default=None)
         for family, series in zip(_FAMILIES, families, strict=True):
@@ -115,12 +278,12 @@ class Growth:
                 if not key.pod:
                     # these rows are there as long as their GPU, so it was not the row that went and came back
                     self._note_restarts(key.node, begun)
-        self._note(one for series in families for one in series)
+        self._note((one for series in families for one in series), scraped)
 
-    def _counter(self, family: int, key: Key) -> ScrapedCounter:
+    def _counter(self, family: int, key: RowKey) -> ScrapedCounter:
         return self._counters[family].setdefault(key, ScrapedCounter())
 
-    def _add(self, family: int, key: Key, grew: float) -> None:
+    def _add(self, family: int, key: RowKey, grew: float) -> None:
         if grew:
             self._grown[key][family] += grew
             self._lately[family] += grew
@@ -130,32 +293,35 @@ class Growth:
             if all(abs(at - other) > _ONE_RESTART_SECONDS for other in self._restarted[node]):
                 self._restarted[node].append(at)
 
-    def _note(self, series: Iterable[Series]) -> None:
+    def _note(self, series: Iterable[CountedSeries], scraped: Sequence[CountedSeries] = ()) -> None:
+        nodes = {one.key.node for one in scraped}
         for one in series:
-            self.targets.setdefault(one.key.node, set()).add(one.target)
+            # a 0 alone may be the row's begin
+            if len(one.points) > 1 or one.value or one.key.node in nodes:
+                self.targets.setdefault(one.key.node, set()).add(one.target)
             if one.labels:
                 self.labels[one.key].update(one.labels)
 
 
-def _is_clear(counter: ScrapedCounter | None, key: Key, seen: Mapping[str, Ends]) -> bool:
+def _is_clear(counter: ScrapedCounter | None, key: RowKey, seen: Mapping[str, EndValues]) -> bool:
     if counter is None:
         return not any(ends.overlap for ends in seen.values())
-    # nobody's row is there as long as its GPU: where it begins anew, the exporter did, and its moment is wanted
+    # nobody's row is there as long as its GPU: if it begins anew, the exporter has, and that moment is wanted
     has_restarted = not key.pod and any(counter.has_begun_anew(target, ends) for target, ends in seen.items())
     return not has_restarted and counter.is_clear(seen)
 
 
-def _ends(piece: Piece) -> Mapping[Key, Mapping[str, Ends]]:
+def _ends(piece: Piece) -> Mapping[RowKey, Mapping[str, EndValues]]:
     first, last = _by_target(piece.first), _by_target(piece.last)
     return {
-        key: {target: Ends(first.get(key, {}).get(target, values), values) for target, values in targets.items()}
+        key: {target: EndValues(first.get(key, {}).get(target, values), values) for target, values in targets.items()}
         for key, targets in last.items()
     }
 
 
-def _by_target(series: Iterable[Series]) -> Mapping[Key, Mapping[str, Sequence[float]]]:
+def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, Sequence[float]]]:
     """The values of a row's series, the least first."""
-    values: dict[Key, dict[str, list[float]]] = defaultdict(dict)
+    values: dict[RowKey, dict[str, list[float]]] = defaultdict(dict)
     for one in series:
         each = values[one.key].setdefault(one.target, [])
         each.append(one.value)
@@ -163,9 +329,9 @@ def _by_target(series: Iterable[Series]) -> Mapping[Key, Mapping[str, Sequence[f
     return values
 
 
-def _samples(series: Iterable[Series]) -> Mapping[Key, Sequence[tuple[float, str, float]]]:
-    """All targets' samples of each row, in order of time. Of several that a target has at a time it is the highest."""
-    rows: dict[Key, dict[tuple[float, str], float]] = defaultdict(dict)
+def _samples(series: Iterable[CountedSeries]) -> Mapping[RowKey, Sequence[tuple[float, str, float]]]:
+    """All targets' samples of each row, in order of time; of several of one target at a time, the highest."""
+    rows: dict[RowKey, dict[tuple[float, str], float]] = defaultdict(dict)
     for one in series:
         row = rows[one.key]
         for at, value in one.points:

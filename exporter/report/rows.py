@@ -1,6 +1,7 @@
-"""What a server knows of the accounts, row by row, and what of it is added up."""
+"""What a server has of a span: the accounts, row by row, and facts beside them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from sys import intern
 from typing import Final, NamedTuple, Self
 
@@ -19,7 +20,7 @@ _OF_ROW = frozenset({*KEY_LABELS, "pod_uid", "workload_name", "workload_kind", "
 _OF_ROW_PREFIXES = ("label_", "exported_")
 
 
-class Key(NamedTuple):
+class RowKey(NamedTuple):
     """Who held which device. The first three are "" where nobody did."""
 
     namespace: str
@@ -44,13 +45,13 @@ class Amounts(NamedTuple):
         return Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class Series(NamedTuple):
+class CountedSeries(NamedTuple):
     """A series as it was scraped. `target` says by whom and from where: the labels that Prometheus and its store add.
 
     `labels` are those that a report may group by. A point is seconds of Unix time, and the value then.
     """
 
-    key: Key
+    key: RowKey
     target: str
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
@@ -62,19 +63,21 @@ class Series(NamedTuple):
 
 
 def is_renamed(labels: Mapping[str, str]) -> bool:
-    """Whether Prometheus has put labels of its own in the place of the row's."""
+    """Whether Prometheus has replaced labels of the row by its own."""
     return "exported_pod" in labels
 
 
-def series_of(labels: Mapping[str, str], points: tuple[tuple[float, float], ...], wanted: frozenset[str]) -> Series:
+def series_of(
+    labels: Mapping[str, str], points: tuple[tuple[float, float], ...], wanted: frozenset[str]
+) -> CountedSeries:
     """A series by its labels; of those that are no part of its key, the `wanted` ones are kept.
 
-    Where Prometheus scrapes without honor_labels, the exporter's own pod stands in the place of the one that a row is
-    about, whose labels become `exported_…`: these win.
+    If Prometheus scrapes without honor_labels, it puts the exporter's own pod into the row's labels, and renames those
+    to `exported_…`: these win.
     """
     prefix = "exported_" if is_renamed(labels) else ""
-    return Series(
-        key=Key(*(labels.get(prefix + name) or labels.get(name, "") for name in KEY_LABELS)),
+    return CountedSeries(
+        key=RowKey(*(labels.get(prefix + name) or labels.get(name, "") for name in KEY_LABELS)),
         target=_target(labels),
         labels={name: labels[name] for name in wanted if labels.get(name)},
         points=points,
@@ -89,3 +92,30 @@ def _target(labels: Mapping[str, str]) -> str:
         if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES)
     )
     return intern(",".join(added))
+
+
+@dataclass(slots=True, kw_only=True)
+class SpanFacts:
+    """What a server says of a span beside the accounts. The reader adds to it.
+
+    `models` names the model of a GPU by its UUID. `capacity` has GPU-seconds that there were, by node and model.
+    `seen_ms` is for how long each node was scraped; `gaps` has what exporters themselves did not see, in seconds by
+    reason. `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the server keeps samples, "" if
+    it does not say. `unanswered` are the questions that it refused, by kind of error; `odd` counts values that were no
+    numbers.
+    `has_renamed`: Prometheus put its own labels in the place of the rows'.
+    """
+
+    models: dict[str, str] = field(default_factory=dict)
+    capacity: dict[tuple[str, str], float] = field(default_factory=dict)
+    seen_ms: dict[str, float] = field(default_factory=dict)
+    gaps: dict[str, float] = field(default_factory=dict)
+    nodes_elsewhere: set[str] = field(default_factory=set)
+    has_exporter: bool = False
+    retention: str = ""
+    warnings: tuple[str, ...] = ()
+    unanswered: dict[str, str] = field(default_factory=dict)
+    odd: int = 0
+    began_ms: int | None = None
+    has_renamed: bool = False
+    restarts: Mapping[str, int] = field(default_factory=dict)

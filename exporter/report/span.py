@@ -1,4 +1,4 @@
-"""A span of time, the pieces it is asked for in, and the ways to write one. Milliseconds of Unix time throughout."""
+"""A span of time, its pieces, and how people write one. Moments are milliseconds of Unix time throughout."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -6,35 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
 
-_UNITS_MS = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 7 * 86_400_000,
-}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")
 _PART = re.compile(r"([0-9]+)(ms|[smhdw])")
 _UNIX = re.compile(r"[0-9]{1,11}(?:\.[0-9]+)?")
 _MOST_DIGITS = 12
 # A year of days is 366 pieces; a piece is at most a day, so that no query touches more samples than that.
 MOST_DAYS = 366
-_PIECES_MS = tuple(
-    number * _UNITS_MS[unit]
-    for number, unit in (
-        (1, "m"),
-        (5, "m"),
-        (15, "m"),
-        (30, "m"),
-        (1, "h"),
-        (2, "h"),
-        (3, "h"),
-        (6, "h"),
-        (12, "h"),
-        (1, "d"),
-    )
-)
+_PIECES_MS = tuple(minutes * _UNITS_MS["m"] for minutes in (1, 5, 15, 30, 60, 120, 180, 360, 720, 1440))
 _PIECES = 32  # about as many bars as a chart can show
 
 
@@ -56,7 +35,7 @@ class Span:
             yield type(self)(start, min(start + piece_ms, self.to_ms))
 
     def pieces(self) -> Sequence[Self]:
-        """What is asked for at a time, and what a chart has a bar for: some thirty of them, and none beyond a day."""
+        """Some thirty pieces, of a day at most: what is asked for at a time, and what a chart has a bar for."""
         usual = (piece for piece in _PIECES_MS if self.ms <= piece * _PIECES)
         return tuple(self.cut(next(usual, _PIECES_MS[-1])))
 
@@ -82,12 +61,11 @@ def read_duration(text: str) -> int:
     Raises:
         ValueError: it is none, or no time at all.
     """
-    if not _DURATION.fullmatch(text) or len(text) > _MOST_DIGITS:
+    is_long = len(text) > _MOST_DIGITS
+    milliseconds = 0 if is_long else sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+    if not milliseconds or not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is no duration")
-    found = sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
-    if not found:
-        raise ValueError(f"{text!r} is no duration")
-    return found
+    return milliseconds
 
 
 def read_moment(text: str) -> int:
@@ -98,10 +76,10 @@ def read_moment(text: str) -> int:
     """
     if _UNIX.fullmatch(text):
         return int(float(text) * 1000)
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    ms = int(found.timestamp() * 1000)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    ms = int(moment.timestamp() * 1000)
     if ms < 0:
         raise ValueError(text)
     return ms
@@ -115,8 +93,9 @@ def make_span(*, since: str | None, start: str | None, end: str | None, now_ms: 
     """
     if since and start:
         raise ValueError("--since and --from both say where the span begins; give one of them")
-    to_ms = min(_read("--to", end, read_moment, "a moment, such as 2026-11-01 or 2026-11-01T08:00Z") or now_ms, now_ms)
-    begin = _read("--from", start, read_moment, "a moment, such as 2026-11-01 or 2026-11-01T08:00Z")
+    takes = "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
+    to_ms = min(_read("--to", end, read_moment, takes) or now_ms, now_ms)
+    begin = _read("--from", start, read_moment, takes)
     if begin is None:
         begin = to_ms - (_read("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w") or 0)
     span = Span(begin, to_ms)

@@ -6,34 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from exporter.simulator.counters import NVLINK, families_of
-from exporter.simulator.families import Family
-from exporter.simulator.pages import Row, page
-from exporter.simulator.parts import Gpu
+from exporter.dcgm.xids import UNKNOWN_XID, XIDS
+from exporter.simulator.pages import NVLINK, SimulatedFamily, SimulatedRow, families_of, page
+from exporter.simulator.parts import SimulatedGpu
 from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
 _SHELL = "1"
 XID_WINDOW_MS = 300_000
-# as dcgm-exporter words them in the label err_msg; other codes are "Unknown Error"
-_XID_TEXTS = {
-    0: "No Error",
-    13: "Graphics Engine Exception",
-    31: "GPU memory page fault",
-    43: "GPU stopped processing",
-    48: "Double Bit ECC Error",
-    63: "ECC page retirement or row remapping recording event",
-    79: "GPU has fallen off the bus",
-    94: "Contained ECC error",
-}
 
 
 class SimulatedDcgm:
-    """Serves the page of a world at /metrics, or calls `failure` for the answer where that is set.
+    """Serves the page of a world at /metrics, or calls `failure` for the answer where that is set; counts `fetches`.
 
-    `fetches` counts the requests. As the real one does with `--collect-interval`, it reads its GPUs every
-    `collect_seconds`, whoever asks, and answers with what it read last; with 0 it reads them for every request.
+    It reads its GPUs every `collect_seconds`, whoever asks, as `--collect-interval` does; with 0 for every request.
     """
 
     def __init__(
@@ -43,14 +30,13 @@ class SimulatedDcgm:
         host_name: str = "gpu-node-1",
         generation: str = "3",
         counters: str = "default",
-        families: Sequence[Family] = (),
+        families: Sequence[SimulatedFamily] = (),
         with_parents: bool = False,
         collect_seconds: float = 0.0,
     ) -> None:
         """`families`, where they are given, are in place of those of the generation and the `counters` file.
 
-        `with_parents` writes a row of a GPU that is cut besides those of its instances, as dcgm-exporter's `-d g,i`
-        does; the shell version knows no instances, and writes nothing else.
+        `with_parents` writes a row of a cut GPU too (`-d g,i`); the shell version knows no instances, only GPUs.
         """
         self.fetches = 0
         self.collect_seconds = collect_seconds
@@ -112,21 +98,20 @@ class SimulatedDcgm:
             self._families,
             generation=self._generation,
             host_name=self._host_name,
-            seconds=machine.seconds,
         )
 
-    def _rows(self, gpu: Gpu, later_ns: int) -> list[Row]:
+    def _rows(self, gpu: SimulatedGpu, later_ns: int) -> list[SimulatedRow]:
         """A row for each MIG instance of a GPU, and one for the GPU where it is whole or parents are asked for."""
         machine = self._world.machine
         own = self._own(gpu.uuid)
         rows = []
         if self._with_parents or not gpu.instances:
             readings = {**of_whole(machine, gpu, later_ns), **own}
-            rows.append(Row(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings))
+            rows.append(SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings))
         if gpu.instances:
             shared = {**of_gpu(machine, gpu, later_ns), **own}
             rows += (
-                Row(
+                SimulatedRow(
                     index=gpu.index,
                     uuid=gpu.uuid,
                     model=gpu.card.model,
@@ -141,18 +126,19 @@ class SimulatedDcgm:
     def _own(self, uuid: str) -> Mapping[str, Reading]:
         """What dcgm-exporter has watched since its start: the last XID, and its counts of errors and events."""
         machine = self._world.machine
-        known = [error for error in machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
-        last = next((error.xid for error in reversed(known) if error.at_ns >= machine.loaded_ns), 0)
+        own_errors = [error for error in machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
+        last = next((error.xid for error in reversed(own_errors) if error.at_ns >= machine.loaded_ns), 0)
         window_ns = machine.clock() - XID_WINDOW_MS * 1_000_000
-        recent = Counter(error.xid for error in known if error.at_ns >= window_ns)
+        recent = Counter(error.xid for error in own_errors if error.at_ns >= window_ns)
         window = ("window_size_in_ms", str(XID_WINDOW_MS))
         events = machine.boards[uuid].events
         before = self._events.get(uuid, {})
-        labels = (("err_code", str(last)), ("err_msg", _XID_TEXTS.get(last, "Unknown Error")))
+        labels = (("err_code", str(last)), ("err_msg", XIDS.get(last, UNKNOWN_XID)))
         return {
             "DCGM_FI_DEV_XID_ERRORS": [(() if self._generation == _SHELL else labels, last)],
             "DCGM_EXP_XID_ERRORS_TOTAL": [
-                ((("xid", str(xid)),), count) for xid, count in sorted(Counter(error.xid for error in known).items())
+                ((("xid", str(xid)),), count)
+                for xid, count in sorted(Counter(error.xid for error in own_errors).items())
             ],
             "DCGM_EXP_XID_ERRORS_COUNT": [((window, ("xid", str(xid))), count) for xid, count in sorted(recent.items())]
             or [((window,), 0)],

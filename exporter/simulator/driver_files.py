@@ -1,26 +1,32 @@
-"""What NVIDIA's driver and container toolkit leave on a node: /proc/driver and a CDI spec, below a root of its own."""
+"""What NVIDIA's software leaves on a node, below a root of its own: /proc/driver, and CDI specs.
+
+The container toolkit writes one spec for all devices, the DRA driver one for each claim: before the kubelet names the
+claim's devices, and until no pod has the claim.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulator.parts import Gpu, Instance
+from exporter.simulator.parts import DRA_DRIVER, Instance, Pod, SimulatedGpu
 
 CDI_SPEC = "var/run/cdi/nvidia.yaml"  # where the toolkit's nvidia-cdi-refresh writes
+_CLAIMS = "var/run/cdi/k8s.gpu.nvidia.com-claim_{uid}.yaml"
+_CLAIM_KIND = f"k8s.{DRA_DRIVER}/claim"
 _GPUS = "proc/driver/nvidia/gpus"
 _VERSION = "proc/driver/nvidia/version"
 _MINORS = "proc/driver/nvidia-caps/mig-minors"
 # The driver numbers the capabilities of all instances that there could be, cut or not.
 _MOST_GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8
 _FIRST_CAP = 3  # after those of the whole driver, config and monitor
-_INFORMATION = """Model: \t\t {model}
+_INFORMATION = """Model: \t\t {gpu.card.model}
 IRQ:   \t\t {irq}
-GPU UUID: \t {uuid}
+GPU UUID: \t {gpu.uuid}
 Video BIOS: \t 96.00.74.00.01
 Bus Type: \t PCIe
 DMA Size: \t 52 bits
 DMA Mask: \t 0xfffffffffffff
 Bus Location: \t {location}
-Device Minor: \t {minor}
+Device Minor: \t {gpu.index}
 GPU Firmware: \t 580.105.08
 GPU Excluded:\t No
 """
@@ -29,24 +35,37 @@ GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
 """
 
 
-def write(root: Path, gpus: Sequence[Gpu]) -> None:
+def write(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
     """Write all of it anew: each file is renamed into place, as the toolkit does, and nobody sees half of it."""
     for gpu in gpus:
         location = f"0000:{0x19 + gpu.index * 0x12:02x}:00.0"
         _put(
-            root / _GPUS / location / "information",
-            _INFORMATION.format(
-                model=gpu.card.model, irq=80 + gpu.index, uuid=gpu.uuid, location=location, minor=gpu.index
-            ),
+            root / _GPUS / location / "information", _INFORMATION.format(gpu=gpu, irq=80 + gpu.index, location=location)
         )
     _put(root / _VERSION, _DRIVER)
     _put(root / _MINORS, mig_minors())
     write_spec(root, gpus)
 
 
-def write_spec(root: Path, gpus: Sequence[Gpu]) -> None:
+def write_spec(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
     """Write the CDI spec anew, as `nvidia-ctk cdi generate` does."""
     _put(root / CDI_SPEC, spec(gpus))
+
+
+def write_claims(root: Path, pods: Iterable[Pod]) -> None:
+    """Write the specs of these pods' claims, and remove those of claims that are gone."""
+    claims = (claim for pod in pods for container in pod.containers for claim in container.claims)
+    names = (name.partition("=") for claim in claims for name in claim.cdi_names)
+    devices = sorted({device for kind, _, device in names if kind == _CLAIM_KIND})
+    uid_length = 36
+    paths = {root / _CLAIMS.format(uid=device[:uid_length]): device for device in devices}
+    for path in (root / _CLAIMS.format(uid="x")).parent.glob(Path(_CLAIMS.format(uid="*")).name):
+        if path not in paths:
+            path.unlink(missing_ok=True)
+    for path, device in paths.items():
+        if not path.exists():
+            minor = device.rpartition("-")[2]
+            _put(path, _spec(_CLAIM_KIND, [(device, [f"/dev/nvidia{minor}"])]))
 
 
 def mig_minors() -> str:
@@ -67,7 +86,7 @@ def _cap(minor: int, instance: int) -> int:
     return _FIRST_CAP + (minor * _GPU_INSTANCES + instance) * (1 + _COMPUTE_INSTANCES)
 
 
-def spec(gpus: Sequence[Gpu]) -> str:
+def spec(gpus: Sequence[SimulatedGpu]) -> str:
     """A CDI spec in YAML: every device by its index and by its UUID, and all devices as one.
 
     A GPU that is cut has no name of its own in it. Each instance has one compute instance, 0.
@@ -82,11 +101,15 @@ def spec(gpus: Sequence[Gpu]) -> str:
             devices += ((f"{gpu.index}:{number}", nodes), (instance.device_id, nodes))
     everything = list(dict.fromkeys(node for _, nodes in devices for node in nodes))
     devices.append(("all", everything))
+    return _spec("nvidia.com/gpu", devices)
+
+
+def _spec(kind: str, devices: Iterable[tuple[str, Iterable[str]]]) -> str:
     return "\n".join(
         (
             "---",
             "cdiVersion: 0.5.0",
-            "kind: nvidia.com/gpu",
+            f"kind: {kind}",
             "devices:",
             *(line for name, nodes in devices for line in _device(name, nodes)),
             "containerEdits:",
@@ -98,7 +121,7 @@ def spec(gpus: Sequence[Gpu]) -> str:
     )
 
 
-def _caps(gpu: Gpu, instance: Instance) -> Iterator[str]:
+def _caps(gpu: SimulatedGpu, instance: Instance) -> Iterator[str]:
     cap = _cap(gpu.index, instance.instance_id)
     yield f"/dev/nvidia-caps/nvidia-cap{cap}"
     yield f"/dev/nvidia-caps/nvidia-cap{cap + 1}"

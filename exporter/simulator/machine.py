@@ -1,18 +1,120 @@
 """The GPUs of a simulated node as hardware: a board each, the load of the pods that hold it, and the errors it had.
 
-Physics run in real time, in steps of a second; life (what the pods do) runs `speed` times as fast. What a board has
-come to at a moment depends on the seed, on the time and on when pods came and went, never on who looked at it.
+Physics run in real time, in steps of a second; life (what the pods do) runs `speed` times as fast. The state of a board
+depends on the seed, on the time and on when pods came and went, never on who looked at it. A board is an H100 SXM.
+
+A load holds until the next one, and power with it, so energy is exactly power (whole mW) times time (whole ns), in
+whole pJ. Temperature lags power. The reasons for lowered clocks are NVML's bits (nvml.h, nvmlClocksEventReasons).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from exporter.simulator.chance import chance
-from exporter.simulator.parts import REPLICAS, Container, Gpu, Pod
-from exporter.simulator.physics import AIR_CELSIUS, PJ_PER_MJ, Board
-from exporter.simulator.profiles import PROFILES
-from exporter.simulator.workloads import Use, together, use
+from exporter.simulator.parts import PROFILES, REPLICAS, Container, Pod, SimulatedGpu
+from exporter.simulator.workloads import WorkloadUse, chance, together, use
+
+GPU_IDLE = 0x1
+POWER_CAP = 0x4
+SW_THERMAL = 0x20
+HW_THERMAL = 0x40
+LIMIT_MW = 700_000
+PJ_PER_MJ = 1_000_000_000
+_IDLE_MW = 70_000
+_FULL_MW = 740_000  # what the GPU would draw at full activity: a little more than its limit
+_HW_THERMAL_MW = 350_000
+_SW_THERMAL_MW = 500_000
+_BOOST_MHZ, _IDLE_MHZ = 1980, 345
+# a degree warmer for every so many milliwatts, and how long (seconds) 63 % of a change of temperature take
+_MW_PER_DEGREE, _LAG_SECONDS = 14_000.0, 45.0
+_MEMORY_MW_PER_DEGREE, _MEMORY_LAG_SECONDS = 12_000.0, 60.0
+# the driver lowers the clocks above the first, the hardware above the second, until it is cooler than the third
+_SLOWDOWN, _HW_SLOWDOWN, _COOL_AGAIN = 87.0, 92.0, 84.0
+AIR_CELSIUS = 26.0
+
+# The family of time that a reason's bit makes grow. GPU_IDLE stands for low utilization.
+VIOLATIONS = {
+    "LOW_UTIL_VIOLATION": GPU_IDLE,
+    "POWER_VIOLATION": POWER_CAP,
+    "THERMAL_VIOLATION": SW_THERMAL | HW_THERMAL,
+}
+# as dcgm-exporter names them in DCGM_EXP_CLOCK_EVENTS_TOTAL
+EVENTS = {"gpu_idle": GPU_IDLE, "power_cap": POWER_CAP, "sw_thermal": SW_THERMAL, "hw_thermal": HW_THERMAL}
+
+
+@dataclass(slots=True, kw_only=True)
+class Board:
+    """One GPU's state. `reasons` and `power_mw` hold from the last `load` on.
+
+    Until the driver is reloaded `energy_pj` and `violations_ns` never fall. `events` counts how often a reason set in.
+    """
+
+    activity: float = 0.0
+    power_mw: int = _IDLE_MW
+    energy_pj: int = 0
+    celsius: float = AIR_CELSIUS + _IDLE_MW / _MW_PER_DEGREE
+    memory_celsius: float = AIR_CELSIUS + 4 + _IDLE_MW / _MEMORY_MW_PER_DEGREE
+    sm_clock: int = _IDLE_MHZ
+    reasons: int = GPU_IDLE
+    air: float = AIR_CELSIUS
+    violations_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
+    events: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
+
+    def load(self, activity: float, air: float = AIR_CELSIUS) -> None:
+        """From now on the GPU is this active (0 to 1), and is cooled by air of this temperature (°C)."""
+        self.activity, self.air = activity, air
+        wanted = _IDLE_MW + round((_FULL_MW - _IDLE_MW) * activity)
+        self.power_mw = min(wanted, self._most_mw())
+        reasons = 0 if activity else GPU_IDLE
+        if self.power_mw < wanted:
+            reasons = self._thermal() or POWER_CAP
+        for name, bit in EVENTS.items():
+            self.events[name] += bool(reasons & bit & ~self.reasons)
+        self.reasons = reasons
+        # power goes with nearly the third power of the clock
+        slower = ((self.power_mw - _IDLE_MW) / (wanted - _IDLE_MW)) ** 0.4 if self.power_mw < wanted else 1.0
+        self.sm_clock = round(_BOOST_MHZ * slower / 15) * 15 if activity else _IDLE_MHZ
+
+    def spend(self, nanoseconds: int) -> None:
+        """Let time pass under the present load."""
+        self.energy_pj += self.power_mw * nanoseconds
+        for name in self.violations_ns:
+            self.violations_ns[name] = self.violation(name, nanoseconds)
+        self._warm(nanoseconds / 1e9)
+
+    def warm_up(self) -> None:
+        """The present load has lasted so long that the GPU is as warm as it gets."""
+        self._warm(math.inf)
+
+    def energy_mj(self, later_ns: int = 0) -> int:
+        """Energy since the driver was loaded, so many nanoseconds after the last `spend`, in whole millijoules."""
+        return (self.energy_pj + self.power_mw * later_ns) // PJ_PER_MJ
+
+    def violation(self, name: str, later_ns: int = 0) -> int:
+        """Nanoseconds of a family of VIOLATIONS, so many nanoseconds after the last `spend`."""
+        return self.violations_ns[name] + (later_ns if self.reasons & VIOLATIONS[name] else 0)
+
+    def reload(self) -> None:
+        """The driver is loaded anew: what it counts begins at 0."""
+        self.energy_pj = 0
+        self.violations_ns = dict.fromkeys(VIOLATIONS, 0)
+
+    def _warm(self, seconds: float) -> None:
+        warmest = self.air + self.power_mw / _MW_PER_DEGREE
+        self.celsius -= (warmest - self.celsius) * math.expm1(-seconds / _LAG_SECONDS)
+        warmest = self.air + 4 + self.power_mw / _MEMORY_MW_PER_DEGREE
+        self.memory_celsius -= (warmest - self.memory_celsius) * math.expm1(-seconds / _MEMORY_LAG_SECONDS)
+
+    def _thermal(self) -> int:
+        was_hot = self.reasons & (SW_THERMAL | HW_THERMAL)
+        if self.celsius >= _HW_SLOWDOWN:
+            return HW_THERMAL
+        return SW_THERMAL if self.celsius >= (_COOL_AGAIN if was_hot else _SLOWDOWN) else 0
+
+    def _most_mw(self) -> int:
+        return {0: LIMIT_MW, SW_THERMAL: _SW_THERMAL_MW, HW_THERMAL: _HW_THERMAL_MW}[self._thermal()]
+
 
 TICK_NS = 1_000_000_000
 _HOT_CELSIUS = 20.0  # a fan fails: the air of one GPU is so much warmer for 2 of 5 minutes
@@ -29,7 +131,7 @@ class Xid(NamedTuple):
     xid: int
 
 
-class Running(NamedTuple):
+class RunningPod(NamedTuple):
     """What one container does with a device: `part` of its memory (0 to 1) and how active it keeps it (0 to 1)."""
 
     device_id: str
@@ -51,14 +153,13 @@ class _Holder(NamedTuple):
 
 
 class Machine:
-    """The boards of `gpus` under the load of `pods`, which `change` exchanges.
+    """The boards of `gpus` under the load of `pods`, which `change` exchanges. `clock` (nanoseconds) never goes back.
 
-    `clock` tells nanoseconds and never goes back. `xids` are all errors by the GPU's UUID. `loaded_ns` is when the
-    driver was loaded.
+    `xids` are all errors by the GPU's UUID. `loaded_ns` is when the driver was loaded.
     """
 
     def __init__(self, *, seed: int, speed: float, clock: Callable[[], int]) -> None:
-        self.gpus: Sequence[Gpu] = ()
+        self.gpus: Sequence[SimulatedGpu] = ()
         self.boards: dict[str, Board] = {}
         self.xids: dict[str, list[Xid]] = {}
         self.started_ns = self.loaded_ns = self._now = clock()
@@ -67,7 +168,7 @@ class Machine:
         self.clock = clock
         self._born: dict[tuple[str, str, str], float] = {}
         self._holders: dict[str, list[_Holder]] = {}
-        self._uses: dict[str, Use] = {}
+        self._uses: dict[str, WorkloadUse] = {}
 
     @property
     def seconds(self) -> float:
@@ -79,7 +180,7 @@ class Machine:
         """The same in seconds of life."""
         return self.seconds * self._speed
 
-    def change(self, gpus: Sequence[Gpu], pods: Sequence[Pod]) -> None:
+    def change(self, gpus: Sequence[SimulatedGpu], pods: Sequence[Pod]) -> None:
         """From now on these pods hold these GPUs. What was before is settled."""
         is_first = not self.boards
         self._advance()
@@ -104,17 +205,17 @@ class Machine:
         """What a GPU has drawn since the driver was loaded, until now, in whole millijoules."""
         return self.boards[uuid].energy_mj(self.advance())
 
-    def use_of(self, device_id: str) -> Use:
+    def use_of(self, device_id: str) -> WorkloadUse:
         """What is done at present with a GPU, by UUID, or with a MIG instance, by the kubelet's id."""
-        return self._uses.get(device_id, Use())
+        return self._uses.get(device_id, WorkloadUse())
 
-    def running(self) -> Iterator[Running]:
+    def running(self) -> Iterator[RunningPod]:
         """What each container does at present with each of its devices, by UUID or by the kubelet's id."""
         life = self.life
         for device_id, holders in self._holders.items():
             for holder in holders:
                 does = _of_holder(holder, life)
-                yield Running(device_id, *holder.of, memory=does.memory * holder.part, activity=does.activity)
+                yield RunningPod(device_id, *holder.of, memory=does.memory * holder.part, activity=does.activity)
 
     def add_xid(self, uuid: str, xid: int) -> None:
         """The driver reports an error of a GPU."""
@@ -160,14 +261,14 @@ class Machine:
             air = AIR_CELSIUS + 3 * chance(self.seed, gpu.index) + (_HOT_CELSIUS if number == hot else 0.0)
             self.boards[gpu.uuid].load(self.use_of(gpu.uuid).activity, air)
 
-    def _of_instances(self, gpu: Gpu) -> Use:
+    def _of_instances(self, gpu: SimulatedGpu) -> WorkloadUse:
         """The whole GPU's use: its instances' by their compute slices."""
         parts = [
             (self.use_of(mig.device_id), PROFILES[mig.profile].slices / gpu.card.slices)
             for mig in gpu.instances
             if mig.device_id in self._uses
         ]
-        return Use(
+        return WorkloadUse(
             activity=sum(each.activity * part for each, part in parts),
             tensor=sum(each.tensor * part for each, part in parts),
             dram=sum(each.dram * part for each, part in parts),
@@ -218,6 +319,6 @@ def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
         yield f"{part.partition('::')[0]}::"
 
 
-def _of_holder(holder: _Holder, life: float) -> Use:
-    found = use(holder.workload, holder.seed, life - holder.born, life)
-    return replace(found, activity=found.activity * holder.pace, nvlink=found.nvlink if holder.is_linked else 0.0)
+def _of_holder(holder: _Holder, life: float) -> WorkloadUse:
+    use_now = use(holder.workload, holder.seed, life - holder.born, life)
+    return replace(use_now, activity=use_now.activity * holder.pace, nvlink=use_now.nvlink if holder.is_linked else 0.0)

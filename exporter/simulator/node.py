@@ -8,23 +8,22 @@ from pathlib import Path
 
 from exporter.simulator import driver_files
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.families import Family
 from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.kubernetes import REPUBLISHED_SECONDS, SimulatedApi
-from exporter.simulator.nvml import SimulatedNvml
-from exporter.simulator.nvml_values import NvmlValues
+from exporter.simulator.kubernetes import SimulatedApi
+from exporter.simulator.nvml import NvmlValues, SimulatedNvml
+from exporter.simulator.pages import SimulatedFamily
+from exporter.simulator.parts import Pod
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.processes import SimulatedProcesses
-from exporter.simulator.world import Gpu, World
+from exporter.simulator.world import World
 
 SAMPLE_SECONDS = 0.5  # twice as often as NVML is read: each reading finds new samples
 
 
 class SimulatedNode:
-    """A world and its servers, on sockets in a temporary folder and on loopback ports.
+    """A world and its servers, on sockets in a temporary folder and on loopback ports; `start` sets the URLs.
 
-    `start` sets `url` and `api_url`, and writes what the driver and the container toolkit leave on a node below `root`,
-    and the same as an `inventory_file`.
+    `start` also writes the driver's and the container toolkit's files below `root`, and an `inventory_file`.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class SimulatedNode:
         generation: str = "3",
         *,
         counters: str = "default",
-        families: Sequence[Family] = (),
+        families: Sequence[SimulatedFamily] = (),
         with_parents: bool = False,
         collect_seconds: float = 0.0,
     ) -> None:
@@ -54,9 +53,7 @@ class SimulatedNode:
         self.socket = Path(self._folder.name) / "kubelet.sock"
         self.pods_socket = Path(self._folder.name) / "pods-api.sock"
         self.kubelet = SimulatedKubelet(
-            self.socket,
-            lambda: world.listed,
-            offers=lambda: [offer for gpu in world.gpus for offer in gpu.offers],
+            self.socket, self.listed, offers=lambda: [offer for gpu in world.gpus for offer in gpu.offers]
         )
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
@@ -70,7 +67,7 @@ class SimulatedNode:
 
     async def start(self, *, step_seconds: float | None = None) -> None:
         """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
-        self._write_inventory()
+        self.write_inventory()
         driver_files.write(self.root, self.world.gpus)
         await self.kubelet.start()
         await self.pods_api.start()
@@ -79,6 +76,12 @@ class SimulatedNode:
         self.write_processes()
         if step_seconds:
             self._life = asyncio.create_task(self._live(step_seconds))
+
+    def listed(self) -> Sequence[Pod]:
+        """The pods that the kubelet's List names. The specs of their claims are there before it names them."""
+        pods = self.world.listed
+        driver_files.write_claims(self.root, pods)
+        return pods
 
     async def stop(self) -> None:
         """Stop all servers and remove the folder."""
@@ -90,34 +93,14 @@ class SimulatedNode:
         await self.dcgm.stop()
         self._folder.cleanup()
 
-    async def restart_kubelet(
-        self,
-        *,
-        down_seconds: float = 0.2,
-        empty_seconds: float = 0.7,
-        slices_away_seconds: float = REPUBLISHED_SECONDS,
-    ) -> None:
-        """Stop and start the kubelet on both its sockets, and delete the ResourceSlices as a starting kubelet does."""
-        await asyncio.gather(self.kubelet.stop(), self.pods_api.stop())
-        await asyncio.sleep(down_seconds)
-        self.api.wipe_slices(away_seconds=slices_away_seconds)
-        await self.kubelet.start(empty_seconds=empty_seconds)
-        await self.pods_api.start(empty_seconds=empty_seconds)
-
-    def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
-        """Cut a GPU anew, in the CDI spec, the inventory file and to NVML too; see World.recut."""
-        new = self.world.recut(gpu, cut)
-        driver_files.write_spec(self.root, self.world.gpus)
-        self._write_inventory()
-        return new
-
     def write_processes(self) -> list[str]:
         """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
         lines = [*self._processes.look(self.world), *self._values.lines()]
         self.nvml.write(self.world.gpus, lines, is_recut=False)
         return lines
 
-    def _write_inventory(self) -> None:
+    def write_inventory(self) -> None:
+        """Write the inventory file, and the same to NVML."""
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         self.nvml.write(self.world.gpus, self._values.lines())
 

@@ -13,7 +13,7 @@
      text <gpu, or -1> <call> <text to the end>
      gpm <gpu> <gpu instance or -1> <metric> <value>; a GPU without one has no profiling counters
      fail <call> <return code> <gpu, or -1: all>
-     hang <call> <milliseconds>
+     hang <call> <milliseconds, or until the file says no more of it>
      events <0 or 1: whether changes are told> <a number that is another one after each change>
      xid <gpu> <the error's code> <a number that grows with each error>            */
 
@@ -174,6 +174,14 @@ static int load(void)
 
 static unsigned gpu_of(device_t device) { return (unsigned)((uintptr_t)device / 1000 - 1); }
 
+static int hangs(const char *call)
+{
+    for (unsigned i = 0; i < state.fault_count && i < 256; i++)
+        if (state.faults[i].ms && (!strcmp(state.faults[i].call, call) || !strcmp(state.faults[i].call, "*")))
+            return 1;
+    return 0;
+}
+
 /* Takes the lock. What is not SUCCESS is the call's answer, and the lock is free. */
 static result_t enter(const char *call, device_t device)
 {
@@ -193,10 +201,13 @@ static result_t enter(const char *call, device_t device)
         else if (f->gpu < 0 || (device && f->gpu == (int)gpu_of(device)))
             code = f->code;
     }
-    pthread_mutex_unlock(&lock);
-    if (ms)
-        usleep(ms * 1000u);
-    pthread_mutex_lock(&lock);
+    for (unsigned waited = 0; waited < ms; waited += 10) {
+        pthread_mutex_unlock(&lock);
+        usleep(10000u);
+        pthread_mutex_lock(&lock);
+        if (!load() || !hangs(call)) /* it ends when the file says no more of it */
+            break;
+    }
     if (code != SUCCESS)
         pthread_mutex_unlock(&lock);
     return code;

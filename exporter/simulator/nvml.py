@@ -1,7 +1,6 @@
 """NVML of a simulated node: a stand-in for libnvidia-ml.so.1, and the file beside it that its answers come from.
 
-The library is built of nvml.c with the machine's gcc, once for each version of that file. The exporter loads it exactly
-as it loads the real one.
+It is built of nvml.c, which describes the file's lines, with the machine's gcc, and loaded exactly as the real one.
 """
 
 import ctypes
@@ -10,11 +9,17 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from exporter.simulator.parts import Gpu
-from exporter.simulator.profiles import PROFILES
+from exporter.dcgm.fields import NVML
+from exporter.dcgm.row import EVENTS, FIELD_VALUES, GPM_METRICS, MEMORY_INFO, DcgmField, Unit
+from exporter.simulator.machine import Machine
+from exporter.simulator.pages import DRIVER_VERSION, NVLINK
+from exporter.simulator.parts import PROFILES, SimulatedGpu, bus_id
+from exporter.simulator.readings import MOST_BYTES, Reading, most_of, of_instance, of_whole
+from exporter.simulator.world import World
 
 LIBRARY = "libnvidia-ml.so.1"
 _SOURCE = Path(__file__).with_name("nvml.c")
@@ -46,12 +51,16 @@ class SimulatedNvml:
         return _build(self.library)
 
     def write(
-        self, gpus: Sequence[Gpu], more: Iterable[str] = (), *, tells_changes: bool = True, is_recut: bool = True
+        self,
+        gpus: Sequence[SimulatedGpu],
+        more: Iterable[str] = (),
+        *,
+        tells_changes: bool = True,
+        is_recut: bool = True,
     ) -> None:
         """From now on the library knows these GPUs. `more` are further lines, as nvml.c describes them.
 
-        `tells_changes` says whether the driver supports the event of a change of MIG instances, which this is one,
-        unless `is_recut` is off.
+        `tells_changes`: the driver reports changes of MIG instances; this is one unless `is_recut` is off.
         """
         self._changes += is_recut
         lines = [*_lines(gpus), f"events {int(tells_changes)} {self._changes}", *more]
@@ -60,7 +69,7 @@ class SimulatedNvml:
         new.replace(self._answers)
 
 
-def _lines(gpus: Sequence[Gpu]) -> Iterator[str]:
+def _lines(gpus: Sequence[SimulatedGpu]) -> Iterator[str]:
     for gpu in gpus:
         yield f"gpu {gpu.index} {gpu.index} {int(bool(gpu.instances))} {gpu.card.memory * _MIB} {gpu.uuid}"
         if gpu.instances:
@@ -105,3 +114,106 @@ def _compile(gcc: str, library: Path) -> bool:
     finally:
         Path(new.name).unlink(missing_ok=True)
     return True
+
+
+_KIB = 2**10
+_MILLI = 1000
+_WHOLE = -1
+_MOST_XIDS = 200  # that nvml.c takes
+_DEV = "DCGM_FI_DEV_"
+_SENT, _RECEIVED = ((FIELD_VALUES, field) for field in (138, 139))  # over all NVLinks, in KiB
+# What nvml.c answers by a call and an argument.
+_CALLS = tuple(
+    (call, row)
+    for function, calls in NVML.items()
+    if function not in {EVENTS, GPM_METRICS, MEMORY_INFO}
+    for call, row in calls
+    if row.family != NVLINK
+)
+_RATIOS, _RATES = (
+    tuple((call.arguments[0], row) for call, row in NVML[GPM_METRICS] if (row.unit is Unit.RATIO) is is_ratio)
+    for is_ratio in (True, False)
+)
+
+
+class NvmlValues:
+    """The lines of a world's hardware; of what has gone over NVLinks it keeps the sums, which DCGM has no need of."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sent: defaultdict[str, float] = defaultdict(float)  # bytes in one direction, by the GPU's UUID
+        self._at_ns = world.machine.clock()
+
+    def lines(self) -> Iterator[str]:
+        """All of it, as it is now."""
+        machine = self._world.machine
+        later_ns = machine.advance()
+        now = machine.clock()
+        seconds, self._at_ns = (now - self._at_ns) / 1e9, now
+        held = _in_processes(self._world)
+        yield f"text -1 nvmlSystemGetDriverVersion {DRIVER_VERSION}"
+        for gpu in self._world.gpus:
+            of_instances = 0
+            for mig in gpu.instances:
+                readings: Mapping[str, Reading] = of_instance(machine, mig)
+                of_instances += (used := _used(readings, held[mig.device_id]))
+                yield _memory(gpu, mig.instance_id, readings, used)
+                yield from _profiled(gpu, mig.instance_id, readings, _RATIOS)
+            readings = of_whole(machine, gpu, later_ns)
+            yield _memory(gpu, _WHOLE, readings, of_instances if gpu.instances else _used(readings, held[gpu.uuid]))
+            yield from _profiled(gpu, _WHOLE, readings, _RATES if gpu.instances else _RATIOS + _RATES)
+            self._sent[gpu.uuid] += _number(readings, "DCGM_FI_PROF_NVLINK_TX_BYTES") * seconds
+            yield from _values(gpu, readings, int(self._sent[gpu.uuid] / _KIB))
+        yield from _xids(machine)
+
+
+def _values(gpu: SimulatedGpu, readings: Mapping[str, Reading], sent_kib: int) -> Iterator[str]:
+    yield f"text {gpu.index} nvmlDeviceGetPciInfo_v3 {bus_id(gpu.index)}"
+    for call, row in _CALLS:
+        if row.family in readings:
+            argument = call.arguments[0] if call.arguments else call.take or 0
+            number = _number(readings, row.family) * (_MILLI if row.unit is Unit.WATTS else 1)
+            yield f"value {gpu.index} {call.function} {argument} {round(number)}"
+    for function, argument in (_SENT, _RECEIVED):
+        yield f"value {gpu.index} {function} {argument} {sent_kib}"
+
+
+def _profiled(
+    gpu: SimulatedGpu, instance: int, readings: Mapping[str, Reading], metrics: Iterable[tuple[int, DcgmField]]
+) -> Iterator[str]:
+    for metric, row in metrics:
+        value = _number(readings, row.family)
+        yield f"gpm {gpu.index} {instance} {metric} {value * 100 if row.unit is Unit.RATIO else value / _MIB!r}"
+
+
+def _xids(machine: Machine) -> Iterator[str]:
+    index = {gpu.uuid: gpu.index for gpu in machine.gpus}
+    errors = sorted((error.at_ns, index[uuid], error.xid) for uuid in index for error in machine.xids.get(uuid, ()))
+    for number, (_, gpu, xid) in [*enumerate(errors, 1)][-_MOST_XIDS:]:
+        yield f"xid {gpu} {xid} {number}"
+
+
+def _memory(gpu: SimulatedGpu, instance: int, readings: Mapping[str, Reading], used: int) -> str:
+    total, reserved = (round(_number(readings, f"{_DEV}FB_{of}")) * _MIB for of in ("TOTAL", "RESERVED"))
+    return f"memory {gpu.index} {instance} {total} {reserved} {used}"
+
+
+def _used(readings: Mapping[str, Reading], in_processes: int) -> int:
+    """What DCGM says in whole MiB, and at least what the processes have."""
+    return max(round(_number(readings, f"{_DEV}FB_USED")) * _MIB, in_processes)
+
+
+def _number(readings: Mapping[str, Reading], name: str) -> float:
+    reading = readings[name]
+    assert isinstance(reading, int | float), "one number"  # noqa: S101 - a fault of this program
+    return reading
+
+
+def _in_processes(world: World) -> Mapping[str, int]:
+    """The bytes that the processes on a device have together."""
+    most = {gpu.uuid: MOST_BYTES for gpu in world.gpus}
+    most |= {mig.device_id: most_of(mig) for gpu in world.gpus for mig in gpu.instances}
+    bytes_of: defaultdict[str, int] = defaultdict(int)
+    for each in world.machine.running():
+        bytes_of[each.device_id] += int(each.memory * most.get(each.device_id, 0))
+    return bytes_of

@@ -1,19 +1,112 @@
-"""dcgm-exporter's page as each of its generations writes it. Pure: rows and families in, text out.
+"""dcgm-exporter's page as each of its generations writes it, with the families that it has. Pure: rows in, text out.
 
 - 1: the shell version. GPU by GPU, so families are interleaved; HELP and TYPE once, at GPU 0; labels gpu and uuid.
 - 3: 2.x, 3.x, and 4.x up to 4.8.2. Integers as integers, other values with six decimals; label values not escaped.
 - 4.8: 4.8.3 and later. Label hostname, families sorted, values as Go's %g prints them, label values escaped.
 - 4.9: as 4.8, with the new names and units.
+
+The families depend on the counters file, too; the shell version has no such file, and one list of its own.
+
+- default: the file that comes with dcgm-exporter, 25 families. From 4.8.3 on it types NVLINK_BANDWIDTH_TOTAL a gauge,
+  before that a counter. dcgm-exporter's pull request 658 says why that was wrong: DCGM makes a rate of it, in MB a
+  second;
+- full: the file that this project's daemonset.yaml gives to dcgm-exporter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 
-from exporter.simulator.families import LOW_UTIL_VIOLATION, Family
-from exporter.simulator.parts import bus_id
-from exporter.simulator.profiles import H100
+from exporter.dcgm.row import DcgmField, Unit
+from exporter.dcgm.table import TABLE
+from exporter.simulator.parts import H100, bus_id
 from exporter.simulator.readings import Labels, Reading
+
+COUNTERS = ("default", "full")
+NVLINK = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
+_SHELL, _OLDER = "1", "3"
+_SAME = Fraction(1)
+# dcgm-exporter counts these itself, since 4.8.3; an older one ends at a name that it does not know
+_NEW = ("DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL")
+# The fields of the default file in its order, with its words.
+_DEFAULT = {
+    "DEV_SM_CLOCK": "Clock of the streaming multiprocessors.",
+    "DEV_MEM_CLOCK": "Clock of the memory.",
+    "DEV_MEMORY_TEMP": "Temperature of the memory.",
+    "DEV_GPU_TEMP": "Temperature of the GPU.",
+    "DEV_POWER_USAGE": "Power drawn (in W).",
+    "DEV_TOTAL_ENERGY_CONSUMPTION": "Energy since boot.",
+    "DEV_PCIE_REPLAY_COUNTER": "PCIe retries.",
+    "DEV_GPU_UTIL": "Utilization of the GPU.",
+    "DEV_MEM_COPY_UTIL": "Utilization of the memory.",
+    "DEV_ENC_UTIL": "Utilization of the encoder.",
+    "DEV_DEC_UTIL": "Utilization of the decoder.",
+    "DEV_XID_ERRORS": "The last XID error.",
+    "DEV_FB_FREE": "Framebuffer memory free.",
+    "DEV_FB_USED": "Framebuffer memory used.",
+    "DEV_FB_RESERVED": "Framebuffer memory reserved.",
+    "DEV_NVLINK_BANDWIDTH_TOTAL": "Bandwidth over all NVLink lanes.",
+    "DEV_VGPU_LICENSE_STATUS": "License status of the vGPU.",
+    "DEV_UNCORRECTABLE_REMAPPED_ROWS": "Rows remapped for uncorrectable errors.",
+    "DEV_CORRECTABLE_REMAPPED_ROWS": "Rows remapped for correctable errors.",
+    "DEV_ROW_REMAP_FAILURE": "Whether remapping a row failed.",
+    "PROF_GR_ENGINE_ACTIVE": "Share of time the graphics engine was active.",
+    "PROF_PIPE_TENSOR_ACTIVE": "Share of cycles the tensor pipe was active.",
+    "PROF_DRAM_ACTIVE": "Share of cycles the memory interface was active.",
+    "PROF_PCIE_TX_BYTES": "Bytes sent over PCIe a second.",
+    "PROF_PCIE_RX_BYTES": "Bytes received over PCIe a second.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedFamily:
+    """One measurement. `newer` is its name in DCGM 4.9, whose value is multiplied by `factor` for another unit.
+
+    `oldest` is the name in the shell version (1.x), "" where that has no such family.
+    """
+
+    name: str
+    help: str
+    newer: str = ""
+    factor: Fraction = _SAME
+    oldest: str = ""
+    kind: str = "gauge"
+    real: bool = False  # printed with decimals
+
+
+def family_of(row: DcgmField) -> SimulatedFamily:
+    """A field with the table's words."""
+    old, new = row.unit, row.newer_unit
+    return SimulatedFamily(
+        name=row.family,
+        help=row.help,
+        newer=row.newer_family,
+        factor=Fraction(old.times * new.per, old.per * new.times),
+        oldest=row.oldest,
+        kind=row.kind,
+        real=old in {Unit.RATIO, Unit.WATTS},
+    )
+
+
+_ROWS = {row.name: row for row in TABLE}
+_OF_NEWER = tuple(replace(family_of(_ROWS[name]), help=text) for name, text in _DEFAULT.items())
+FAMILIES = tuple(replace(family, kind="counter") if family.name == NVLINK else family for family in _OF_NEWER)
+"""The default file's up to 4.8.2."""
+_FULL = tuple(family_of(row) for row in TABLE if row.is_in_file and row.kind != "label")
+# The shell version writes these besides those of the default file that it has.
+LOW_UTIL_VIOLATION = replace(family_of(_ROWS["DEV_LOW_UTIL_VIOLATION"]), help="Time throttled for low utilization.")
+_OF_SHELL = (family_of(_ROWS["DEV_POWER_VIOLATION"]), family_of(_ROWS["DEV_THERMAL_VIOLATION"]), LOW_UTIL_VIOLATION)
+
+
+def families_of(generation: str, counters: str = "default") -> tuple[SimulatedFamily, ...]:
+    """The families of a generation with one of the COUNTERS."""
+    if generation == _SHELL:
+        return (*FAMILIES, *_OF_SHELL)
+    if counters == "full":
+        return tuple(family for family in _FULL if generation != _OLDER or family.name not in _NEW)
+    return FAMILIES if generation == _OLDER else _OF_NEWER
+
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
 DRIVER_VERSION = "580.105.08"
@@ -24,85 +117,65 @@ _GO_SMALLEST = -4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One device of a page, a GPU or a MIG instance of it.
+class SimulatedRow:
+    """One device of a page, a GPU or a MIG instance of it. `labels` stand behind those that all rows have.
 
-    `readings` are its values by the families' older names; a family that is not among them has no sample of the device.
-    Without them the values follow from how busy it is (0 to 1), which makes pages that are always the same.
+    `readings` are its values by the families' older names; a family that is not there has no sample of the device.
     """
 
     index: int
     uuid: str
-    busy: float = 0.0
+    readings: Mapping[str, Reading]
     profile: str = ""
     instance_id: int | None = None
-    owner: tuple[str, str, str] | None = None  # container, namespace, pod; with -k
-    vgpu: str = ""
+    labels: Labels = ()
     model: str = H100.model
-    readings: Mapping[str, Reading] | None = None
 
 
-def page(
-    rows: Sequence[Row],
-    families: Sequence[Family],
-    *,
-    generation: str,
-    host_name: str,
-    seconds: float,
-    attributed: bool = False,
-    links: bool = False,
-) -> str:
-    """The page `seconds` after the start of dcgm-exporter.
-
-    `attributed` is dcgm-exporter's flag -k: container, namespace and pod on every row, empty for idle devices. `links`
-    adds a row for an NvLink of each GPU, one for a CPU and one for an NvSwitch.
-    """
+def page(rows: Sequence[SimulatedRow], families: Sequence[SimulatedFamily], *, generation: str, host_name: str) -> str:
+    """The page of these rows."""
     if generation == "1":
-        return _oldest(rows, families, seconds)
+        return _oldest(rows, families)
     new_names = generation == "4.9"
     named = [(family.newer if new_names else family.name, family) for family in families]
     if generation != "3":
         named.sort()
-    labelled = [(row, _labels(row, generation, host_name, attributed=attributed)) for row in rows]
+    labelled = [(row, _labels(row, generation, host_name)) for row in rows]
     lines: list[str] = []
     for name, family in named:
-        factor = family.factor if new_names else 1.0
+        factor = family.factor if new_names else _SAME
         samples = [
             f"{name}{{{labels}{''.join(f',{_text((label,))}' for label in more)}}}"
             f" {_number(family, value, factor, generation)}"
             for row, labels in labelled
-            for more, value in _values(family, row, seconds)
+            for more, value in _values(family, row)
         ]
         if samples:
             lines += (f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}", *samples)
-    if links:
-        lines += _link_rows(rows, host_name, generation)
     return "\n".join(lines) + "\n"
 
 
-def _oldest(rows: Sequence[Row], families: Sequence[Family], seconds: float) -> str:
+def _oldest(rows: Sequence[SimulatedRow], families: Sequence[SimulatedFamily]) -> str:
     lines: list[str] = []
     for row in rows:
-        for family in (*families, LOW_UTIL_VIOLATION):
+        for family in families:
             if not family.oldest or row.instance_id is not None:
                 continue
             if row is rows[0]:
                 lines += (f"# HELP {family.oldest} {family.help}", f"# TYPE {family.oldest} {family.kind}")
-            for _, value in _values(family, row, seconds):
-                number = _number(family, value, 1.0, "3")
+            for _, value in _values(family, row):
+                number = _number(family, value, _SAME, "3")
                 lines.append(f'{family.oldest}{{gpu="{row.index}",uuid="{row.uuid}"}} {number}')
     return "\n".join(lines) + "\n"
 
 
-def _values(family: Family, row: Row, seconds: float) -> Iterable[tuple[Labels, float]]:
+def _values(family: SimulatedFamily, row: SimulatedRow) -> Iterable[tuple[Labels, float]]:
     """The family's values on a row, most often one, each with the labels that it has besides the row's."""
-    if row.readings is None:
-        return [((), family.value(row.busy, seconds))] if family.per_instance or row.instance_id is None else ()
     reading = row.readings.get(family.name, ())
     return [((), reading)] if isinstance(reading, int | float) else reading
 
 
-def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> str:
+def _labels(row: SimulatedRow, generation: str, host_name: str) -> str:
     labels = [
         ("gpu", str(row.index)),
         ("UUID", row.uuid),
@@ -116,11 +189,7 @@ def _labels(row: Row, generation: str, host_name: str, *, attributed: bool) -> s
     labels.append(
         ("DCGM_FI_SYSTEM_DRIVER_VERSION" if generation == "4.9" else "DCGM_FI_DRIVER_VERSION", DRIVER_VERSION)
     )
-    if attributed:
-        labels += zip(("container", "namespace", "pod"), row.owner or ("", "", ""), strict=True)
-        if row.vgpu:
-            labels.append(("vgpu", row.vgpu))
-    return _text(labels)
+    return _text((*labels, *row.labels))
 
 
 def _text(labels: Iterable[tuple[str, str]]) -> str:
@@ -128,9 +197,9 @@ def _text(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in labels)
 
 
-def _number(family: Family, number: float, factor: float, generation: str) -> str:
+def _number(family: SimulatedFamily, number: float, factor: Fraction, generation: str) -> str:
     if generation != "3":
-        return go_g((number if family.real else round(number)) * factor)
+        return go_g(number * factor if family.real else float(round(number) * factor))
     return f"{number:.6f}" if family.real else str(round(number))
 
 
@@ -143,31 +212,3 @@ def go_g(number: float) -> str:
         mantissa = digits[0] + ("." + digits[1:] if digits[1:] else "")
         return f"{'-' if number < 0 else ''}{mantissa}e{exponent:+03d}"
     return f"{shortest:f}"
-
-
-def _link_rows(rows: Sequence[Row], host_name: str, generation: str) -> list[str]:
-    host = ("Hostname" if generation == "3" else "hostname", host_name)
-    lines = ["# HELP DCGM_FI_PROF_NVLINK_TX_BYTES Bytes sent over an NvLink a second."]
-    lines.append("# TYPE DCGM_FI_PROF_NVLINK_TX_BYTES gauge")
-    for row in rows:
-        if row.instance_id is None:
-            labels = (
-                ("nvlink", "0"),
-                ("gpu", str(row.index)),
-                ("gpu_uuid", row.uuid),
-                ("pci_bus_id", bus_id(row.index)),
-                ("device", f"nvidia{row.index}"),
-                ("model_name", row.model),
-                host,
-            )
-            lines.append(f"DCGM_FI_PROF_NVLINK_TX_BYTES{{{_text(labels)}}} {round(row.busy * 1_000_000)}")
-    for kind, name, value in (
-        ("cpu", "DCGM_FI_DEV_CPU_UTIL_TOTAL", "0.25"),
-        ("nvswitch", "DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT", "41"),
-    ):
-        lines += (
-            f"# HELP {name} Of the {kind}.",
-            f"# TYPE {name} gauge",
-            f"{name}{{{_text(((kind, '0'), host))}}} {value}",
-        )
-    return lines

@@ -1,10 +1,79 @@
-"""What a simulated node consists of: GPUs with their MIG instances, and pods with their containers."""
+"""What a simulated node consists of: GPUs of two models with their MIG instances, and pods with their containers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.accounting.units import CORES
-from exporter.model.devices import Claim
-from exporter.simulator.profiles import H100, PROFILES, SMALLEST, Card, resource_of
+from exporter.model.devices import CORES, Claim
+
+SMALLEST = "1g.10gb"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """A model of GPU; `memory` is in MiB, as nvidia-smi says it."""
+
+    model: str
+    slices: int
+    memory_slices: int
+    memory: int
+
+
+H100 = GpuModel("NVIDIA H100 80GB HBM3", 7, 8, 81_559)
+RTX_PRO_6000 = GpuModel("NVIDIA RTX PRO 6000 Blackwell Server Edition", 4, 4, 97_887)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """`memory` is in MiB, as `nvidia-smi mig -lgip` says it; `first_id` is the lowest GPU_I_ID of its instances."""
+
+    slices: int
+    memory_slices: int
+    memory: int
+    first_id: int
+    most: int
+    card: GpuModel = H100
+
+
+PROFILES = {
+    "1g.10gb": Profile(1, 1, 9_984, 7, 7),
+    "1g.10gb+me": Profile(1, 1, 9_984, 13, 1),
+    "1g.20gb": Profile(1, 2, 19_968, 15, 4),
+    "2g.20gb": Profile(2, 2, 19_968, 3, 3),
+    "3g.40gb": Profile(3, 4, 40_192, 1, 2),
+    "4g.40gb": Profile(4, 4, 40_192, 1, 1),
+    "7g.80gb": Profile(7, 8, 80_896, 0, 1),
+    "1g.24gb": Profile(1, 1, 24_192, 3, 4, RTX_PRO_6000),
+    "2g.48gb": Profile(2, 2, 48_512, 1, 2, RTX_PRO_6000),
+    "4g.96gb": Profile(4, 4, 97_280, 0, 1, RTX_PRO_6000),
+}
+
+
+def resource_of(profile: str) -> str:
+    """The resource under which NVIDIA's device plugin hands out such an instance: `+me` becomes `.me`."""
+    return f"nvidia.com/mig-{profile.replace('+', '.')}"
+
+
+def instance_ids(cut: Sequence[str]) -> list[int]:
+    """The GPU_I_ID of each instance of a cut.
+
+    Raises:
+        ValueError: no GPU can be cut like this.
+    """
+    profiles = [PROFILES[name] for name in cut if name in PROFILES]
+    card = profiles[0].card if profiles else H100
+    if (
+        len(profiles) < len(cut)
+        or any(profile.card != card for profile in profiles)
+        or sum(profile.slices for profile in profiles) > card.slices
+        or sum(profile.memory_slices for profile in profiles) > card.memory_slices
+        or any(cut.count(name) > PROFILES[name].most for name in cut)
+    ):
+        raise ValueError(f"no GPU can be cut into {', '.join(cut)}")
+    taken: list[int] = []
+    for profile in profiles:
+        taken.append(next(number for number in range(profile.first_id, 99) if number not in taken))
+    return taken
+
 
 REPLICAS = 4
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -28,7 +97,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class SimulatedGpu:
     """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, or in units by gpu-manager.
 
     `units` are the ids, each as (resource, id), that stand for each quarter of it. They do not tell that.
@@ -42,7 +111,7 @@ class Gpu:
     units: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @property
-    def card(self) -> Card:
+    def card(self) -> GpuModel:
         """The model whose profiles it is cut by; an H100 where it is whole."""
         return PROFILES[self.instances[0].profile].card if self.instances else H100
 
@@ -74,10 +143,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container with its devices, each as (resource, device id), and its devices of DRA claims.
+    """A container with its devices, each (resource, device id), and those of its DRA claims.
 
-    `chosen` are the parts of GPUs in units that gpu-manager chose for it: the kubelet does not know them. `running` is
-    off while the container waits for its next start, as in a crash loop.
+    `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
     """
 
     name: str
@@ -91,9 +159,8 @@ class Container:
 class Pod:
     """A pod as the kubelet knows it. `owner` is the kind and the name of its controller.
 
-    `init_containers` end before the `containers` start; where both have a device it is the same one. `is_acknowledged`
-    is off as long as only the API server knows the pod. `is_static`: the pod comes from a file on the node. `created`
-    is in whole seconds since 1970.
+    `init_containers` end before the `containers` start; a device of both is the same. `is_acknowledged` is off as long
+    as only the API server knows it. `is_static`: it comes from a file. `created` is in whole seconds since 1970.
     """
 
     namespace: str

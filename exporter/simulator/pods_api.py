@@ -1,6 +1,6 @@
 """The kubelet's Pods API on a unix socket: first every pod, then INITIAL_SYNC_COMPLETE, then each change in the world.
 
-It behaves as a recorded kubelet did (1.36.2):
+It behaves as a recorded kubelet did (1.36.2). Static pods were not recorded: read from files, they are known at once.
 
 - pods come in random order;
 - a kubelet that has just started sends INITIAL_SYNC_COMPLETE first and its pods later, each pod that has ended as
@@ -8,8 +8,6 @@ It behaves as a recorded kubelet did (1.36.2):
 - a pod that ends is DELETED a while after its end; a stream that begins later has it as ADDED;
 - DELETED carries only name, namespace and uid;
 - a pod made anew under its name is ADDED 69 ms after the old one is DELETED.
-
-What a starting kubelet says of static pods was not recorded. It reads them from files, so here it knows them at once.
 """
 
 import asyncio
@@ -25,7 +23,7 @@ import grpc
 import grpc.aio
 
 from exporter._gen import pods_pb2 as messages
-from exporter.simulator.world import Pod
+from exporter.simulator.parts import Container, Pod
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 LOOK_SECONDS = 0.02
@@ -53,12 +51,35 @@ def pod_message(pod: Pod) -> bytes:
             phase=pod.phase,
             podIP=pod.ip,
             containerStatuses=[
-                messages.ContainerStatus(name=container.name, containerID=container_id(pod, container.name))
+                messages.ContainerStatus(
+                    name=container.name,
+                    containerID=container_id(pod, container.name),
+                    allocatedResourcesStatus=[
+                        messages.ResourceStatus(
+                            name=resource,
+                            resources=[messages.ResourceHealth(resourceID=one, health=health) for one, health in of],
+                        )
+                        for resource, of in allocated(container)
+                    ],
+                )
                 for container in pod.containers
             ],
         ),
     ).SerializeToString()
     return body
+
+
+def allocated(container: Container) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What a kubelet 1.36 says in allocatedResourcesStatus: by resource the ids with their health.
+
+    NVIDIA's DRA driver has no health service: the health of its devices is unknown.
+    """
+    of: dict[str, list[tuple[str, str]]] = {}
+    for resource, device_id in container.devices:
+        of.setdefault(resource, []).append((device_id, "Healthy"))
+    for claim in container.claims:
+        of.setdefault(f"claim:{claim.name}", []).extend((name, "Unknown") for name in claim.cdi_names)
+    return list(of.items())
 
 
 def container_id(pod: Pod, container: str) -> str:
@@ -67,10 +88,7 @@ def container_id(pod: Pod, container: str) -> str:
 
 
 class SimulatedPodsApi:
-    """Serves WatchPods, ListPods and GetPod. `streams` counts the watches.
-
-    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile knows only static pods.
-    """
+    """Serves WatchPods."""
 
     def __init__(
         self,
@@ -80,8 +98,6 @@ class SimulatedPodsApi:
         version: str = "v1alpha1",
         deleted_after_seconds: float = DELETED_AFTER_SECONDS,
     ) -> None:
-        self.streams = 0
-        self.api_away = False
         self._socket = socket
         self._all_pods = pods
         self._version = version
@@ -89,18 +105,12 @@ class SimulatedPodsApi:
         self._server: grpc.aio.Server | None = None
         self._broken = asyncio.Event()
         self._random = random.Random(1)
-        self._heard_of_pods = False
-        self._empty_until = 0.0
 
-    async def start(self, *, empty_seconds: float = 0.0) -> None:
-        """Serve. For `empty_seconds` the kubelet has just started, and knows only static pods."""
-        self._heard_of_pods = False
-        self._empty_until = time.monotonic() + empty_seconds
+    async def start(self) -> None:
+        """Serve."""
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-            "WatchPods": grpc.unary_stream_rpc_method_handler(self._watch),
-            "ListPods": grpc.unary_unary_rpc_method_handler(self._list),
-            "GetPod": grpc.unary_unary_rpc_method_handler(self._get),
+            "WatchPods": grpc.unary_stream_rpc_method_handler(self.watch)
         }
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(f"{self._version}.Pods", handlers),)
@@ -122,20 +132,22 @@ class SimulatedPodsApi:
         self._broken.set()
         self._broken = asyncio.Event()
 
-    def _is_starting(self) -> bool:
-        if time.monotonic() < self._empty_until or (self.api_away and not self._heard_of_pods):
-            return True
-        self._heard_of_pods = True
+    def is_starting(self) -> bool:
+        """Whether the kubelet has just started, and knows only static pods."""
         return False
 
     def _pods(self) -> Sequence[Pod]:
-        known = [pod for pod in self._all_pods() if pod.is_static or not self._is_starting()]
-        return self._random.sample(known, len(known))
+        listed = [pod for pod in self._all_pods() if pod.is_static or not self.is_starting()]
+        return self._random.sample(listed, len(listed))
 
-    async def _watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
-        self.streams += 1
+    def stream(self) -> "Stream":
+        """What a new watch will send."""
+        return Stream(self._deleted_after_seconds, ends_are_news=self.is_starting())
+
+    async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
+        """WatchPods."""
         broken = self._broken
-        stream = _Stream(self._deleted_after_seconds, ends_are_news=self._is_starting())
+        stream = self.stream()
         is_first = True
         while not broken.is_set():
             for pause_seconds, event in stream.events(self._pods()):
@@ -147,28 +159,15 @@ class SimulatedPodsApi:
             await asyncio.sleep(LOOK_SECONDS)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the watch was broken")
 
-    async def _list(self, _: bytes, __: Context) -> bytes:
-        body: bytes = messages.ListPodsResponse(pods=[pod_message(pod) for pod in self._pods()]).SerializeToString()
-        return body
 
-    async def _get(self, request: bytes, context: Context) -> bytes:
-        uid = messages.GetPodRequest.FromString(request).podUID
-        for pod in self._pods():
-            if pod.uid == uid:
-                body: bytes = messages.GetPodResponse(pod=pod_message(pod)).SerializeToString()
-                return body
-        await context.abort(grpc.StatusCode.NOT_FOUND, f"no pod {uid}")
-        raise AssertionError
-
-
-class _Stream:
+class Stream:
     """The pods that one watch has sent, from which follow the events that it sends next."""
 
     def __init__(self, deleted_after_seconds: float, *, ends_are_news: bool) -> None:
         """`ends_are_news`: the kubelet has just started, so it learns only now which of its pods have ended."""
         self._deleted_after_seconds = deleted_after_seconds
         self._ends_are_news = ends_are_news
-        self._told: dict[str, Pod] = {}
+        self._sent: dict[str, Pod] = {}
         self._delete_at: dict[str, float] = {}
         self._deleted = set[str]()
 
@@ -176,12 +175,12 @@ class _Stream:
         """The events since the last call, each with the pause before it in seconds."""
         now = time.monotonic()
         pods = {pod.uid: pod for pod in now_known}
-        gone = self._told.keys() - pods.keys()
-        names = {(self._told[uid].namespace, self._told[uid].name) for uid in gone}
+        gone = self._sent.keys() - pods.keys()
+        names = {(self._sent[uid].namespace, self._sent[uid].name) for uid in gone}
         for uid in gone:
-            yield from self._delete(self._told[uid])
+            yield from self._delete(self._sent[uid])
         for uid, pod in pods.items():
-            before = self._told.get(uid)
+            before = self._sent.get(uid)
             if before is None:
                 yield REMADE_SECONDS * ((pod.namespace, pod.name) in names), _event(messages.ADDED, pod)
             elif before != pod:
@@ -190,7 +189,7 @@ class _Stream:
                 self._delete_at[uid] = now + (0.0 if before is None else self._deleted_after_seconds)
             if now >= self._delete_at.get(uid, inf):
                 yield from self._delete(pod)
-        self._told = pods
+        self._sent = pods
 
     def _delete(self, pod: Pod) -> Iterator[tuple[float, bytes]]:
         if pod.uid not in self._deleted:
@@ -200,8 +199,8 @@ class _Stream:
 
 def _deleted(pod: Pod) -> bytes:
     identity = messages.ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
-    told = messages.Pod(metadata=identity).SerializeToString()
-    body: bytes = messages.WatchPodsEvent(type=messages.DELETED, pod=told).SerializeToString()
+    deleted = messages.Pod(metadata=identity).SerializeToString()
+    body: bytes = messages.WatchPodsEvent(type=messages.DELETED, pod=deleted).SerializeToString()
     return body
 
 

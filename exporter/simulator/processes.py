@@ -1,14 +1,11 @@
-"""The processes of a simulated node: in NVML's lists, in /proc, and the kubelet's links to their containers' logs.
-
-One process for each container that runs and each of its devices, which is less than on many a real node.
-"""
+"""A simulated node's processes, one a running container and device: in NVML, /proc, and the kubelet's links to logs."""
 
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulator.machine import Running
+from exporter.simulator.machine import RunningPod
 from exporter.simulator.parts import Pod
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.readings import MOST_BYTES, most_of
@@ -42,14 +39,14 @@ class SimulatedProcesses:
         running = list(world.machine.running())
         pods = {(pod.namespace, pod.name): pod for pod in world.pods}
         uids = {(each, pods[each.namespace, each.pod].uid) for each in running}
-        known = {(uid, each.container, each.device_id) for each, uid in uids}
-        for key in sorted(known - self._pids.keys()):
+        holding = {(uid, each.container, each.device_id) for each, uid in uids}
+        for key in sorted(holding - self._pids.keys()):
             self._last_pid += 1
             self._pids[key] = self._last_pid
             pod = next(pod for pod in world.pods if pod.uid == key[0])
             for root in self._roots:
                 _show(root, self._last_pid, pod, key[1])
-        for key in self._pids.keys() - known:
+        for key in self._pids.keys() - holding:
             pid = self._pids.pop(key)
             for root in self._roots:
                 shutil.rmtree(root / "proc" / str(pid))
@@ -72,7 +69,7 @@ class SimulatedProcesses:
                 (root / logs).mkdir(parents=True, exist_ok=True)
                 (folder / name).symlink_to(f"/{logs}/0.log")
 
-    def _lines(self, world: World, running: Iterable[Running], pods: dict[tuple[str, str], Pod]) -> Iterator[str]:
+    def _lines(self, world: World, running: Iterable[RunningPod], pods: dict[tuple[str, str], Pod]) -> Iterator[str]:
         now_us = time.monotonic_ns() // 1000
         of_device = {gpu.uuid: (gpu.index, -1, MOST_BYTES) for gpu in world.gpus}
         for gpu in world.gpus:

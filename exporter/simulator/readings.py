@@ -1,19 +1,15 @@
 """What DCGM reads on a simulated GPU and on its MIG instances, by the older name of each family.
 
-On the row of a MIG instance dcgm-exporter repeats what belongs to the whole GPU (its issue 257; one temperature on all
-rows in issue 317). Memory and what the profiling counters measure inside the GPU are the instance's own. GPU_UTIL and
-MEM_COPY_UTIL are not measured on a GPU that is cut.
+On an instance's row dcgm-exporter repeats what is the whole GPU's (its issues 257, 317), but for memory and what the
+profiling counters measure inside the GPU. GPU_UTIL and MEM_COPY_UTIL are not measured on a GPU that is cut.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
-from exporter.simulator.chance import chance
-from exporter.simulator.machine import ROW_XIDS, Machine
-from exporter.simulator.parts import Gpu, Instance
-from exporter.simulator.physics import LIMIT_MW, VIOLATIONS
-from exporter.simulator.profiles import H100, PROFILES
-from exporter.simulator.workloads import Use
+from exporter.simulator.machine import LIMIT_MW, ROW_XIDS, VIOLATIONS, Machine
+from exporter.simulator.parts import H100, PROFILES, Instance, SimulatedGpu
+from exporter.simulator.workloads import WorkloadUse, chance
 
 # A number, or several with the labels that tell them apart.
 Labels = tuple[tuple[str, str], ...]
@@ -32,7 +28,7 @@ MOST_BYTES = int(_MEMORY_MIB * _MOST_MEMORY * _MIB)
 _SINGLE_BIT_EVERY, _ROW_EVERY, _REPLAY_EVERY = 9_000, 400_000, 6_000
 
 
-def of_whole(machine: Machine, gpu: Gpu, later_ns: int) -> dict[str, Reading]:
+def of_whole(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Reading]:
     """The GPU's own row, `later_ns` after the last step of the machine's boards."""
     use = machine.use_of(gpu.uuid)
     used = sum(_used(machine.use_of(mig.device_id), _of(mig)) for mig in gpu.instances) if gpu.instances else _used(use)
@@ -54,7 +50,7 @@ def of_instance(machine: Machine, instance: Instance) -> dict[str, Reading]:
     return {**_memory(_used(use, memory), memory, _INSTANCE_RESERVED_MIB), **_profiled(use)}
 
 
-def of_gpu(machine: Machine, gpu: Gpu, later_ns: int) -> dict[str, Reading]:
+def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Reading]:
     """What belongs to the whole GPU, whichever row it is on."""
     board, use = machine.boards[gpu.uuid], machine.use_of(gpu.uuid)
     sent, received = (_QUIET_BYTES + round(use.pcie * part * _PCIE_BYTES) for part in (1.0, 0.6))
@@ -113,7 +109,7 @@ def _of(instance: Instance) -> int:
     return PROFILES[instance.profile].memory
 
 
-def _used(use: Use, memory: int = _MEMORY_MIB) -> int:
+def _used(use: WorkloadUse, memory: int = _MEMORY_MIB) -> int:
     return math.ceil(use.memory * _MOST_MEMORY * memory)  # no less than the processes on it have together
 
 
@@ -126,7 +122,7 @@ def _memory(used: int, total: int, reserved: int) -> dict[str, Reading]:
     }
 
 
-def _profiled(use: Use) -> dict[str, Reading]:
+def _profiled(use: WorkloadUse) -> dict[str, Reading]:
     """What the profiling counters measure inside a GPU or an instance, 0 to 1."""
     ratios = {
         "GR_ENGINE_ACTIVE": use.activity,

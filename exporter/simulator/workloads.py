@@ -1,14 +1,22 @@
-"""What the containers of a simulated node do with their GPUs, by phases. Pure.
+"""What the containers of a simulated node do with their GPUs, by phases. Pure: it follows from seed and time alone.
 
-Whatever is asked, the answer follows from the seed and the time alone. Time is that of life, in seconds, which a demo
-may let run faster than the physics.
+Time is that of life, in seconds, which a demo may let run faster than the physics.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
-from exporter.simulator.chance import chance
+_MOST = 2**64
+
+
+@lru_cache(maxsize=1024, typed=True)  # most of what is asked was asked a second ago
+def chance(*of: object) -> float:
+    """A number from 0 (included) to 1 (excluded), which depends on what is named alone, and on no earlier call."""
+    return int.from_bytes(blake2b(repr(of).encode(), digest_size=8).digest()) / _MOST
+
 
 DAY = 86_400.0
 MORNING = 10 * 3600.0  # the hour of the day at which a simulated node begins
@@ -16,7 +24,7 @@ _SLOT = 10.0  # activity wavers from slot to slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class WorkloadUse:
     """What a container does with a device at a moment, each as a part of what the device can (0 to 1)."""
 
     activity: float = 0.0
@@ -27,54 +35,51 @@ class Use:
     nvlink: float = 0.0
 
 
-def use(workload: str, seed: object, age: float, clock: float) -> Use:
-    """What a container of this workload does `age` seconds after its start, `clock` seconds after the node's.
-
-    An unknown workload trains.
-    """
+def use(workload: str, seed: object, age: float, clock: float) -> WorkloadUse:
+    """What a container does `age` seconds after its start, `clock` after the node's; an unknown workload trains."""
     return _PHASES.get(workload, _training)(seed, age, clock)
 
 
-def _training(seed: object, age: float, clock: float) -> Use:
+def _training(seed: object, age: float, clock: float) -> WorkloadUse:
     """Data is loaded, then come steps; every 20 minutes or so a checkpoint is written, every 2 hours it is tested."""
     loading = 60 + 120 * chance(seed, "loading")
     if age < loading:
-        return Use(activity=0.04, memory=0.1 + 0.7 * age / loading, dram=0.03, pcie=0.6)
+        return WorkloadUse(activity=0.04, memory=0.1 + 0.7 * age / loading, dram=0.03, pcie=0.6)
     age -= loading
     between = 900 + 600 * chance(seed, "checkpoints")
     if age % between > between - 30 - 30 * chance(seed, "disk"):
-        return Use(activity=0.06, memory=0.85, dram=0.05, pcie=0.45)
+        return WorkloadUse(activity=0.06, memory=0.85, dram=0.05, pcie=0.45)
     if age % 7200 > 7000:  # noqa: PLR2004
         return _at(0.55, seed, clock, memory=0.85, tensor=0.5, dram=0.5, nvlink=0.1)
     most = 0.82 + 0.16 * chance(seed, "size")
     return _at(most, seed, clock, memory=0.85, tensor=0.6, dram=0.55, pcie=0.12, nvlink=0.45)
 
 
-def _serving(seed: object, age: float, clock: float) -> Use:
+def _serving(seed: object, age: float, clock: float) -> WorkloadUse:
     """Requests come by day: many in the afternoon, few at night. Memory is taken at the start and kept."""
     if age < 45:  # noqa: PLR2004 - the weights are read
-        return Use(activity=0.02, memory=0.8 * age / 45, pcie=0.7)
+        return WorkloadUse(activity=0.02, memory=0.8 * age / 45, pcie=0.7)
     hour = (MORNING + clock) % DAY
     by_day = 0.5 - 0.5 * math.cos(2 * math.pi * (hour - 3 * 3600) / DAY)
     busy = 0.04 + (0.35 + 0.4 * chance(seed, "popular")) * by_day
     return _at(busy, seed, clock, memory=0.8, tensor=0.3, dram=0.75, pcie=0.05, wavers=0.25)
 
 
-def _notebook(seed: object, age: float, clock: float) -> Use:
+def _notebook(seed: object, age: float, clock: float) -> WorkloadUse:
     """Somebody thinks for hours, and now and then runs a cell for some minutes."""
     memory = 0.05 + 0.25 * min(1.0, age / 3600)
     part = int(age // 900)
     begins = 900 * chance(seed, part, "begins") * 0.7
     if chance(seed, part) < 0.12 and begins <= age % 900 < begins + 40 + 200 * chance(seed, part, "long"):  # noqa: PLR2004
         return _at(0.5, seed, clock, memory=memory + 0.2, tensor=0.15, dram=0.4, pcie=0.2, wavers=0.4)
-    return Use(memory=memory)
+    return WorkloadUse(memory=memory)
 
 
-def _batch(seed: object, age: float, clock: float) -> Use:
+def _batch(seed: object, age: float, clock: float) -> WorkloadUse:
     """One piece of work after the other, with a pause in between for reading and writing."""
     length = 120 + 240 * chance(seed, "length")
     if age % length < 0.15 * length:
-        return Use(activity=0.03, memory=0.3, pcie=0.5)
+        return WorkloadUse(activity=0.03, memory=0.3, pcie=0.5)
     return _at(0.65, seed, clock, memory=0.5, tensor=0.2, dram=0.45, pcie=0.1)
 
 
@@ -89,10 +94,10 @@ def _at(
     pcie: float = 0.0,
     nvlink: float = 0.0,
     wavers: float = 0.06,
-) -> Use:
+) -> WorkloadUse:
     """About `busy`, give or take the part `wavers` of it; what goes through the pipes follows."""
     activity = min(1.0, busy * (1 + wavers * (2 * chance(seed, int(clock // _SLOT)) - 1)))
-    return Use(
+    return WorkloadUse(
         activity=activity,
         memory=memory,
         tensor=tensor * activity,
@@ -102,7 +107,7 @@ def _at(
     )
 
 
-_PHASES: dict[str, Callable[[object, float, float], Use]] = {
+_PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     "train-resnet": _training,
     "finetune-llm": _training,
     "serve-embeddings": _serving,
@@ -112,11 +117,11 @@ _PHASES: dict[str, Callable[[object, float, float], Use]] = {
 }
 
 
-def together(uses: list[tuple[Use, float]]) -> Use:
+def together(uses: list[tuple[WorkloadUse, float]]) -> WorkloadUse:
     """What a device does for all its holders, each with the part of its memory (0 to 1) that it may take."""
     if len(uses) == 1 and uses[0][1] == 1.0:
         return uses[0][0]
-    return Use(
+    return WorkloadUse(
         activity=min(1.0, sum(each.activity for each, _ in uses)),
         memory=min(1.0, sum(each.memory * part for each, part in uses)),
         tensor=min(1.0, sum(each.tensor for each, _ in uses)),

@@ -1,40 +1,28 @@
 """A made-up GPU node: GPUs, MIG instances and shares, and pods that come and go on them.
 
-Everything is drawn from one seed, so that a run can be repeated. Nothing here does I/O: the simulated kubelet, APIs and
-dcgm-exporter show this world to their clients.
+Everything is drawn from one seed, so that a run can be repeated. No I/O: the simulated servers show it to clients.
 """
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
 from exporter.simulator.machine import Machine
-from exporter.simulator.maker import SERVICES, TEAMS, Maker, Teams
 from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
     GPU_RESOURCE,
-    SHARED_RESOURCE,
+    REPLICAS,
+    SMALLEST,
     Container,
-    Gpu,
     Instance,
     Pod,
+    SimulatedGpu,
+    instance_ids,
 )
-from exporter.simulator.profiles import SMALLEST
-
-# the parts that a world is made of are used together with it
-__all__ = [
-    "DRA_DRIVER",
-    "DRA_POOL",
-    "GPU_RESOURCE",
-    "SHARED_RESOURCE",
-    "Container",
-    "Gpu",
-    "Instance",
-    "Pod",
-    "World",
-]
 
 SMALL_CUT = (SMALLEST,) * 7
 # The share of the node's slots that pods hold: a step adds one below the first, and takes none away above it.
@@ -42,13 +30,130 @@ LEAST_HELD, MOST_HELD = 0.6, 0.9
 CRASHES = 0.03  # how often a step of life is a crash
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
 _XIDS = (13, 31, 31, 43, 94)
+# how many of a resource pods often have, at most
+_WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
+_MEMORY_UNITS = 318  # of a GPU
+# these start again after a crash
+SERVICES = ("serve-embeddings", "jupyter")
+_NAMES = uuid.UUID(int=0)
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teams:
+    """Whose pods come to a node: the namespaces, and the workloads, each with the name of its pods' first container."""
+
+    namespaces: Sequence[str] = ("ml-research", "serving", "team-vision", "notebooks")
+    workloads: Mapping[str, str]
+
+
+TEAMS = Teams(
+    workloads={
+        "train-resnet": "trainer",
+        "finetune-llm": "worker",
+        "serve-embeddings": "server",
+        "render": "main",
+        "jupyter": "notebook",
+        "eval-nightly": "eval",
+    }
+)
+
+
+class Maker:
+    """Makes what comes to a node. The same `chance` makes the same."""
+
+    def __init__(self, chance: random.Random, teams: Teams = TEAMS) -> None:
+        self._chance = chance
+        self._teams = teams
+        self._pods_made = 0
+        self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU that they stand for
+
+    def pod_with(self, free: Sequence[tuple[str, str]]) -> Pod | None:
+        """A pod that holds something of what is free, each as (resource, device id); None where nothing is."""
+        if not free:
+            return None
+        resource = self._chance.choice(free)[0]
+        choices = [slot for slot in free if slot[0] == resource]
+        if resource == CORES:
+            # gpu-manager puts less than a whole GPU on one
+            gpu = self._chance.choice(choices)[1].partition("::")[0]
+            choices = [slot for slot in choices if slot[1].startswith(gpu)]
+        # pods often have several whole GPUs, but hardly ever several shares
+        wanted = self._chance.choice(_WANTED.get(resource, (1,)))
+        devices = tuple(self._chance.sample(choices, min(wanted, len(choices))))
+        workload = self._chance.choice(sorted(self._teams.workloads))
+        namespace = self._chance.choice(self._teams.namespaces)
+        container = self._teams.workloads[workload]
+        first = Container(name=container, devices=devices)
+        if resource == DRA_DRIVER:
+            first = Container(name=container, claims=tuple(self._claim(namespace, device) for _, device in devices))
+        if resource == CORES:
+            chosen = tuple(part for _, part in devices)
+            units = tuple(unit for part in chosen for unit in self._units[part])
+            first = Container(name=container, devices=units, chosen=chosen)
+        return self.pod(namespace, workload, (first, Container(name="log-shipper")))
+
+    def units(self, uuids: Sequence[str]) -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:
+        """The ids of gpu-manager by GPU, for each part of it: any of the node's, since ids tell no GPU."""
+        parts = [f"{gpu}::{part}" for gpu in uuids for part in range(REPLICAS)]
+        cores = [f"{CORES}-{number}" for number in range(CORES_OF_GPU * len(uuids))]
+        memory = [f"{MEMORY}-{MEMORY_MIB * 2**20}-{number}" for number in range(_MEMORY_UNITS * len(uuids))]
+        self._chance.shuffle(cores)
+        self._chance.shuffle(memory)
+        for at, part in enumerate(parts):
+            of_part = ((CORES, cores[at :: len(parts)]), (MEMORY, memory[at :: len(parts)]))
+            self._units[part] = tuple((resource, one) for resource, ids in of_part for one in ids)
+        return {gpu: tuple(self._units[f"{gpu}::{part}"] for part in range(REPLICAS)) for gpu in uuids}
+
+    def pod(self, namespace: str, workload: str, containers: tuple[Container, ...], kind: str = "ReplicaSet") -> Pod:
+        """A pod of a workload, with a name of its own."""
+        name = f"{workload}-{''.join(self._chance.choices(_ALPHABET, k=5))}"
+        return Pod(
+            namespace=namespace,
+            name=name,
+            containers=containers,
+            uid=self.uid(namespace, name),
+            labels=(("app.kubernetes.io/name", workload), ("team", namespace)),
+            owner=(kind, workload),
+        )
+
+    def uid(self, namespace: str, name: str) -> str:
+        """The UID of a new pod."""
+        self._pods_made += 1
+        return str(uuid.uuid5(_NAMES, f"{namespace}/{name} {self._pods_made}"))
+
+    def uuid(self) -> str:
+        """The UUID of a new device, without its prefix."""
+        return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+
+    def instances(self, cut: Sequence[str]) -> tuple[Instance, ...]:
+        """New MIG instances.
+
+        Raises:
+            ValueError: no GPU can be cut like this.
+        """
+        return tuple(
+            Instance(device_id=f"MIG-{self.uuid()}", instance_id=number, profile=profile)
+            for number, profile in zip(instance_ids(cut), cut, strict=True)
+        )
+
+    def _claim(self, namespace: str, device: str) -> Claim:
+        claim_uid = uuid.uuid5(_NAMES, f"claim {self._pods_made}")
+        return Claim(
+            namespace=namespace,
+            name=f"gpu-{str(claim_uid)[:5]}",
+            driver=DRA_DRIVER,
+            pool=DRA_POOL,
+            device=device,
+            # as NVIDIA's driver names them: the UUID in the name is the claim's, not the GPU's
+            cdi_names=(f"k8s.{DRA_DRIVER}/claim={claim_uid}-{device}",),
+        )
 
 
 class World:
     """The node. `pods` and `gpus` are exchanged as a whole, so that a reader never sees half a change.
 
-    `machine` is the hardware under the load of the pods. `clock` tells real time, in nanoseconds, and `speed` how much
-    faster the pods live.
+    `machine` is the hardware. `clock` tells real time, in nanoseconds; the pods live `speed` times as fast.
     """
 
     def __init__(
@@ -67,28 +172,27 @@ class World:
     ) -> None:
         """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
-        Of the whole GPUs the first `claims` are handed out by DRA, and the next `units` by gpu-manager. `teams` say
-        whose pods come.
+        Of the rest the first `claims` go out by DRA, the next `units` by gpu-manager. `teams` say whose pods come.
         """
         self._random = random.Random(seed)
-        self._make = Maker(self._random, teams)
+        self.make = Maker(self._random, teams)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
-        uuids = [f"GPU-{self._make.uuid()}" for _ in range(gpus)] if units else []
-        in_units = self._make.units(uuids[claims : claims + units])
+        uuids = [f"GPU-{self.make.uuid()}" for _ in range(gpus)] if units else []
+        in_units = self.make.units(uuids[claims : claims + units])
         self._gpus = tuple(
-            Gpu(
+            SimulatedGpu(
                 index=index,
-                uuid=(uuid := uuids[index] if uuids else f"GPU-{self._make.uuid()}"),
-                units=in_units.get(uuid, ()),
+                uuid=(of_gpu := uuids[index] if uuids else f"GPU-{self.make.uuid()}"),
+                units=in_units.get(of_gpu, ()),
                 shared=gpus - mig - shared <= index < gpus - mig,
                 claimed=index < claims,
-                instances=self._make.instances(cut) if index >= gpus - mig else (),
+                instances=self.make.instances(cut) if index >= gpus - mig else (),
             )
             for index in range(gpus)
         )
         # what is there from the start came before the machine did: the machine sees it once, as a whole
-        self._pods = (self._make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
+        self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
         while self.used_share < LEAST_HELD and (pod := self._new_pod()):
             self._pods += (pod,)
         self.machine.change(self._gpus, self._pods)
@@ -104,12 +208,12 @@ class World:
         self.machine.change(self._gpus, pods)
 
     @property
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> tuple[SimulatedGpu, ...]:
         """All GPUs of the node."""
         return self._gpus
 
     @gpus.setter
-    def gpus(self, gpus: tuple[Gpu, ...]) -> None:
+    def gpus(self, gpus: tuple[SimulatedGpu, ...]) -> None:
         self._gpus = gpus
         self.machine.change(gpus, self._pods)
 
@@ -130,21 +234,15 @@ class World:
         parts = [len(free.get(gpu.uuid, ())) / len(gpu.slots) for gpu in self._gpus]
         return 1.0 - sum(parts) / len(parts) if parts else 1.0
 
-    def holds(self, device_id: str) -> bool:
-        """Whether a pod holds this device, or a share of it."""
-        return any(held == device_id or held.startswith(f"{device_id}::") for held in self._held())
-
     def step(self) -> None:
-        """A pod with devices goes, of those that have been here longest, or a new pod comes.
-
-        The node is never left with less than LEAST_HELD of its GPUs held, as long as there is anything to hold.
-        """
+        """One of the oldest pods with devices goes, or a new one comes. LEAST_HELD of the GPUs stay held if any can."""
         owners = [pod for pod in self.pods if pod.devices]
         if owners and (self.used_share > MOST_HELD or self._random.random() < 0.5):  # noqa: PLR2004
             self.remove(self._random.choice(owners[: len(owners) // 2 + 1]))
         elif pod := self._new_pod():
             self.pods += (pod,)
-        self._fill()
+        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
+            self.pods += (pod,)
 
     def live(self) -> None:
         """A step of life: what has crashed goes or starts again; then a pod crashes, or comes, or goes."""
@@ -160,56 +258,21 @@ class World:
 
         What serves waits for its next start with its devices; all else has failed, and gives them back.
         """
-        uuid = next(gpu.uuid for gpu in self.gpus if not set(pod.devices).isdisjoint(_ids(gpu)))
-        self.machine.add_xid(uuid, xid)
+        crashed = next(gpu for gpu in self.gpus if not set(pod.devices).isdisjoint(ids_of(gpu)))
+        self.machine.add_xid(crashed.uuid, xid)
         if pod.owner[1] not in SERVICES:
             return self.end(pod, "Failed")
         waiting = tuple(replace(container, running=False) for container in pod.containers)
-        return self._change(pod, replace(pod, containers=waiting))
-
-    def recut(self, gpu: Gpu, cut: Sequence[str]) -> Gpu:
-        """A GPU is cut anew, or made whole again by an empty cut; pods that hold it go. Returns the GPU's new state.
-
-        Instances get new UUIDs, but may have the ids (GPU_I_ID) of those before.
-
-        Raises:
-            ValueError: no GPU can be cut like this.
-        """
-        new = replace(gpu, instances=self._make.instances(cut), shared=False, claimed=False, units=())
-        self.pods = tuple(pod for pod in self.pods if set(pod.devices).isdisjoint(_ids(gpu)))
-        self.gpus = tuple(new if one is gpu else one for one in self.gpus)
-        return new
-
-    def replace_all(self) -> None:
-        """Every pod goes, and a pod of another name takes its devices."""
-        self.pods = tuple(
-            self._make.pod(pod.namespace, pod.name.rpartition("-")[0], pod.containers) for pod in self.pods
-        )
-
-    def recreate(self, old: Pod, *, is_acknowledged: bool = True) -> Pod:
-        """A pod is made anew under its old name, as a StatefulSet does. Returns the new pod.
-
-        Without `is_acknowledged` the old pod was deleted by force, and the kubelet knows neither of that nor of the
-        new pod.
-        """
-        uid = self._make.uid(old.namespace, old.name)
-        return self._change(old, replace(old, uid=uid, phase="Running", is_acknowledged=is_acknowledged))
-
-    def acknowledge(self, pod: Pod) -> Pod:
-        """The kubelet learns of a pod. Returns the pod's new state."""
-        return self._change(pod, replace(pod, is_acknowledged=True))
+        return self.change(pod, replace(pod, containers=waiting))
 
     def end(self, pod: Pod, phase: str = "Succeeded") -> Pod:
         """A pod ends and gives its devices back, but stays until it is removed. Returns the pod's new state."""
-        return self._change(pod, replace(pod, phase=phase))
+        return self.change(pod, replace(pod, phase=phase))
 
-    def _change(self, old: Pod, new: Pod) -> Pod:
+    def change(self, old: Pod, new: Pod) -> Pod:
+        """A pod has changed. Returns its new state."""
         self.pods = tuple(new if pod is old else pod for pod in self.pods)
         return new
-
-    def relabel(self, pod: Pod, **labels: str) -> None:
-        """Add labels to a pod, or change those that it has."""
-        self._change(pod, replace(pod, labels=tuple({**dict(pod.labels), **labels}.items())))
 
     def inventory(self) -> dict[str, object]:
         """The GPUs and their MIG instances, in the form of --inventory.file."""
@@ -231,7 +294,8 @@ class World:
         """A pod goes; the same object must be in `pods`."""
         self.pods = tuple(pod for pod in self.pods if pod is not gone)
 
-    def _held(self) -> Iterator[str]:
+    def held(self) -> Iterator[str]:
+        """The ids of the devices that pods hold."""
         names = {gpu.claim_device: gpu.uuid for gpu in self.gpus}
         for pod in self.pods:
             for container in () if pod.has_ended else pod.containers:
@@ -243,23 +307,17 @@ class World:
 
     def _free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The slots that no pod holds, by GPU."""
-        held = set(self._held())
+        held = set(self.held())
         for gpu in self._gpus:
             slots = [] if gpu.claimed and gpu.uuid in held else [slot for slot in gpu.slots if slot[1] not in held]
             if slots:
                 yield gpu.uuid, slots
 
-    def _fill(self) -> None:
-        """Pods come until enough of the node is held."""
-        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
-            self.pods += (pod,)
-
     def _new_pod(self) -> Pod | None:
-        """A pod with devices that nobody holds; None where there are none."""
-        return self._make.pod_with([slot for _, slots in self._free() for slot in slots])
+        return self.make.pod_with([slot for _, slots in self._free() for slot in slots])
 
 
-def _ids(gpu: Gpu) -> set[str]:
+def ids_of(gpu: SimulatedGpu) -> set[str]:
     """What pods may hold of a GPU."""
     return {gpu.uuid, *(device_id for _, device_id in gpu.slots)}
 

@@ -1,1 +1,1 @@
-"""Where facts come from, one file each: bytes in, a reading or a SourceError out."""
+"""What reads a peer, one file each: bytes in, a reading or a SourceError out."""

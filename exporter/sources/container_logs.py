@@ -1,9 +1,8 @@
-"""The containers of the node by id, as the kubelet's links in /var/log/containers tell of them.
+"""The containers of the node by id, by the kubelet's links in /var/log/containers.
 
 The kubelet makes a link when it has started a container, and removes it with the container. Which names are there is
-looked up only after the folder has changed, and a link is read once: an id is in its name, so a name does not come to
-mean another container. A cut name may, so its link is read every time; and whether its pod has one container only is
-looked up in /var/log/pods.
+looked up only after the folder has changed, and a link is read once: its name holds the id, so it never means another
+container. A cut name may, so its link is read every time, and /var/log/pods shows whether its pod has one container.
 """
 
 import asyncio
@@ -13,11 +12,10 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
-from exporter.attribution.containers import Containers, LogLink, containers_of_logs, read_log_link
-from exporter.errors import SourceError, Trouble, Unavailable
-from exporter.model.snapshot import Health
-from exporter.sources.limits import MOST_LINKS
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
+from exporter.errors import Trouble, Unavailable
+from exporter.sources.polled import Polled
+from exporter.sources.source import MOST_LINKS, Bound, OnHealth
+from exporter.usage.containers import Containers, LogLink, containers_of_logs, read_log_link
 
 NAME = "container-logs"
 FOLDER, PODS_FOLDER = "var/log/containers", "var/log/pods"
@@ -68,9 +66,9 @@ class LogFolder:
         return {name: self._read_link(name) for name in names[:MOST_LINKS]}
 
     def _read_link(self, name: str) -> LogLink | None:
-        known = self._links.get(name)
-        if known is not None and known.container_id:
-            return known
+        link = self._links.get(name)
+        if link is not None and link.container_id:
+            return link
         try:
             return read_log_link(name, str((self._folder / name).readlink()))
         except OSError:
@@ -86,55 +84,22 @@ class LogFolder:
         return names == [link.owner.container]
 
 
-class ContainerLogs:
-    """The containers of the node, looked up on a thread every second, or when somebody wants to know of later ones."""
-
-    name = NAME
-    patience_seconds = PATIENCE_SECONDS
+class ContainerLogs(Polled):
+    """The containers of the node, looked up on a thread every second, or after `look_after`."""
 
     def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
         """`root` is the folder under which the host's files are: "/" where they are mounted in their own places."""
+        super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, clock=clock)
         self.containers = Containers()
         self._folder = LogFolder(Path(root))
         self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._folder))}
-        self._clock = clock
-        self._attempts = Attempts(NAME, on_health)
-        self._read_at: float | None = None
-        self._since = 0.0
-        self.reading: asyncio.Task[None] | None = None  # the last look, over or not
 
-    @property
-    def health(self) -> Health:
-        """How the last look went."""
-        return self._attempts.health
-
-    def want(self, since: float) -> None:
-        """Whoever is there at this moment of the clock is asked for. A look that began before does not count."""
-        self._since = since
-
-    def begin(self) -> Attempt | None:
-        """Look, if the last look is not of just now; only the first one is worth waiting for."""
-        at = self._read_at
-        is_due = at is None or at < self._since or self._clock() - at >= AGAIN_SECONDS
-        if is_due and (self.reading is None or self.reading.done()):
-            self.reading = asyncio.create_task(self._read())
-        return self.reading if self._read_at is None else None
-
-    async def close(self) -> None:
-        """Wait for nobody: a thread that reads ends with its read."""
-        if self.reading is not None:
-            self.reading.cancel()
-
-    async def _read(self) -> None:
-        started = self._clock()
-        error: SourceError | None = None
+    async def _look(self) -> Trouble | None:
         try:
             self.containers = await asyncio.to_thread(self._folder.look, time.time_ns())
         except OSError as why:
-            error = _unavailable(why)
-        self._read_at = started
-        odd = _TOO_MANY if self._folder.has_more and error is None else None
-        self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time(), odd=odd)
+            raise _unavailable(why) from why
+        return _TOO_MANY if self._folder.has_more else None
 
 
 _TOO_MANY = Trouble(

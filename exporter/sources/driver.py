@@ -1,24 +1,23 @@
 """The GPUs that NVIDIA's driver lists: /proc/driver/nvidia/gpus/<bus location>/information.
 
-The files are there in any container, unless something is mounted over /proc/driver. Reading them takes no library and
-no privilege. They hold lines of `Key:`, blanks and a value. `GPU UUID` and `Device Minor` (N of /dev/nvidiaN) are read.
-The UUID is all question marks where the driver could not start the GPU. The files know nothing of MIG.
-
-A driver that has lost a GPU may take long to answer, so the files are read on a thread.
+Any container has the files, unless something is mounted over /proc/driver; reading them takes no library and no
+privilege. They hold lines of `Key:`, blanks and a value. `GPU UUID` (all question marks where the driver could not
+start the GPU) and `Device Minor` (N of /dev/nvidiaN) are read. They know nothing of MIG. A driver that has lost a GPU
+may take long to answer, so they are read on a thread.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 
-from exporter.errors import SourceError, Unavailable
+from exporter.errors import Unavailable
 from exporter.model.devices import Inventory, InventoryGpu
 from exporter.model.snapshot import Health
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
+from exporter.sources.polled import Polled
+from exporter.sources.source import NO_BOUNDS, OnHealth, absent
 
 NAME = "driver"
 FOLDER = "/proc/driver/nvidia/gpus"
@@ -60,54 +59,25 @@ def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
     return tuple(gpu for gpu in gpus if gpu)
 
 
-class DriverInventory:
-    """The inventory as the driver knows it, read again every minute. Where there is no driver, nobody misses it."""
+class DriverInventory(Polled):
+    """The inventory as the driver knows it, read again every minute. It is absent without a driver."""
 
-    name = NAME
-    patience_seconds = PATIENCE_SECONDS
-    bounds: Mapping[str, Bound] = MappingProxyType({})
+    bounds = NO_BOUNDS
 
     def __init__(self, *, folder: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_ABSENT, clock=clock)
         self.inventory = Inventory()
         self._folder = Path(folder)
-        self._clock = clock
-        self._attempts = Attempts(NAME, on_health)
-        self._read_at: float | None = None
-        self._is_there = False
-        self._reading: asyncio.Task[None] | None = None
 
-    @property
-    def health(self) -> Health:
-        """How the last read went; that of an absent source where there is no driver."""
-        return self._attempts.health if self._is_there else _ABSENT
-
-    def begin(self) -> Attempt | None:
-        """Read the files if they are due; only the first read is worth waiting for."""
-        is_due = self._read_at is None or self._clock() - self._read_at >= AGAIN_SECONDS
-        if is_due and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read())
-        return self._reading if self._read_at is None else None
-
-    async def close(self) -> None:
-        """Wait for nobody: a thread that reads ends with its read."""
-        if self._reading is not None:
-            self._reading.cancel()
-
-    async def _read(self) -> None:
-        started = self._clock()
-        error: SourceError | None = None
+    async def _look(self) -> Health | None:
         try:
             gpus = await asyncio.to_thread(read, self._folder)
         except OSError as why:
-            gpus = self.inventory.gpus
-            error = Unavailable(
+            raise Unavailable(
                 "permission",
                 f"{self._folder} cannot be read: {why.strerror or why}",
                 remedy="is the driver well (nvidia-smi, the kernel's log)? Until then the last good read counts",
-            )
-        self._read_at = self._clock()
-        self._is_there = gpus is not None
-        if gpus is not None:
-            self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time())
+            ) from why
         if (gpus or ()) != self.inventory.gpus:
             self.inventory = Inventory(gpus=gpus or ())
+        return _ABSENT if gpus is None else None

@@ -1,28 +1,37 @@
-"""GETs from an upstream: connections that notice a dead peer, TLS whose files may change, and errors in plain words.
+"""Asking an upstream over HTTP: a dead peer is noticed, files of TLS may change, and errors are in plain words.
 
 aiohttp's own texts show what only its authors can read (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts do not
 say whether a name, a connection or an answer was waited for. Here each becomes a SourceError with what to do.
 """
 
+import asyncio
 import errno
+import json
 import os
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from math import inf
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import ResolveResult
 
 from exporter.config.files import identity_of
+from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import without_secrets
-from exporter.config.tls import ClientTls, client_context
-from exporter.errors import TimedOut, Unavailable
+from exporter.config.tls import client_context
+from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, UnavailableReason
+from exporter.sources.unpack import Body
 
-# A peer that is gone without a word (a node that lost its power, a firewall that forgot the connection) is noticed
-# after 30 s: an idle connection is asked from the 15th second on whether it lives, and bytes that nobody acknowledged
-# are waited for no longer. Without the latter the kernel sends them again for a quarter of an hour (tcp(7)).
+# A peer that vanished (a node without power, a firewall that forgot the connection) is noticed after 30 s: the kernel
+# probes an idle connection from the 15th second on, and gives up bytes that the peer has not acknowledged. Otherwise it
+# would send them again for a quarter of an hour (tcp(7)).
 _NOTICED_SECONDS = 30
 _SOCKET_OPTIONS = tuple(
     (level, getattr(socket, name), value)
@@ -37,7 +46,10 @@ _SOCKET_OPTIONS = tuple(
 )
 
 
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
+_NO_DEADLINE = nullcontext()
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_MOST_REFUSAL_BYTES = 16 * 1024
+_MOST_TEXT_CHARS = 200
 _MOST_DIGITS = 6  # of seconds: eleven days
 
 
@@ -72,11 +84,11 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, *, limit: int = 100, keepalive_seconds: float = 15.0) -> None:
         """At most `limit` connections; one that is not used for `keepalive_seconds` is closed."""
-        self._names = _Resolver()
+        self.names = _Resolver()
         # whether the request that came last has no connection yet
         self.connecting = False
         super().__init__(
-            limit=limit, keepalive_timeout=keepalive_seconds, resolver=self._names, socket_factory=watched_socket
+            limit=limit, keepalive_timeout=keepalive_seconds, resolver=self.names, socket_factory=watched_socket
         )
 
     async def connect(
@@ -91,10 +103,49 @@ class Connector(aiohttp.TCPConnector):
         self.connecting = False
         return made
 
-    @property
-    def unresolved(self) -> str:
-        """A name whose addresses are being asked for; "" where none is."""
-        return next(iter(self._names.asked), "")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The upstream of a client, as errors and remedies name it.
+
+    `flag` names the file of TLS and secrets, `most` the setting that says how much is read. `where` comes first in
+    messages. The other texts are remedies: `refused`, `unreachable`, `tls` where there is no connection, `silent` where
+    nothing comes back, `slow` where an answer is late, and so on. With `busy` statuses the peer wants to be left alone.
+    `explains`: it says in a JSON field `error` why it refuses, or in a form that `explain` makes such an object of.
+    `has_lines`: a whole answer ends with a line's end.
+    """
+
+    flag: str
+    refused: str
+    unreachable: str
+    tls: str
+    look_there: str = ""
+    silent: str = "is the address right, and does a firewall or a NetworkPolicy let this container reach it?"
+    slow: str = ""
+    no_right: str = ""
+    no_path: str = ""
+    elsewhere: str = "give the address that answers itself (https in place of http?)"
+    too_often: str = ""
+    too_much: str = ""
+    most: str = ""
+    where: str = ""
+    bad_file: UnavailableReason = "permission"
+    busy: frozenset[int] = frozenset()
+    explains: bool = True
+    explain: Callable[[bytes], object] = json.loads
+    names_path: bool = False
+    has_lines: bool = False
+
+
+class SlowAnswer(TimedOut):
+    """There was a connection, and no whole answer came in time."""
+
+
+class HttpRefusal(Unavailable):
+    """A status other than 200. `content` is what the peer says in JSON, as far as it does; {} where it does not."""
+
+    status = 0
+    content: Mapping[str, Any] = MappingProxyType({})
 
 
 class Client:
@@ -102,23 +153,33 @@ class Client:
 
     def __init__(
         self,
+        peer: Peer,
         *,
-        flag: str,
-        tls: ClientTls,
+        http: HttpConfig,
         headers: Iterable[tuple[str, str]] = (),
+        timeout_seconds: float = inf,
+        connect_seconds: float | None = None,
+        has_deadline: bool = True,
+        max_bytes: int = 0,
         may_lack_authority: bool = False,
         unpacks: bool = False,
         most_connections: int = 100,
         keepalive_seconds: float = 15.0,
     ) -> None:
-        """`headers` go with every request; `flag` is what errors about the files of `tls` name.
+        """`headers` go with every request. `ask` takes at most `timeout_seconds`, and answers of `max_bytes` unpacked.
 
-        With `may_lack_authority` the system's authorities are trusted while there is no `tls.ca_file`. `unpacks` takes
-        an answer's Content-Encoding off, with no limit on what comes out.
+        Without `has_deadline` the caller of `ask` ends it. With `may_lack_authority` the system's authorities count
+        while there is no `ca_file`. `unpacks` takes an answer's Content-Encoding off, with no limit on what comes out.
         """
-        self._flag = flag
-        self._tls = tls
-        self._headers = tuple(headers)
+        self.connector: Connector | None = None
+        self._peer = peer
+        self._http = http
+        self._headers = (*headers, *http.headers)
+        self._timeout_seconds = timeout_seconds
+        self._connect_seconds = timeout_seconds if connect_seconds is None else connect_seconds
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_seconds)
+        self._has_deadline = has_deadline
+        self._max_bytes = max_bytes
         self._may_lack_authority = may_lack_authority
         self._unpacks = unpacks
         self._most_connections = most_connections
@@ -126,55 +187,62 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
         self._context: ssl.SSLContext | None = None
         self._context_made_of: object = None
-        self.connector: Connector | None = None
 
-    def get(
+    async def ask(
         self,
         url: str,
+        path: str = "",
         *,
-        headers: Mapping[str, str],
         parameters: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout = _NO_TIMEOUT,
-    ) -> "aiohttp.client._RequestContextManager":
-        """A request: await it, or enter it. Without `timeout` it ends with whoever waits for it.
+        posted: bytes | Mapping[str, str] | None = None,
+        on_headers: Callable[[Mapping[str, str]], None] = lambda _: None,
+        on_more: Callable[[Body], None] = lambda _: None,
+    ) -> bytes:
+        """The body of a whole answer with status 200, at a `path` below the URL or at the URL itself.
+
+        What is `posted` is a form, for questions that are too long for a URL, or a body as it is.
+        `on_headers` and `on_more` see what came so far, and may raise a SourceError.
 
         Raises:
-            ConfigError: a file of TLS cannot be used.
+            HttpRefusal: another status. Unavailable: nobody answers, or a file of TLS or a secret cannot be used.
+            TimedOut: not in time; SlowAnswer where there was a connection.
+            Malformed: cut off, larger than `max_bytes`, in an unknown encoding, or not HTTP.
         """
-        return self._begun().get(
-            url,
-            params=parameters,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            ssl=self._context_now() if url.startswith("https:") else True,
-            server_hostname=self._tls.server_name or None,
-        )
+        if self.connector is not None:
+            self.connector.connecting = False  # of the request before
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds) if self._has_deadline else _NO_DEADLINE,
+                self.request(
+                    "GET" if posted is None else "POST", url + path, parameters=parameters, body=posted
+                ) as response,
+            ):
+                if response.status != HTTPStatus.OK:
+                    raise await self._refusal(response, path or response.url.path)
+                try:
+                    on_headers(response.headers)
+                    return await self._body(response, on_more)
+                except SourceError:
+                    response.close()
+                    raise
+        except (TimeoutError, ConfigError, aiohttp.ClientError) as error:
+            raise self.why_failed(error, url) from error
 
-    def post(
-        self, url: str, *, form: Mapping[str, str], headers: Mapping[str, str], timeout: aiohttp.ClientTimeout
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        parameters: Mapping[str, str] | None = None,
+        body: bytes | Mapping[str, str] | None = None,
+        timeout: aiohttp.ClientTimeout | None = None,
     ) -> "aiohttp.client._RequestContextManager":
-        """The same with a form as its body, for questions that are too long for a URL. It is to change nothing.
+        """A request: await it, or enter it. Without `timeout` the caller ends it.
 
         Raises:
-            ConfigError: a file of TLS cannot be used.
+            ConfigError: a file of TLS, or a secret, cannot be used.
         """
-        return self._begun().post(
-            url,
-            data=form,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            ssl=self._context_now() if url.startswith("https:") else True,
-            server_hostname=self._tls.server_name or None,
-        )
-
-    async def close(self) -> None:
-        """End the connections."""
-        if self._session is not None:
-            await self._session.close()
-
-    def _begun(self) -> aiohttp.ClientSession:
         if self._session is None:
             self.connector = Connector(limit=self._most_connections, keepalive_seconds=self._keepalive_seconds)
             self._session = aiohttp.ClientSession(
@@ -183,25 +251,126 @@ class Client:
                 headers=self._headers,
                 auto_decompress=self._unpacks,
             )
-        return self._session
+        return self._session.request(
+            method,
+            url,
+            params=parameters,
+            data=body,
+            headers={**authorization(self._http, self._peer.flag), **headers},
+            timeout=timeout or self._timeout,
+            allow_redirects=False,
+            ssl=self._context_now() if url.startswith("https:") else True,
+            server_hostname=self._http.tls.server_name or None,
+        )
+
+    async def close(self) -> None:
+        """End the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def why_failed(self, error: Exception, url: str) -> SourceError:
+        """What a failed request means."""
+        peer = self._peer
+        match error:
+            case TimeoutError():
+                return self.why_late(url, is_connecting=isinstance(error, aiohttp.ConnectionTimeoutError))
+            case ConfigError():
+                remedy = f"mend that file, or name another one with {peer.flag}; it is read again"
+                return Unavailable(peer.bad_file, str(error), remedy=remedy)
+            case aiohttp.ClientPayloadError():
+                return Malformed("truncated", f"{peer.where}{why_broken(error)}", remedy=peer.look_there)
+            case aiohttp.ClientConnectionError():
+                return _why_no_connection(error, peer)
+        message = f"{peer.where}it does not answer in HTTP: {one_line(error)[:300]}"
+        return Malformed("garbage", message, remedy=peer.look_there)
+
+    def why_late(self, url: str, *, is_connecting: bool | None = None) -> TimedOut:
+        """What was waited for in vain. `is_connecting` None: whether the last request has no connection yet."""
+        peer, connector = self._peer, self.connector
+        if is_connecting is None:
+            is_connecting = connector is not None and connector.connecting
+        host = urlsplit(url).hostname or ""
+        if connector is not None and host in connector.names.asked:
+            return TimedOut(
+                "deadline",
+                f"{peer.where}the name {host} could not be resolved within {self._connect_seconds:g} s: no name server"
+                " answered",
+                remedy="look at the name server that this container is told in /etc/resolv.conf (a pod with hostNetwork"
+                " needs dnsPolicy: ClusterFirstWithHostNet for names of Services), or give an address in place of the"
+                " name",
+            )
+        if is_connecting:
+            message = f"{peer.where}no connection within {self._connect_seconds:g} s: nothing comes back from there"
+            return TimedOut("deadline", message, remedy=peer.silent)
+        message = f"{peer.where}no whole answer within {self._timeout_seconds:g} s"
+        return SlowAnswer("deadline", message, remedy=peer.slow)
+
+    async def _body(self, response: aiohttp.ClientResponse, on_more: Callable[[Body], None]) -> bytes:
+        peer = self._peer
+        coming = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)
+        while chunk := await response.content.readany():
+            if not coming.add(chunk):
+                most = f"{peer.most} {self._max_bytes}" if peer.most else f"{self._max_bytes} bytes"
+                raise Malformed("oversize", f"{peer.where}it answers more than {most}", remedy=peer.too_much)
+            on_more(coming)
+        if not coming.is_whole:
+            raise Malformed("truncated", f"{peer.where}the packed answer was cut off", remedy=peer.look_there)
+        body = bytes(coming)
+        is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+        ends_with_connection = not coming.is_packed and not is_chunked and "Content-Length" not in response.headers
+        if peer.has_lines and ends_with_connection and body and not body.endswith(b"\n"):
+            # one that was cut looks whole, but its last value may have more digits
+            message = f"{peer.where}the answer ends with its connection, and not with a line's end: it was cut off"
+            raise Malformed("truncated", message, remedy=peer.look_there)
+        return body
+
+    async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> HttpRefusal:
+        peer, status = self._peer, response.status
+        content = await _explanation(response, peer.explain) if peer.explains else {}
+        # what is left of it is not waited for
+        response.close()
+        text = " ".join(str(content.get("error") or "").split())
+        text = text if len(text) <= _MOST_TEXT_CHARS else f"{text[:_MOST_TEXT_CHARS]}…"
+        remedy, why = peer.look_there, text and f": {text}"
+        message = f"HTTP status {status}{f' for {path}' if peer.names_path else ''}{why}"
+        if lacks_right := status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            message, remedy = f"it refuses {path} with HTTP status {status}{why}", peer.no_right
+        elif status == HTTPStatus.TOO_MANY_REQUESTS and peer.too_often:
+            message, remedy = f"it is asked too often or for too much: {message}", peer.too_often
+        elif status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.METHOD_NOT_ALLOWED and response.method != "GET"):
+            asked = path if response.method == "GET" else f"{response.method} {path}"
+            message, remedy = f"HTTP status {status}: there is no {asked}{why}", peer.no_path
+        elif HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            message, remedy = f"HTTP status {status}: it wants to be asked elsewhere, which is not done", peer.elsewhere
+        refusal = HttpRefusal(
+            "permission" if lacks_right else "rate_limited" if status in peer.busy else "http_status",
+            f"{peer.where}{message}",
+            remedy=remedy,
+            retry_after_seconds=retry_after_seconds(response.headers) if status in peer.busy else None,
+        )
+        refusal.status, refusal.content = status, content
+        return refusal
 
     def _context_now(self) -> ssl.SSLContext:
-        """Made anew when one of its files has changed; a new context is a new connection."""
-        made_of = [identity_of(path) for path in self._tls.files]
+        """A new context if one of its files has changed; a new context means a new connection."""
+        tls = self._http.tls
+        made_of = [identity_of(path) for path in tls.files]
         if self._context is None or made_of != self._context_made_of:
-            context = context_of(self._tls, self._flag, may_lack_authority=self._may_lack_authority)
-            self._context, self._context_made_of = context, made_of
+            lacks_authority = self._may_lack_authority and identity_of(tls.ca_file) is None
+            self._context = client_context(replace(tls, ca_file="") if lacks_authority else tls, self._peer.flag)
+            self._context_made_of = made_of
         return self._context
 
 
-def context_of(tls: ClientTls, flag: str, *, may_lack_authority: bool) -> ssl.SSLContext:
-    """What connections are made with. With `may_lack_authority` the system's stands in for a file that is not there.
-
-    Raises:
-        ConfigError: a file cannot be used; it names `flag`.
-    """
-    lacks_authority = may_lack_authority and identity_of(tls.ca_file) is None
-    return client_context(replace(tls, ca_file="") if lacks_authority else tls, flag)
+async def _explanation(response: aiohttp.ClientResponse, explain: Callable[[bytes], object]) -> Mapping[str, Any]:
+    """The object in which the peer says why it refuses; {} where it says nothing of the kind."""
+    try:
+        body = Body(response.headers.get("Content-Encoding", ""), _MOST_REFUSAL_BYTES)
+        body.add(await response.content.read(_MOST_REFUSAL_BYTES))
+        content = explain(bytes(body))
+    except (Malformed, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
@@ -210,38 +379,11 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     return float(later) if later.isascii() and later.isdigit() and len(later) <= _MOST_DIGITS else None
 
 
-def why_late(connector: Connector | None, seconds: float, *, connecting: bool, where: str = "") -> TimedOut | None:
-    """What was waited for in vain, `where` first; None where it was the answer itself."""
-    if connector and connector.unresolved:
-        return TimedOut(
-            "deadline",
-            f"{where}the name {connector.unresolved} could not be resolved within {seconds:g} s: no name server"
-            " answered",
-            remedy="look at the name server that this container is told in /etc/resolv.conf (a pod with hostNetwork"
-            " needs dnsPolicy: ClusterFirstWithHostNet for names of Services), or give an address in place of the name",
-        )
-    if connecting:
-        return TimedOut(
-            "deadline",
-            f"{where}no connection within {seconds:g} s: nothing comes back from there",
-            remedy="is the address right, and does a firewall or a NetworkPolicy let this container reach it?",
-        )
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectRemedies:
-    """What to do where a peer cannot be reached, for one kind of peer."""
-
-    refused: str
-    unreachable: str
-    tls: str
-
-
-def why_no_connection(
-    error: aiohttp.ClientConnectionError, remedies: ConnectRemedies, *, where: str = ""
-) -> Unavailable:
-    """A failure to connect, or a connection that broke; `where` comes first in its message."""
+def _why_no_connection(error: aiohttp.ClientConnectionError, peer: Peer) -> Unavailable:
+    where = peer.where
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "raise its limit of open files (ulimit -n): each peer needs one"
+        return Unavailable("unreachable", f"{where}this program may open no more connections", remedy=remedy)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Unavailable(
             "unreachable",
@@ -249,15 +391,19 @@ def why_no_connection(
             remedy="is the name right, and can this container's name server resolve it?",
         )
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return Unavailable("tls", f"{where}{_why_distrusted(error.certificate_error)}", remedy=remedies.tls)
+        # OpenSSL's reason without what only its authors can read
+        cause = error.certificate_error
+        why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else ""
+        message = f"no TLS with it: its certificate is not accepted: {why or one_line(cause)}"
+        return Unavailable("tls", f"{where}{message}", remedy=peer.tls)
     if isinstance(error, aiohttp.ClientConnectorError):
         os_error = error.os_error
         if isinstance(os_error, ssl.SSLError):
-            return Unavailable("tls", f"{where}no TLS with it: {_words(os_error)}", remedy=remedies.tls)
+            return Unavailable("tls", f"{where}no TLS with it: {_words(os_error)}", remedy=peer.tls)
         if isinstance(os_error, ConnectionRefusedError):
-            return Unavailable("refused", f"{where}nobody listens there", remedy=remedies.refused)
-        return Unavailable("unreachable", f"{where}{_words(os_error)}", remedy=remedies.unreachable)
-    return Unavailable("unreachable", f"{where}{_words(error)}", remedy=remedies.unreachable)
+            return Unavailable("refused", f"{where}nobody listens there", remedy=peer.refused)
+        return Unavailable("unreachable", f"{where}{_words(os_error)}", remedy=peer.unreachable)
+    return Unavailable("unreachable", f"{where}{_words(error)}", remedy=peer.unreachable)
 
 
 def why_broken(error: BaseException) -> str:
@@ -268,12 +414,6 @@ def why_broken(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the answer was cut off"
     return f"the connection broke: {_words(error)}"
-
-
-def _why_distrusted(error: Exception) -> str:
-    """OpenSSL's reason without what only its authors can read."""
-    why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else ""
-    return f"no TLS with it: its certificate is not accepted: {why or one_line(error)}"
 
 
 def _words(error: BaseException) -> str:

@@ -1,13 +1,57 @@
-"""The node's one inventory, of all the sources that know a part of it."""
+"""The node's one inventory, of all the sources that know a part of it: a user's file, the driver, CDI specs."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
 
-from exporter.attribution.current import same
-from exporter.attribution.inventories import Part, put_together
+from exporter.config.files import identity_of, read_structured
+from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.log import log
 from exporter.model.devices import Inventory, InventoryDoubt
-from exporter.sources.any_inventory import InventorySource
+from exporter.ownership.current import same
+from exporter.ownership.inventories import Part, put_together, read_inventory
+from exporter.reading import Invalid
+from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, NoSource, OnHealth, Source, absent
+
+if TYPE_CHECKING:
+    from exporter.model.driver import DriverReading
+
+FLAG = "--inventory.file"
+
+
+class InventorySource(Source, Protocol):
+    """What one source knows; `Inventories` puts several together."""
+
+    @property
+    def inventory(self) -> Inventory:
+        """The one in force; the same object as long as nothing changed."""
+
+
+class DriverSource(InventorySource, Protocol):
+    """A source of an inventory that also lists processes."""
+
+    def __hash__(self) -> int:
+        """That of the object."""
+
+    @property
+    def reading(self) -> "DriverReading | None":
+        """The last one; None before the first. Its processes are None while the source fails."""
+
+    def follow(self, hears: "Callable[[DriverReading], None]") -> None:
+        """Call `hears` with each new reading, in the event loop; not with one that failed."""
+
+    def unfollow(self, hears: "Callable[[DriverReading], None]") -> None:
+        """Do not call `hears` any more."""
+
+
+class NoInventory(NoSource):
+    """In place of an inventory where none is asked for."""
+
+    inventory = Inventory()
+
+    def __init__(self) -> None:
+        super().__init__("inventory", absent("no inventory is asked for", "name a file with --inventory.file"))
 
 
 class Inventories:
@@ -19,18 +63,18 @@ class Inventories:
         self._user = user
         self._made_of: tuple[Inventory, ...] = ()
         self._inventory = Inventory()
-        self._told: frozenset[InventoryDoubt] = frozenset()
+        self._logged: frozenset[InventoryDoubt] = frozenset()
 
     @property
     def inventory(self) -> Inventory:
         """The one in force; the same object as long as no part knows anything else."""
-        known = tuple([part.inventory for part in self.parts])
-        if not same(known, self._made_of):
-            self._made_of = known
+        parts = tuple([part.inventory for part in self.parts])
+        if not same(parts, self._made_of):
+            self._made_of = parts
             self._inventory = put_together(
                 [
                     Part(name=part.name, inventory=inventory, wins=part is self._user)
-                    for part, inventory in zip(self.parts, known, strict=True)
+                    for part, inventory in zip(self.parts, parts, strict=True)
                 ]
             )
             self._tell()
@@ -39,6 +83,54 @@ class Inventories:
     def _tell(self) -> None:
         """Log each doubt once, as long as it lasts."""
         doubts = frozenset(self._inventory.doubts)
-        for doubt in sorted(doubts - self._told, key=lambda doubt: doubt.says):
-            log(logging.WARNING, "the inventory is in doubt", says=doubt.says, remedy=doubt.remedy)
-        self._told = doubts
+        for doubt in sorted(doubts - self._logged, key=lambda doubt: doubt.trouble.message):
+            log(logging.WARNING, "the inventory is in doubt", says=doubt.trouble.message, remedy=doubt.trouble.remedy)
+        self._logged = doubts
+
+
+class InventoryFile(AskedSource):
+    """One file. Its last version that can be used is in force: `inventory`, the same object until the file changes."""
+
+    patience_seconds = 0.0
+    bounds = NO_BOUNDS
+
+    def __init__(self, *, path: str, on_health: OnHealth) -> None:
+        """Read it.
+
+        Raises:
+            ConfigError: it cannot be used: one line.
+        """
+        super().__init__(f"file:{path}", on_health)
+        self._path = path
+        self._read_as = identity_of(self._path)
+        with self._attempts.noted():
+            self.inventory = self._read()
+
+    async def close(self) -> None:
+        """Nothing is in flight."""
+
+    def begin(self) -> Attempt | None:
+        """Read the file if it has changed; it is small, so nobody has to wait."""
+        identity = identity_of(self._path)
+        if identity != self._read_as:
+            self._read_as = identity
+            with suppress(SourceError), self._attempts.noted():
+                try:
+                    self.inventory = self._read()
+                except ConfigError as error:
+                    raise _refused(error, is_gone=identity is None) from error
+        return None
+
+    def _read(self) -> Inventory:
+        content = read_structured(self._path, FLAG)
+        try:
+            return read_inventory(content)
+        except Invalid as error:
+            raise ConfigError(f"{FLAG}: {self._path!r}: {error}") from error
+
+
+def _refused(error: ConfigError, *, is_gone: bool) -> SourceError:
+    kept = "until then the last good content stays in force"
+    if is_gone:
+        return Unavailable("missing", str(error), remedy=f"mount the file again; {kept}")
+    return Malformed("garbage", str(error), remedy=f"mend the file; {kept}")

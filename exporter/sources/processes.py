@@ -1,27 +1,24 @@
 """Processes of the host: which container each is in, by /proc.
 
-Of each process that somebody asks for it reads `stat` (the start time, which tells a process from a later one with the
-same pid) and `cgroup`. Both are opened below one open folder of the process: if it ends in between, and its pid goes to
-another one, the second file cannot be opened.
-
-Without `hostPID` the pids of the host are not in /proc. Some of them may be there all the same, and then they are other
-processes. So /proc counts only where its process 1 is the host's.
+Of each process it reads `stat` (the start time tells it from a later one of the pid) and `cgroup`, both below one open
+folder: if the process ends in between, the second cannot be opened. Without `hostPID` the host's pids may be other
+processes' here, so /proc counts only where its process 1 is the host's.
 """
 
 import asyncio
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from exporter.attribution.cgroups import Root, kubelet_root, read_cgroups
-from exporter.errors import SourceError, Trouble, Unavailable
+from exporter.errors import Trouble, Unavailable
 from exporter.model.measured import HostProcesses, Process
-from exporter.model.snapshot import Health
-from exporter.sources.limits import MOST_PROCESSES
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
+from exporter.sources.polled import Polled
+from exporter.sources.source import MOST_PROCESSES, Bound, OnHealth
+from exporter.usage.containers import Root, kubelet_root, read_cgroups
 
 NAME = "processes"
 FOLDER = "/proc"
@@ -34,7 +31,7 @@ _STARTTIME = 22 - 3  # fields of stat count from 1; after the command, which is 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class _Known(NamedTuple):
+class _ProcessRead(NamedTuple):
     """A process, with the bytes that say when it was started and where it is."""
 
     start: bytes
@@ -48,18 +45,17 @@ class ProcFolder:
     def __init__(self, folder: Path, *, with_commands: bool = False) -> None:
         self._folder = folder
         self._with_commands = with_commands
-        self._known: dict[int, _Known] = {}
+        self._processes: dict[int, _ProcessRead] = {}
         self._root: Root | None = None
         self._sees_host: bool | None = None
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._processes)
 
     def read(self, pids: Collection[int], now: float) -> HostProcesses:
         """The processes of these pids, of too many those with the lowest, at `now` of the monotonic clock.
 
-        A process that was read before and has ended is still told of while it is asked for: the driver lists it a
-        little longer.
+        A process that was read before and has ended stays while it is asked for: the driver lists it a little longer.
 
         Raises:
             Unavailable: the processes of the host cannot be seen here.
@@ -74,13 +70,13 @@ class ProcFolder:
                 remedy="set hostPID: true in the exporter's pod; outside of pods, let it see all processes (hidepid,"
                 " ProtectProc)",
             )
-        known, asked_for = {}, sorted(pids)[:MOST_PROCESSES]
+        processes, asked_for = {}, sorted(pids)[:MOST_PROCESSES]
         for pid in asked_for:
-            process = self._process(pid) or self._known.get(pid)
+            process = self._process(pid) or self._processes.get(pid)
             if process:
-                known[pid] = process
-        self._known = known
-        by_pid = MappingProxyType({pid: of_pid.process for pid, of_pid in known.items()})
+                processes[pid] = process
+        self._processes = processes
+        by_pid = MappingProxyType({pid: of_pid.process for pid, of_pid in processes.items()})
         return HostProcesses(by_pid=by_pid, asked_for=frozenset(asked_for), read_at=now)
 
     def _looks_at_host(self) -> bool:
@@ -96,7 +92,7 @@ class ProcFolder:
         place = read_cgroups(_text(first))
         return first != _read(self._folder / "self/cgroup") and (place is None or not place.is_of_pod)
 
-    def _process(self, pid: int) -> _Known | None:
+    def _process(self, pid: int) -> _ProcessRead | None:
         try:
             folder = os.open(self._folder / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
@@ -110,10 +106,10 @@ class ProcFolder:
             if len(fields) <= _STARTTIME or not fields[_STARTTIME].isdigit():
                 return None
             start = fields[_STARTTIME]
-            known = self._known.get(pid)
+            before = self._processes.get(pid)
             # a process may become another program, which keeps its pid and start: commands are read each time
-            if known and known.start == start and known.cgroup == cgroup and not self._with_commands:
-                return known
+            if before and before.start == start and before.cgroup == cgroup and not self._with_commands:
+                return before
             process = Process(
                 pid=pid,
                 started_at=_moment(int(start)),
@@ -121,16 +117,13 @@ class ProcFolder:
                 command=_command(folder, name) if self._with_commands else "",
                 user=_user(folder) if self._with_commands else "",
             )
-            return _Known(start, cgroup, process)
+            return _ProcessRead(start, cgroup, process)
         finally:
             os.close(folder)
 
 
-class Processes:
-    """The processes that somebody wants to know of, read on a thread."""
-
-    name = NAME
-    patience_seconds = PATIENCE_SECONDS
+class Processes(Polled):
+    """The processes that `want` names, read on a thread."""
 
     def __init__(
         self,
@@ -141,47 +134,25 @@ class Processes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`with_commands`: read each process' command line and user, too."""
+        super().__init__(NAME, on_health, again_seconds=inf, clock=clock)
         self.processes: HostProcesses | None = None  # None: not known
         self._folder = ProcFolder(Path(folder), with_commands=with_commands)
         self.bounds: Mapping[str, Bound] = {"processes": Bound(MOST_PROCESSES, lambda: len(self._folder))}
-        self._clock = clock
-        self._attempts = Attempts(NAME, on_health)
         self._wanted: frozenset[int] = frozenset()
-        self._since = -float("inf")
-        self._read_at: float | None = None
-        self.reading: asyncio.Task[None] | None = None  # the last read, over or not
-
-    @property
-    def health(self) -> Health:
-        """How the last read went."""
-        return self._attempts.health
 
     def want(self, pids: frozenset[int], since: float) -> None:
-        """From now on these. The driver was asked for them at `since`, so what was read before does not count."""
-        self._wanted, self._since = pids, since
+        """Read these from now on. The driver listed them at `since`, so what was read before does not count."""
+        self._wanted = pids
+        self.look_after(since)
 
-    def begin(self) -> Attempt | None:
-        """Read what is wanted, once; only the first read is worth waiting for."""
-        is_due = self._read_at is None or self._read_at < self._since
-        if is_due and (self.reading is None or self.reading.done()):
-            self.reading = asyncio.create_task(self._read())
-        return self.reading if self._read_at is None else None
-
-    async def close(self) -> None:
-        """Wait for nobody: a thread that reads ends with its read."""
-        if self.reading is not None:
-            self.reading.cancel()
-
-    async def _read(self) -> None:
-        started, wanted = self._clock(), self._wanted
-        error: SourceError | None = None
+    async def _look(self) -> Trouble | None:
+        wanted = self._wanted
         try:
-            self.processes = await asyncio.to_thread(self._folder.read, wanted, started)
-        except Unavailable as why:
-            self.processes, error = None, why
-        self._read_at = started
-        odd = _TOO_MANY if len(wanted) > MOST_PROCESSES else None
-        self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time(), odd=odd)
+            self.processes = await asyncio.to_thread(self._folder.read, wanted, self._clock())
+        except Unavailable:
+            self.processes = None
+            raise
+        return _TOO_MANY if len(wanted) > MOST_PROCESSES else None
 
 
 _TOO_MANY = Trouble(

@@ -1,13 +1,15 @@
-"""One read at a time, shared by everyone who asks while it runs.
+"""One at a time: a read that all callers share, or a call into a library that may hang, on a thread of its own.
 
-Fifty concurrent scrapes cost the kubelet one call. A caller may stop waiting before the read ends; the read goes on in
-the background, and its result serves whoever asks next.
+Fifty concurrent scrapes cost the kubelet one call. If a caller stops waiting, the read goes on for the next one.
 """
 
 import asyncio
 import sys
+import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -38,10 +40,7 @@ class SingleFlight(Generic[T]):
         return task
 
     async def wait(self, seconds: float | None) -> None:
-        """Until the read that runs has ended, if one runs, and no longer than `seconds`.
-
-        It wakes its callers itself: that is a round of the event loop less than asyncio.wait, 5 us of a steady scrape.
-        """
+        """Until the read that runs has ended, `seconds` at most. It wakes callers itself: 5 us below asyncio.wait."""
         if self._task is None or self._task.done():
             return
         loop = asyncio.get_running_loop()
@@ -75,7 +74,7 @@ class SingleFlight(Generic[T]):
             _end(waiter)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
-        # Nobody may be left waiting when it fails: the failure has then been noted by the read itself.
+        # No caller may be left waiting when it fails: the read itself has then noted the failure.
         if not task.cancelled():
             task.exception()
         if self._task is task:
@@ -112,3 +111,68 @@ def _started(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 def _end(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class Worker(Generic[T]):
+    """One call at a time on a thread, which starts with the first. All methods are for the event loop's thread.
+
+    The event loop never waits for the library. The thread is a daemon: a call that never returns does not keep the
+    process alive. Work that is asked for while a call hangs is refused, so nothing piles up behind it.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._clock = clock
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._began: float | None = None
+
+    @property
+    def busy_seconds(self) -> float | None:
+        """How long the present piece of work has run; None where there is none."""
+        return None if self._began is None else self._clock() - self._began
+
+    def begin(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
+        """Run `work` on the thread; `done` is called in the event loop with its result, or with what it raised.
+
+        Returns False where a piece of work still runs: then this one is not done at all.
+        """
+        if self._began is not None:
+            return False
+        self._began = self._clock()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+
+        def end(result: T | Exception) -> None:
+            self._began = None
+            done(result)
+
+        def job() -> None:
+            result: T | Exception
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 - the caller judges it
+                result = error
+            with suppress(RuntimeError):  # the event loop has ended meanwhile
+                loop.call_soon_threadsafe(end, result)
+
+        self._jobs.put(job)
+        return True
+
+    def close(self, last: Callable[[], None]) -> None:
+        """End the thread once its work is done, with `last` on it; wait for neither. Without a thread nothing is done.
+
+        `last` may run after the event loop has ended, or never, where a call hangs.
+        """
+        if self._thread is not None:
+            self._jobs.put(last)
+            self._jobs.put(None)
+            self._thread = None
+            self._jobs = SimpleQueue()
+
+
+def _run(jobs: "SimpleQueue[Callable[[], None] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        job()

@@ -1,12 +1,15 @@
-"""What every source of facts is, and how attempts at one are noted.
+"""What every source of facts is, how its attempts are noted, and which sources a reload keeps.
 
-A source that is not there is an object like the others: it has nothing to say, and its health says why.
+A source that is not there is an object like the others: it knows nothing, and its health says why.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exporter.errors import SourceError, Trouble
 from exporter.model.snapshot import Health
@@ -14,23 +17,32 @@ from exporter.model.snapshot import Health
 Attempt = asyncio.Task[object]
 OnHealth = Callable[[str, Health], None]
 
-# How long a look waits for what is only better to have: a source whose last word is known, a stream's first word.
+# How long a look waits for what is only better to have: a newer answer of a source that has answered, a stream's first.
 PATIENCE_SECONDS = 0.5
+
+# Limits of sources that are imported only where they are used; they are shown before.
+# Many times what runs on the GPUs of one node. 2,000 take some 20 ms (make bench), on a thread.
+MOST_PROCESSES = 2_000
+# A kubelet takes 110 pods by default, and keeps the logs of containers that have ended for a while.
+MOST_LINKS = 10_000
 
 
 class Bound(NamedTuple):
-    """Something that is remembered: the most that it can hold, and what says how much it holds now."""
+    """A limit on what a source remembers: the most that it holds, and how much it holds now."""
 
     most: int
     used: Callable[[], int]
 
 
+NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
+
+
 class Source(Protocol):
-    """Where facts come from. What it knows stands in attributes of its own; nothing here says what that is."""
+    """Where facts come from. What a source knows stands in attributes of its own."""
 
     @property
     def name(self) -> str:
-        """How it is called in labels and logs."""
+        """Its name in labels and logs."""
 
     @property
     def health(self) -> Health:
@@ -51,8 +63,11 @@ class Source(Protocol):
         """End what is in flight, and the connections."""
 
 
+S = TypeVar("S", bound=Source)
+
+
 class Attempts:
-    """How the attempts at one source went: the health after the last, which `on_health` hears of each time."""
+    """How the attempts at one source went. `on_health` is called with the health after each."""
 
     def __init__(self, name: str, on_health: OnHealth) -> None:
         self.health = Health()
@@ -60,16 +75,11 @@ class Attempts:
         self._on_health = on_health
 
     def note(
-        self,
-        error: SourceError | None,
-        *,
-        took_seconds: float,
-        now_seconds: float,
-        odd: Trouble | None = None,
+        self, error: SourceError | None, *, took_seconds: float, now_seconds: float, odd: Trouble | None = None
     ) -> None:
-        """An attempt is over; `error` is None where it succeeded. `now_seconds` counts from 1970.
+        """An attempt is over; `error` is None if it succeeded, `odd` what is odd about its answer.
 
-        `odd` says what is odd about an answer that came.
+        `now_seconds` counts from 1970.
         """
         self.health = Health(
             up=error is None,
@@ -79,21 +89,143 @@ class Attempts:
         )
         self._on_health(self._name, self.health)
 
+    @contextmanager
+    def noted(self, wall_clock: Callable[[], float] = time.time) -> Iterator[list[Trouble]]:
+        """Note how the attempt inside goes. A SourceError is noted and raised.
+
+        What is odd about an answer is put into the list; the first one counts.
+        """
+        started = time.monotonic()
+        odd: list[Trouble] = []
+        try:
+            yield odd
+        except SourceError as error:
+            self.note(error, took_seconds=time.monotonic() - started, now_seconds=wall_clock())
+            raise
+        first = odd[0] if odd else None
+        self.note(None, took_seconds=time.monotonic() - started, now_seconds=wall_clock(), odd=first)
+
     def heard(self, now_seconds: float) -> None:
-        """A sign of life, in an attempt that goes on."""
+        """The peer sent something, in an attempt that goes on."""
         self.health = replace(self.health, last_success_at_seconds=now_seconds)
 
 
+class AskedSource:
+    """A source whose health is how its last attempt went."""
+
+    def __init__(self, name: str, on_health: OnHealth) -> None:
+        self.name = name
+        self._attempts = Attempts(name, on_health)
+
+    @property
+    def health(self) -> Health:
+        """How the last attempt went."""
+        return self._attempts.health
+
+
 def missing(message: str, remedy: str) -> Health:
-    """The health of a source that is not there, and that somebody misses."""
+    """The health of a source that is not there, and is required."""
     return Health(up=False, trouble=Trouble("missing", message, remedy))
 
 
 def absent(message: str, remedy: str) -> Health:
-    """The health of a source that is not there, and that nobody misses; `remedy` is for whoever wants it."""
+    """The health of an optional source that is not there; `remedy` is for users who want it."""
     return Health(trouble=Trouble("missing", message, remedy))
 
 
 def is_absent(health: Health) -> bool:
-    """Whether a source is not there, and nobody misses it: then it is not among the sources that a look shows."""
+    """True if the source is optional and not present. `/metrics` leaves such sources out."""
     return health.up is None and health.trouble is not None
+
+
+class NoSource:
+    """In place of a source that is not there: it knows nothing, and its health says why."""
+
+    patience_seconds = 0.0
+
+    def __init__(self, name: str, health: Health, bounds: Mapping[str, Bound] = NO_BOUNDS) -> None:
+        self.name = name
+        self.health = health
+        self.bounds = bounds
+
+    def begin(self) -> Attempt | None:
+        """Nothing to ask."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is in flight."""
+
+
+class OptionalSource(Generic[S]):
+    """A source whose socket or token may appear later: `now` is a placeholder until `begin` could create it."""
+
+    def __init__(self, create: Callable[[], S | None], placeholder: S) -> None:
+        """`create` returns None while the source cannot be created. The health of `placeholder` says why."""
+        self.now = placeholder
+        self._create = create
+        self._placeholder = placeholder
+
+    @property
+    def name(self) -> str:
+        """That of the source or of its placeholder, as with all attributes."""
+        return self.now.name
+
+    @property
+    def health(self) -> Health:
+        """See `name`."""
+        return self.now.health
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """See `name`."""
+        return self.now.patience_seconds
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """The same limits before and after the source exists."""
+        return {of: Bound(most, lambda of=of: self.now.bounds[of].used()) for of, (most, _) in self.now.bounds.items()}  # type: ignore[misc]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the source exists."""
+        return self.now is not self._placeholder
+
+    def look(self) -> None:
+        """Try to create the source, unless it exists."""
+        if not self.is_there:
+            self.now = self._create() or self._placeholder
+
+    def begin(self) -> Attempt | None:
+        """Try to create the source, and begin an attempt of what is there."""
+        self.look()
+        return self.now.begin()
+
+    async def close(self) -> None:
+        """End what is in flight."""
+        await self.now.close()
+
+
+class SourceCache:
+    """Creates sources. A reload keeps those of unchanged settings, with their connections and all they know."""
+
+    def __init__(self, on_health: OnHealth, before: "SourceCache | None" = None) -> None:
+        self.on_health = on_health
+        self.sources: dict[Hashable, Source] = {}
+        self._before: Mapping[Hashable, Source] = before.sources if before else {}
+
+    def get(self, create: Callable[..., S], **settings: Hashable) -> S:
+        """The source that `create` returned for these settings before, or a new one."""
+        key = (create, *sorted(settings.items()))
+        kept = self.sources.get(key, self._before.get(key))
+        # not by its truth: a source that knows nothing yet may be empty
+        source: S = create(**settings, on_health=self.on_health) if kept is None else kept  # type: ignore[assignment] # a key names its type
+        self.sources[key] = source
+        return source
+
+    def settle(self) -> None:
+        """Let go of the previous configuration."""
+        self._before = {}
+
+    def not_in(self, other: "SourceCache") -> Iterable[Source]:
+        """The sources that `other` does not have."""
+        return [source for key, source in self.sources.items() if key not in other.sources]

@@ -1,4 +1,4 @@
-"""An answer's body as it was before it was packed for the way, with limits on what comes and on what comes out."""
+"""An answer's body, unpacked, with limits on its size before and after."""
 
 import zlib
 
@@ -38,23 +38,8 @@ class Unpacker:
         return b"".join(pieces)
 
 
-def unpacker_of(encoding: str) -> Unpacker | None:
-    """What undoes a Content-Encoding; None where there is nothing to undo.
-
-    Raises:
-        Malformed: the encoding is another one.
-    """
-    match encoding.strip().lower():
-        case "" | "identity":
-            return None
-        case "gzip" | "x-gzip":
-            return Unpacker()
-        case other:
-            raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for", remedy=_PROXY)
-
-
 class Body:
-    """What has come of an answer so far, unpacked, with a limit on either."""
+    """What has come of an answer so far, unpacked, with one limit for the size before and after."""
 
     def __init__(self, encoding: str, most_bytes: int) -> None:
         """`encoding` is the answer's Content-Encoding, "" where there is none.
@@ -63,7 +48,15 @@ class Body:
             Malformed: the encoding is another one than gzip.
         """
         self.size = 0
-        self._unpacker = unpacker_of(encoding)
+        self.is_forgotten = False
+        self._unpacker: Unpacker | None
+        match encoding.strip().lower():
+            case "" | "identity":
+                self._unpacker = None
+            case "gzip" | "x-gzip":
+                self._unpacker = Unpacker()
+            case other:
+                raise Malformed("encoding", f"Content-Encoding {other[:20]!r} was not asked for", remedy=_PROXY)
         self._most_bytes = most_bytes
         self._came = 0
         self._pieces: list[bytes] = []
@@ -96,6 +89,7 @@ class Body:
         """Hold nothing of it any more."""
         self._pieces.clear()
         self.size = 0
+        self.is_forgotten = True
 
     def __bytes__(self) -> bytes:
         return b"".join(self._pieces)

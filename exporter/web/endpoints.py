@@ -7,10 +7,9 @@ import asyncio
 import math
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import Payload
 from aiohttp.abc import AbstractStreamWriter
@@ -19,9 +18,9 @@ from aiohttp.web_response import Response, StreamResponse
 
 from exporter.log import debug, debugging
 from exporter.model.slices import Work, at_once
-from exporter.outputs.output import NO_QUESTION, Answer, AnyLook, Need, Output, Question, line
+from exporter.outputs.output import NO_QUESTION, Answer, Need, Output, Question, line
+from exporter.role import Role
 from exporter.sources.slices import in_slices
-from exporter.telemetry import Telemetry
 
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1
@@ -30,31 +29,6 @@ PIECE_BYTES = 256 * 1024
 # On every scrape's path: looking a member up in its enum takes six times as long as asking whether it is in a set.
 _NODE, _DIAGNOSIS, _READINESS = Need.NODE, Need.DIAGNOSIS, Need.READINESS
 _NOTHING: Mapping[str, Any] = {}
-
-
-class Collector(Protocol):
-    """What the web needs of the program behind it."""
-
-    @property
-    def telemetry(self) -> Telemetry:
-        """The exporter's counters."""
-
-    @property
-    def instance(self) -> str:
-        """What this process calls itself towards upstreams, in the header Via."""
-
-    @property
-    def looked(self) -> Callable[..., AnyLook]:
-        """Makes an output's look of what was seen, None for nothing, and of the fields of `AnyLook` by name."""
-
-    def collect(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Awaitable[Any]:
-        """What is seen of the node or the cluster, with what its sources can say within `wait_seconds`."""
-
-    async def why_not_ready(self) -> str:
-        """The reason, or "" for ready."""
-
-    def about(self, seen: Any) -> Mapping[str, Any]:  # noqa: ANN401 - what a role sees is its own affair
-        """What there is to say of the program and of what was seen, beside the answers."""
 
 
 def patience_of(headers: Mapping[str, str]) -> float | None:
@@ -79,6 +53,23 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=64)
+def prefers_openmetrics(header: str) -> bool:
+    """Whether an Accept header wants OpenMetrics 1.0, and no text more than that."""
+    wanted = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for part in header.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        values = {name.strip(): value.strip(' "') for name, _, value in (each.partition("=") for each in parameters)}
+        if kind in ("text/*", "*/*"):
+            kind = "text/plain"
+        if kind in wanted and (kind == "text/plain" or values.get("version", "1.0.0") == "1.0.0"):
+            try:
+                wanted[kind] = max(wanted[kind], float(values.get("q", 1)))
+            except ValueError:
+                continue
+    return 0 < wanted["application/openmetrics-text"] >= wanted["text/plain"]
+
+
 def _respond(request: BaseRequest, answer: Answer, packed: Sequence[bytes] | None = None) -> Response:
     pieces, size = answer.pieces, answer.size
     headers = {"Content-Type": answer.content_type}
@@ -87,7 +78,7 @@ def _respond(request: BaseRequest, answer: Answer, packed: Sequence[bytes] | Non
     if size <= PIECE_BYTES:
         pieces = (b"".join(pieces),)
     if answer.is_packed:
-        headers["Vary"] = "Accept-Encoding"
+        headers["Vary"] = ", ".join(filter(None, (headers.get("Vary"), "Accept-Encoding")))
         if _takes_gzip(request):
             headers["Content-Encoding"] = "gzip"
             pieces = packed or at_once(_packed(pieces))
@@ -133,8 +124,12 @@ class _Pieces(Payload):
 class Endpoints:
     """Answers by a table of outputs: take the look that an output needs, have it make its answer. Keeps no state."""
 
-    def __init__(self, collector: Collector, outputs: Sequence[Output[Any]]) -> None:
-        self._collector = collector
+    def __init__(
+        self, role: Callable[[], Role], outputs: Sequence[Output[Any]], about: Callable[[Any], Mapping[str, Any]]
+    ) -> None:
+        """`role` is that of the moment; `about` says what there is to say of the program and of what was seen."""
+        self._role = role
+        self._about = about
         self._outputs = outputs
         # A dictionary is all the router that a few fixed paths need: 10 us less.
         self._by_path: Mapping[str, Output[Any]] = {output.path: output for output in outputs}
@@ -172,30 +167,31 @@ class Endpoints:
         return next((output for output in self._below if path.startswith(output.path)), None)
 
     async def _answer(self, output: Output[Any], request: BaseRequest) -> Response:
-        collector, needs = self._collector, output.needs
+        role, needs = self._role, output.needs
         via, query = request.headers.get("Via"), request.query_string
         question = NO_QUESTION
-        if via or query or output.is_below:
-            is_own = via is not None and collector.instance in via
+        is_open = output.has_open and prefers_openmetrics(request.headers.get("Accept", ""))
+        if via or query or output.is_below or is_open:
+            is_own = via is not None and role().instance in via
             # as it was sent: in a part of a path %2F is no border
             rest = request.rel_url.raw_path.removeprefix(output.path) if output.is_below else ""
-            question = Question(tuple(request.query.items()), is_own=is_own, rest=rest)
+            question = Question(tuple(request.query.items()), is_own=is_own, rest=rest, is_open=is_open)
         refusal = output.refuse(question) if output.refuse else None
         if refusal:
             return _respond(request, refusal)
         seen = None
         if _NODE in needs:
-            seen = await collector.collect(patience_of(request.headers), needs)
+            seen = await role().look(patience_of(request.headers), needs)
         about = _NOTHING
         if _DIAGNOSIS in needs:
-            about = collector.about(seen)
+            about = self._about(seen)
             await asyncio.sleep(0)  # of many devices it takes as long as some slices
-        look = collector.looked(
+        look = role().looked(
             seen,
-            telemetry=collector.telemetry,
+            telemetry=role().telemetry,
             question=question,
             about=about,
-            not_ready=await collector.why_not_ready() if _READINESS in needs else "",
+            not_ready=await role().why_not_ready() if _READINESS in needs else "",
             outputs=self._outputs,
         )
         made = output.make(look)

@@ -65,27 +65,23 @@ class Passwords:
         return len(self._wrong)
 
     async def are_right(self, header: str, peer: str = "") -> bool:
-        """Whether an Authorization header has the name and password of a user. `peer` is the client's address.
-
-        Raises:
-            TooMany: too many other passwords wait to be checked.
-        """
+        """Whether the header has a user's name and password. `peer` is the client's address. Raises TooMany."""
         credentials = _read_basic(header)
         if credentials is None:
             return False
         user, password = credentials
         digest = hmac.digest(self._key, b"%d %b%b" % (len(user), user.encode(), password), hashlib.sha256)
-        known = self._known(user, digest)
-        if known is not None:
-            return known
+        is_right = self._is_right(user, digest)
+        if is_right is not None:
+            return is_right
         await self._turns.take(_network(peer))
         try:
-            known = self._known(user, digest)
-            return await self._check(user, password, digest) if known is None else known
+            is_right = self._is_right(user, digest)
+            return await self._check(user, password, digest) if is_right is None else is_right
         finally:
             self._turns.give_back()
 
-    def _known(self, user: str, digest: bytes) -> bool | None:
+    def _is_right(self, user: str, digest: bytes) -> bool | None:
         """Whether a password is right, from an earlier check; None where it was not checked yet."""
         if hmac.compare_digest(self._right.get(user, b""), digest):
             return True
@@ -125,11 +121,7 @@ class _Turns:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def take(self, group: str) -> None:
-        """Wait for the turn. Whoever got it must give it back.
-
-        Raises:
-            TooMany: there is no place to wait, or a task of another group was given this one's place.
-        """
+        """Wait for the turn; `give_back` ends it. Raises TooMany: no place is left, or another group got this one."""
         if not self.count:
             self.count = 1
             return

@@ -11,22 +11,33 @@ import logging
 import resource
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-# `aiohttp.web` itself would bring applications with it: routes, files and their types, 1.2 MiB that nobody uses here
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server as WebServer
 
 from exporter.config.parsers import Address
 from exporter.errors import PortTaken
+from exporter.log import log
 from exporter.telemetry import Telemetry
 from exporter.web.guard import Guard
-from exporter.web.handshake import Refusal, shake_hands
-from exporter.web.seldom import Seldom
 
+# As much of a plain request is read before the connection is closed: closing it with unread bytes would be a reset, and
+# the client would lose the answer.
+_MOST_PLAIN_BYTES = 64 * 1024
+_SPEAK_TLS = b"this port speaks HTTPS, and a request in plain HTTP came: ask it by https://\n"
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_SPEAK_TLS), _SPEAK_TLS)
+)
+# OpenSSL's reason where a client shows no certificate although it must (SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE).
+_NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+EVERY_SECONDS = 60.0
 # A scrape waits for its sources no longer than their timeouts (5 s), so scrapes in flight can end in this time.
 DRAIN_SECONDS = 10.0
 # Longer than the usual pause between two scrapes; a connection without a whole request in this time is closed.
@@ -49,6 +60,97 @@ _SILENT = logging.getLogger("pod_gpu_exporter.http")
 _SILENT.disabled = True
 
 Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
+
+
+class Refusal(Exception):
+    """The handshake failed. `reason` is one of telemetry.REFUSALS, and the text says why in a few words."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+async def shake_hands(
+    connection: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol], seconds: float
+) -> None:
+    """Do the handshake within `seconds`, and connect the protocol that `make` creates to the peer.
+
+    A client that connects and leaves without a byte (it checks whether the port is open) is no refusal; `make` is not
+    called for it. The caller closes the connection where no protocol was connected.
+
+    Raises:
+        Refusal: the handshake failed.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            first = await _first_byte(connection)
+            if b"A" <= first <= b"Z":  # every HTTP request begins with a letter, and no TLS record does
+                _answer_in_plain(connection)
+                raise Refusal("tls", "a request in plain HTTP came")
+            if first:
+                loop = asyncio.get_running_loop()
+                await loop.connect_accepted_socket(make, connection, ssl=tls)
+    except TimeoutError:
+        raise Refusal("tls", f"no handshake within {seconds:g} s") from None
+    except ssl.SSLError as error:
+        # OpenSSL's reasons are upper-case names: TLSV1_ALERT_UNKNOWN_CA, UNSUPPORTED_PROTOCOL
+        why = (error.reason or str(error)).replace("_", " ").lower()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise Refusal("certificate", f"{why}: {error.verify_message}") from error
+        raise Refusal("certificate" if error.reason == _NO_CERTIFICATE else "tls", why) from error
+    except OSError as error:
+        raise Refusal("tls", "the peer hung up during the handshake") from error
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """The first byte of the peer, which stays unread; b"" if the peer has left."""
+    loop = asyncio.get_running_loop()
+    while True:
+        with suppress(BlockingIOError, InterruptedError):
+            try:
+                return connection.recv(1, socket.MSG_PEEK)
+            except ConnectionError:
+                return b""
+        readable = loop.create_future()
+        loop.add_reader(connection, _end, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(connection)
+
+
+def _end(readable: "asyncio.Future[None]") -> None:
+    """Resolve the future; the loop may call this again before the reader is removed."""
+    if not readable.done():
+        readable.set_result(None)
+
+
+def _answer_in_plain(connection: socket.socket) -> None:
+    with suppress(OSError):  # a client that does not read the answer goes without it
+        connection.recv(_MOST_PLAIN_BYTES)
+        connection.send(_BAD_REQUEST)
+        connection.shutdown(socket.SHUT_WR)
+
+
+class RareLog:
+    """Logs the first line of a kind at once, and further ones at most every EVERY_SECONDS."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[
+            str, tuple[float, int]
+        ] = {}  # when the last line was written, and how many were left out since
+
+    def warn(self, kind: str, message: str, **fields: object) -> None:
+        """Log a warning, or count it as left out. Use few kinds, since all are remembered."""
+        now = time.monotonic()
+        written, left_out = self._kinds.get(kind, (-EVERY_SECONDS, 0))
+        if now - written < EVERY_SECONDS:
+            self._kinds[kind] = (written, left_out + 1)
+            return
+        self._kinds[kind] = (now, 0)
+        if left_out:
+            fields["left_out_since_the_last"] = left_out
+        log(logging.WARNING, message, **fields)
 
 
 class _Web(WebServer):
@@ -81,15 +183,11 @@ class Server:
         # all connections by handler, oldest first, each with the task that begins it and may still do its handshake
         self._open: dict[Any, asyncio.Task[None]] = {}
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self._seldom = Seldom()
+        self._seldom = RareLog()
         telemetry.bound("connections", self._most, lambda: len(self._open))
 
     async def start(self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None) -> tuple[Address, ...]:
-        """Listen. Returns the addresses, with the real number in place of port 0.
-
-        Raises:
-            PortTaken: one address cannot be listened on; one line that says which, and what to do. None is listened on.
-        """
+        """Listen on all, or raise PortTaken, listening on none. Returns the addresses, with real numbers for port 0."""
         self._tls = tls
         loop = asyncio.get_running_loop()
         for address in addresses:
@@ -140,7 +238,7 @@ class Server:
             bound.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept the connections that wait, a limited number at once; pause after an error that room does not mend."""
+        """Accept waiting connections, a limited number at once; pause after an error that closing one does not mend."""
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connection, peer = listening.accept()
@@ -161,7 +259,7 @@ class Server:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
-        """Begin a connection, or close it where there are too many that cannot make room."""
+        """Begin a connection; close it where all connections are busy."""
         if len(self._open) >= self._most and not self._make_room():
             self._telemetry.count_refused("connections")
             connection.close()
@@ -171,7 +269,7 @@ class Server:
         beginning.add_done_callback(partial(self._begun, handler, connection))
 
     def _make_room(self) -> bool:
-        """Close the oldest connection without a request in progress; whether there was one.
+        """Close the oldest connection without a request in progress. Returns whether there was one.
 
         It is no longer counted from here on, so that of several newcomers in one round of the event loop each closes
         another connection.

@@ -55,7 +55,7 @@ async def test_an_answer_that_is_slow_is_the_right_one(client: Client) -> None:
     client.server.faults.add("slow", times=1, seconds=0.2)
     began = time.monotonic()
     assert (await client.ask("GET", CONFIG_MAPS))[0] == 200
-    assert 0.2 <= time.monotonic() - began < 2
+    assert time.monotonic() - began >= 0.2
 
 
 async def test_writes_are_noted_with_whether_they_changed_anything(client: Client) -> None:

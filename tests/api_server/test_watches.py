@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.api_client import EXPORTERS, MERGE, NAMESPACE, Client, exporter
 from tests.support.places import DATA
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 _LAST = "last"  # the object by which a test knows that a watch has told all that was before
@@ -26,7 +27,7 @@ async def test_a_watch_tells_of_each_change_once_and_of_none_where_nothing_chang
 async def test_to_a_watch_by_labels_an_object_that_gets_others_is_deleted(client: Client) -> None:
     await _config_map(client, "a", color="red")
     async with client.watch(f"{CONFIG_MAPS}?watch=1&labelSelector=color%3Dred") as events:
-        assert (await asyncio.wait_for(events.get(), 5))["type"] == "ADDED"
+        assert (await asyncio.wait_for(events.get(), PATIENCE_SECONDS))["type"] == "ADDED"
         await _config_map(client, "a", color="blue")
         await _config_map(client, "b", color="blue")
         await _config_map(client, "a", color="red")
@@ -90,9 +91,9 @@ async def test_a_watch_from_a_forgotten_version_is_told_so_in_its_stream(client:
     version = (await client.get(CONFIG_MAPS))["metadata"]["resourceVersion"]
     async with client.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={version}") as events:
         client.server.compact()
-        assert (await asyncio.wait_for(events.get(), 5))["type"] == "END"
+        assert (await asyncio.wait_for(events.get(), PATIENCE_SECONDS))["type"] == "END"
     async with client.watch(f"{CONFIG_MAPS}?watch=1&resourceVersion={version}") as events:
-        told = await asyncio.wait_for(events.get(), 5)
+        told = await asyncio.wait_for(events.get(), PATIENCE_SECONDS)
     recorded = json.loads((DATA / "kubernetes-1.36" / "pods-watch-410.jsonl").read_text().splitlines()[0])
     assert told["type"] == recorded["type"] == "ERROR"
     assert {**told["object"], "message": ""} == {**recorded["object"], "message": ""}
@@ -106,9 +107,9 @@ async def test_bookmarks_and_the_end_of_a_watch(client: Client) -> None:
         first, mark = await events.get(), await events.get()
         assert first["type"] == "ADDED"
         assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        later = [await asyncio.wait_for(events.get(), 5) for _ in range(2)]
+        later = [await asyncio.wait_for(events.get(), PATIENCE_SECONDS) for _ in range(2)]
         assert [event["type"] for event in later] == ["BOOKMARK", "BOOKMARK"]
-        while (await asyncio.wait_for(events.get(), 5))["type"] != "END":
+        while (await asyncio.wait_for(events.get(), PATIENCE_SECONDS))["type"] != "END":
             pass
 
 
@@ -147,7 +148,7 @@ async def test_a_server_that_stops_refuses_and_has_everything_when_it_starts_aga
     async with client.watch(f"{CONFIG_MAPS}?watch=1") as events:
         await events.get()
         await client.server.stop()
-        assert (await asyncio.wait_for(events.get(), 5))["type"] == "END"
+        assert (await asyncio.wait_for(events.get(), PATIENCE_SECONDS))["type"] == "END"
     await client.server.start(port)
     assert await client.get(f"{CONFIG_MAPS}/a") == before
 
@@ -156,7 +157,7 @@ async def _up_to_last(events: "asyncio.Queue[dict[str, Any]]") -> list[dict[str,
     """What comes before the last object."""
     told: list[dict[str, Any]] = []
     while True:
-        event = await asyncio.wait_for(events.get(), 5)
+        event = await asyncio.wait_for(events.get(), PATIENCE_SECONDS)
         if event["object"]["metadata"]["name"] == _LAST:
             return told
         told.append(event)

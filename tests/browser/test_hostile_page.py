@@ -10,12 +10,11 @@ from aiohttp import web
 
 from exporter.outputs.objects import SILENT
 from exporter.outputs.page.document import visible
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.browser import axe
 from tests.browser.table import differences, expected, opened, read
 from tests.support.chromium import Tab
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from aiohttp import web
 from exporter.cli.doctor import checkup
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.outputs.findings.report import Finding, Level
-from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.kubernetes import SimulatedApi
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Container, Pod, World
-from exporter.sources.kubelet import socket_file
+from exporter.outputs.findings import Finding, Level
+from exporter.sources.cdi import specs
+from exporter.sources.kubelet.socket import is_mount_point
+from exporter.sources.source import PATIENCE_SECONDS
 from tests.support.certificates import LaxAuthority
 from tests.support.exporter import config_of
+from tests.support.simulated import Container, Pod, SimulatedKubelet, SimulatedNode, World
+from tests.support.simulated_api import SimulatedApi
 
 NOBODY = 65534
 
@@ -44,7 +45,7 @@ async def look(node: SimulatedNode, **settings: Any) -> checkup.Checkup:
 
 def the(seen: checkup.Checkup, text: str) -> Finding:
     """The one finding that says so."""
-    found = [finding for finding in seen.findings if text in finding.says]
+    found = [finding for finding in seen.report.findings if text in finding.trouble.message]
     assert len(found) >= 1, seen.report.render()
     return found[0]
 
@@ -56,22 +57,24 @@ def hand_out(node: SimulatedNode, resource: str, device_id: str, name: str = "od
 
 async def test_all_is_well(node: SimulatedNode) -> None:
     seen = await look(node)
-    assert seen.works()
-    assert {finding.level for finding in seen.findings} == {Level.OK}
+    assert seen.report.works()
+    assert {finding.level for finding in seen.report.findings} == {Level.OK}
     held = sum(len(pod.devices) for pod in node.world.pods)
     assert held > 1
     assert seen.report.render().startswith(f"{held} of {held} devices attributed.\n")
     assert seen.report.render().endswith("\nThe main job works.\n")
-    assert seen.report.render().count(" samples\n") == len([f for f in seen.findings if f.about.startswith("GPU-")])
+    assert seen.report.render().count(" samples\n") == len(
+        [f for f in seen.report.findings if f.about.startswith("GPU-")]
+    )
 
 
 async def test_1_the_sockets_directory_is_not_mounted(node: SimulatedNode, tmp_path: Path) -> None:
     seen = await look(node, kubelet_socket=str(tmp_path / "pod-resources" / "kubelet.sock"))
-    assert "directory is not mounted" in the(seen, "is not mounted").says
-    assert f"-v {tmp_path}/pod-resources:{tmp_path}/pod-resources:ro" in the(seen, "is not mounted").remedy
-    assert not seen.works()
+    assert "directory is not mounted" in the(seen, "is not mounted").trouble.message
+    assert f"-v {tmp_path}/pod-resources:{tmp_path}/pod-resources:ro" in the(seen, "is not mounted").trouble.remedy
+    assert not seen.report.works()
     empty = await look(node, kubelet_socket=str(tmp_path / "kubelet.sock"))
-    assert "--root-dir" in the(empty, "no socket in it").remedy
+    assert "--root-dir" in the(empty, "no socket in it").trouble.remedy
 
 
 @pytest.mark.parametrize("levels", [0, 1])
@@ -90,19 +93,19 @@ async def test_2_no_right_to_open_it(node: SimulatedNode, levels: int) -> None:
         if root:
             os.seteuid(0)
         folder.chmod(0o700)
-    assert "run as uid 0" in the(seen, "no right to open").remedy
-    assert not seen.works()
+    assert "run as uid 0" in the(seen, "no right to open").trouble.remedy
+    assert not seen.report.works()
 
 
 async def test_3_the_socket_file_is_mounted_and_dead(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = node.socket.parent / "mountinfo"
     mounts.write_text(f"36 35 98:0 / {node.socket} rw,noatime - tmpfs none rw\n")
-    monkeypatch.setattr(socket_file.look_at, "__defaults__", (mounts,))
+    monkeypatch.setattr(is_mount_point, "__defaults__", (mounts,))
     await node.kubelet.stop()
     seen = await look(node)
-    assert "mount the directory" in the(seen, "is mounted as a file, and dead").remedy
+    assert "mount the directory" in the(seen, "is mounted as a file, and dead").trouble.remedy
     mounts.write_text("36 35 98:0 / / rw,noatime - tmpfs none rw\n")
-    assert "look at its log" in the(await look(node), "nobody listens on").remedy
+    assert "look at its log" in the(await look(node), "nobody listens on").trouble.remedy
 
 
 # issue 7, line 3
@@ -111,7 +114,7 @@ async def test_a_kubelet_that_lists_no_pod(node: SimulatedNode) -> None:
     await node.kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
     found = the(await look(node), "the kubelet lists no pod")
     assert found.level is Level.WARNING
-    assert "can the node reach the API server?" in found.remedy
+    assert "can the node reach the API server?" in found.trouble.remedy
 
 
 @pytest.mark.real
@@ -144,8 +147,8 @@ async def test_4_only_v1alpha1(node: SimulatedNode) -> None:
     await old.start()
     try:
         seen = await look(node)
-        assert "upgrade" in the(seen, "serves only v1alpha1").remedy
-        assert seen.works()
+        assert "upgrade" in the(seen, "serves only v1alpha1").trouble.remedy
+        assert seen.report.works()
     finally:
         await old.stop()
 
@@ -154,8 +157,8 @@ async def test_5_dcgm_exporter_refuses_or_its_port_is_our_own(node: SimulatedNod
     url = node.url
     await node.dcgm.stop()
     seen = await look(node)
-    assert "Its default is 9400" in the(seen, "nobody listens").remedy
-    assert not seen.works()
+    assert "Its default is 9400" in the(seen, "nobody listens").trouble.remedy
+    assert not seen.report.works()
     with pytest.raises(ConfigError, match=r"this exporter's own address.*one of the two must move"):
         config_of(web_listen_address=":9400", dcgm_url="http://localhost:9400/metrics")
 
@@ -170,8 +173,8 @@ async def test_5_dcgm_exporter_refuses_or_its_port_is_our_own(node: SimulatedNod
     await web.TCPSite(runner, "127.0.0.1", int(re.findall(r":(\d+)/", url)[0])).start()
     try:
         seen = await look(node)
-        assert "name dcgm-exporter's port" in the(seen, "an exporter's own").remedy
-        assert not seen.works()
+        assert "name dcgm-exporter's port" in the(seen, "an exporter's own").trouble.remedy
+        assert not seen.report.works()
     finally:
         await runner.cleanup()
 
@@ -181,11 +184,11 @@ async def test_6_the_page_is_another_nodes(node: SimulatedNode) -> None:
     await elsewhere.start()
     try:
         seen = await look(node, dcgm_url=elsewhere.url)
-        says = the(seen, "another node").says
+        says = the(seen, "another node").trouble.message
         held = sum(len(container.devices) for pod in node.world.pods for container in pod.containers)
         assert says.endswith(f"none of its 8 UUIDs is among this kubelet's {held}")
-        assert "ClusterIP" in the(seen, "another node").remedy
-        assert not seen.works()
+        assert "ClusterIP" in the(seen, "another node").trouble.remedy
+        assert not seen.report.works()
     finally:
         await elsewhere.stop()
 
@@ -195,38 +198,38 @@ async def test_7_a_resource_outside(node: SimulatedNode) -> None:
     seen = await look(node)
     assert (
         "add --resources amd.com/gpu"
-        in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*, tencent.com/vcuda-*)").remedy
+        in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*, tencent.com/vcuda-*)").trouble.remedy
     )
-    assert seen.works()
+    assert seen.report.works()
     seen = await look(node, resources="intel.com/*")
-    assert not seen.works()
+    assert not seen.report.works()
 
 
 async def test_8_a_mig_id_and_no_inventory(simulated: SimulatedNode) -> None:
     seen = await look(simulated)
-    assert "--inventory.file" in the(seen, "MIG id and no inventory").remedy
-    assert not seen.works()  # a container holds what was not attributed
+    assert "--inventory.file" in the(seen, "MIG id and no inventory").trouble.remedy
+    assert not seen.report.works()  # a container holds what was not attributed
     simulated.inventory_file.write_text('{"gpus": []}')
     seen = await look(simulated, inventory_file=str(simulated.inventory_file))
-    assert "up to date" in the(seen, "the inventory does not name").remedy
+    assert "up to date" in the(seen, "the inventory does not name").trouble.remedy
     simulated.inventory_file.write_text(json.dumps(simulated.world.inventory()))
     seen = await look(simulated, inventory_file=str(simulated.inventory_file))
-    assert {finding.level for finding in seen.findings} == {Level.OK}
+    assert {finding.level for finding in seen.report.findings} == {Level.OK}
 
 
 async def test_9_an_id_of_unknown_form(node: SimulatedNode) -> None:
     hand_out(node, "nvidia.com/gpu", "quantum-7")
     seen = await look(node)
-    assert "--device-rules" in the(seen, "form of this device id is not known").remedy
+    assert "--device-rules" in the(seen, "form of this device id is not known").trouble.remedy
 
 
 async def test_10_keep_hides_the_kubelets_word(node: SimulatedNode) -> None:
     plain = node.dcgm.page
     node.dcgm.page = lambda: plain().replace('UUID="', 'pod="theirs",namespace="x",container="y",UUID="')  # type: ignore[method-assign]
     seen = await look(node, labels_conflict="keep")
-    assert "--labels.conflict replace" in the(seen, "keep hides the kubelet's word").remedy
-    assert seen.works()
-    assert {finding.level for finding in (await look(node)).findings} == {Level.OK}
+    assert "--labels.conflict replace" in the(seen, "keep hides the kubelet's word").trouble.remedy
+    assert seen.report.works()
+    assert {finding.level for finding in (await look(node)).report.findings} == {Level.OK}
 
 
 # issue 7, line 13
@@ -248,12 +251,12 @@ async def test_7_of_13_devices_attributed_and_one_line_a_cause() -> None:
                 " GPU_I_ID, and nothing here says which instance this id is"
             )
         ]
-        (finding,) = [finding for finding in seen.findings if finding.level is Level.PROBLEM]
-        assert "--inventory.file" in finding.remedy
+        (finding,) = [finding for finding in seen.report.findings if finding.level is Level.PROBLEM]
+        assert "--inventory.file" in finding.trouble.remedy
         assert {name.split()[0] for name in finding.devices} == {device_id for _, device_id in cut}
         assert "and 1 more" in seen.report.render()
         assert lines[-1] == "The main job does not work, or not for every device: see above."
-        assert not seen.works()
+        assert not seen.report.works()
         # what dcgm-exporter itself says of them is an answer too
         plain = node.dcgm.page
         owners = {
@@ -268,7 +271,7 @@ async def test_7_of_13_devices_attributed_and_one_line_a_cause() -> None:
         )
         seen = await look(node)
         assert seen.report.summary == "13 of 13 devices attributed"
-        assert seen.works(strict=True)
+        assert seen.report.works(strict=True)
     finally:
         await node.stop()
 
@@ -284,11 +287,11 @@ async def test_gpus_by_claim_that_are_not_followed(dra: str) -> None:
         held = sum(len(container.claims) for pod in node.world.pods for container in pod.containers)
         assert held > 1
         assert seen.report.summary == f"0 of {held} devices attributed"
-        assert not seen.works()
-        (finding,) = [finding for finding in seen.findings if finding.level is Level.PROBLEM]
+        assert not seen.report.works()
+        (finding,) = [finding for finding in seen.report.findings if finding.level is Level.PROBLEM]
         assert finding.about == f"{held} devices"
-        assert "claim" in finding.says
-        assert ("--dra" if dra == "off" else "Kubernetes API") in finding.remedy
+        assert "claim" in finding.trouble.message
+        assert ("--dra" if dra == "off" else "Kubernetes API") in finding.trouble.remedy
         mapping = json.loads(seen.files["mapping.json"])
         assert {row["reason"] for row in mapping["assigned"]} == {"dra_off" if dra == "off" else "claim_unresolved"}
         assert {row["claim"] != "" for row in mapping["assigned"]} == {True}
@@ -296,7 +299,7 @@ async def test_gpus_by_claim_that_are_not_followed(dra: str) -> None:
         assert "names no container" not in json.dumps(mapping)
         found = await look(node, dra="auto", kubernetes_url=node.api_url)
         assert found.report.summary == f"{held} of {held} devices attributed"
-        assert found.works(strict=True)
+        assert found.report.works(strict=True)
     finally:
         await node.stop()
 
@@ -309,8 +312,8 @@ async def test_a_page_that_says_that_it_is_of_this_node_is_not_called_anothers(n
         seen = await look(node, dcgm_url=twin.url)
         assert "another node" not in seen.report.render() + seen.files["mapping.json"].decode()
         finding = the(seen, "no upstream page has a sample of this device")
-        assert "nvidia-smi" in finding.remedy
-        assert not seen.works()
+        assert "nvidia-smi" in finding.trouble.remedy
+        assert not seen.report.works()
     finally:
         await twin.stop()
 
@@ -319,8 +322,8 @@ async def test_a_page_that_says_that_it_is_of_this_node_is_not_called_anothers(n
 async def test_warnings_count_only_when_asked_for(node: SimulatedNode) -> None:
     hand_out(node, "amd.com/gpu", "0000:c1:00.0")
     seen = await look(node)
-    assert seen.works()
-    assert not seen.works(strict=True)
+    assert seen.report.works()
+    assert not seen.report.works(strict=True)
     assert seen.report.render().endswith("\nThe main job works; warnings: 1.\n")
 
 
@@ -364,7 +367,7 @@ async def test_11_a_kubernetes_api_that_refuses(
         await runner.cleanup()
     found = the(seen, says)
     assert (found.about, found.level) == ("pods", Level.WARNING)
-    assert remedy in found.remedy
+    assert remedy in found.trouble.remedy
 
 
 # issue 7, line 11
@@ -380,11 +383,14 @@ async def test_11_a_kubernetes_api_whose_certificate_is_anothers_or_where_nobody
         "labels_pod_uid": "on", "pods_source": "api", "kubernetes_url": url, "kubernetes_ca_file": str(ours.ca),
     }  # fmt: skip
     try:
-        assert "must hold the authority" in the(await look(node, **settings), "its certificate is not accepted").remedy
+        assert (
+            "must hold the authority"
+            in the(await look(node, **settings), "its certificate is not accepted").trouble.remedy
+        )
     finally:
         await api.stop()
     seen = await look(node, **settings)
-    assert "is the API server running" in the(seen, f"{url}: nobody listens there").remedy
+    assert "is the API server running" in the(seen, f"{url}: nobody listens there").trouble.remedy
     assert "object at 0x" not in seen.report.render()
 
 
@@ -418,3 +424,24 @@ async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -
     assert done.returncode == 1
     assert "The main job does not work" in done.stdout
     assert "hunter2" not in done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("half_a_second")
+async def test_inventories_that_are_read_slowly_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look waits for them a moment, which on a busy machine is over before the first file is read."""
+
+    def read_slowly(*of: Any) -> Any:
+        time.sleep(2 * PATIENCE_SECONDS)
+        return read(*of)
+
+    read = specs.read
+    monkeypatch.setattr(specs, "read", read_slowly)
+    simulated = SimulatedNode(World(gpus=2, mig=1, seed=7))
+    await simulated.start()
+    try:
+        seen = await look(simulated, root=str(simulated.root))
+    finally:
+        await simulated.stop()
+    held = sum(len(pod.devices) for pod in simulated.world.pods)
+    assert seen.report.render().startswith(f"{held} of {held} devices attributed.\n")
+    assert any(device.startswith("MIG-") for pod in simulated.world.pods for device in pod.devices)

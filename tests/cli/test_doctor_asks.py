@@ -18,9 +18,9 @@ from aiohttp import web
 from exporter.cli.doctor import command
 from exporter.cli.running import Running
 from exporter.config.parsers import Address
-from exporter.simulator.node import SimulatedNode
 from tests.support.certificates import Authority
 from tests.support.exporter import Start
+from tests.support.simulated import SimulatedNode
 
 HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 

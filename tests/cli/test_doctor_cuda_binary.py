@@ -9,8 +9,7 @@ import pytest
 
 from exporter.cli import main
 from exporter.cli.doctor import cuda_binary
-from exporter.sources.cuda_probe.cubin import Kernel
-from exporter.sources.cuda_probe.cuda_binary import Compiled, CudaBinary
+from exporter.sources.cuda_probe.cuda_binary import Compiled, CudaBinary, Kernel
 from tests.support.cuda_binaries import CUDA, LTO, PTX, ZSTD, Function, Section, cubin, elf, entry, fatbin, program
 from tests.support.places import ROOT
 

@@ -12,11 +12,10 @@ from aiohttp import web
 
 from exporter.cli.doctor import checkup
 from exporter.config.tls import ServerTls, server_context
-from exporter.outputs.findings.report import Finding, Level
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from exporter.outputs.findings import Finding, Level
 from tests.support.certificates import Authority
 from tests.support.exporter import config_of
+from tests.support.simulated import SimulatedNode, World
 
 
 @pytest.fixture
@@ -55,10 +54,10 @@ async def slices_finding(node: SimulatedNode, url: str, **settings: str) -> Find
     given = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "kubernetes_url": url, **settings}
     seen = await checkup.examine(config_of(**given))
     assert seen.report.summary.startswith("0 of ")
-    (problem,) = [finding for finding in seen.findings if finding.level is Level.PROBLEM]
-    assert problem.remedy == "mend that first: see what is said of the source resourceslices"
-    assert not seen.works()
-    (finding,) = [finding for finding in seen.findings if finding.about == "resourceslices"]
+    (problem,) = [finding for finding in seen.report.findings if finding.level is Level.PROBLEM]
+    assert problem.trouble.remedy == "mend that first: see what is said of the source resourceslices"
+    assert not seen.report.works()
+    (finding,) = [finding for finding in seen.report.findings if finding.about == "resourceslices"]
     assert finding.level is Level.WARNING
     return finding
 
@@ -79,9 +78,9 @@ async def test_a_refusal(
         (tmp_path / "token").write_text("t")
     async with api(status) as url:
         finding = await slices_finding(node, url, kubernetes_token_file=str(tmp_path / "token"))
-    assert says in finding.says
-    assert remedy in finding.remedy
-    assert not_this not in finding.remedy
+    assert says in finding.trouble.message
+    assert remedy in finding.trouble.remedy
+    assert not_this not in finding.trouble.remedy
 
 
 # issue 7, must show 3
@@ -96,9 +95,9 @@ async def test_a_certificate_of_another_authority(node: SimulatedNode, tmp_path:
             kubernetes_token_file=str(tmp_path / "token"),
             kubernetes_ca_file=str(Authority(tmp_path, "ours").ca),
         )
-    assert "certificate" in finding.says
-    assert "object at 0x" not in finding.says
-    assert "--kubernetes.ca-file" in finding.remedy
+    assert "certificate" in finding.trouble.message
+    assert "object at 0x" not in finding.trouble.message
+    assert "--kubernetes.ca-file" in finding.trouble.remedy
 
 
 # issue 7, must show 3
@@ -106,12 +105,13 @@ async def test_nobody_listens(node: SimulatedNode) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     finding = await slices_finding(node, f"http://127.0.0.1:{port}")
-    assert "nobody listens" in finding.says
-    assert "KUBERNETES_SERVICE_HOST" in finding.remedy
+    assert "nobody listens" in finding.trouble.message
+    assert "KUBERNETES_SERVICE_HOST" in finding.trouble.remedy
 
 
 # issue 7, must show 3
-@pytest.mark.parametrize(("connect_seconds", "patience_seconds"), [(1.0, 15.0), (10.0, 0.1)])
+@pytest.mark.usefixtures("half_a_second")
+@pytest.mark.parametrize(("connect_seconds", "patience_seconds"), [(1.0, 15.0), (30.0, 0.1)])
 async def test_a_black_hole(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, connect_seconds: float, patience_seconds: float
 ) -> None:
@@ -128,7 +128,7 @@ async def test_a_black_hole(
             filler.connect_ex(hole.getsockname())
         given = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "dra": "on"}
         seen = await checkup.examine(config_of(**given, kubernetes_url=f"http://127.0.0.1:{hole.getsockname()[1]}"))
-    (finding,) = [finding for finding in seen.findings if finding.about == "resourceslices"]
-    assert "NetworkPolicy" in finding.remedy or "network policies" in finding.remedy
-    assert ("no connection within" in finding.says) is (connect_seconds < patience_seconds)
-    assert ("has not answered yet" in finding.says) is (connect_seconds > patience_seconds)
+    (finding,) = [finding for finding in seen.report.findings if finding.about == "resourceslices"]
+    assert "NetworkPolicy" in finding.trouble.remedy or "network policies" in finding.trouble.remedy
+    assert ("no connection within" in finding.trouble.message) is (connect_seconds < patience_seconds)
+    assert ("has not answered yet" in finding.trouble.message) is (connect_seconds > patience_seconds)

@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from exporter.cli import keep_copy
 from exporter.cli.keep_copy import MOST_BYTES, Unusable, copy_once, main
 from tests.support.places import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NAME = "counters.csv"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -177,21 +176,22 @@ def test_once_copies_or_fails(volume: ConfigMapVolume, target: Path, capsys: pyt
     assert target.read_text() == "DCGM_FI_A, gauge, a.\n"
 
 
-def test_it_goes_on_until_it_is_told_to_end_and_costs_little(volume: ConfigMapVolume, target: Path) -> None:
+def test_it_goes_on_until_it_is_told_to_end_and_costs_little(
+    volume: ConfigMapVolume, target: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
     program = (
         "import sys; from exporter.cli import keep_copy; keep_copy.SECONDS_BETWEEN_LOOKS = 0.05;"
         "sys.exit(keep_copy.main(sys.argv[1:]))"
     )
-    running = subprocess.Popen(
-        [sys.executable, "-c", program, str(volume.folder / NAME), str(target)],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with log.open("w") as writing:
+        running = subprocess.Popen(
+            [sys.executable, "-c", program, str(volume.folder / NAME), str(target)], cwd=ROOT, stderr=writing
+        )
     try:
         wait_until(lambda: target.exists() and target.read_text() == "DCGM_FI_A, gauge, a.\n")
         volume.put("")
-        time.sleep(0.2)
+        wait_until(lambda: "it is empty" in log.read_text())
         assert target.read_text() == "DCGM_FI_A, gauge, a.\n"
         volume.put("DCGM_FI_B, gauge, b.\n")
         wait_until(lambda: target.read_text() == "DCGM_FI_B, gauge, b.\n")
@@ -201,9 +201,8 @@ def test_it_goes_on_until_it_is_told_to_end_and_costs_little(volume: ConfigMapVo
         assert resident < 16 * 1024
     finally:
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=10)
-    assert running.returncode == 0
-    assert [line.partition(" ")[2].strip() for line in said.splitlines()] == [
+        assert running.wait(PATIENCE_SECONDS) == 0
+    assert [line.partition(" ")[2].strip() for line in log.read_text().splitlines()] == [
         f"{target} is what {volume.folder / NAME} holds now",
         f"{volume.folder / NAME}: it is empty; {target} stays as it was",
         f"{target} is what {volume.folder / NAME} holds now",

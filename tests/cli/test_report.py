@@ -67,13 +67,19 @@ def server(answer: Any) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        thread = threading.Thread(target=serving.serve_forever)
+    with serving(Handler) as url:
+        yield url
+
+
+@contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{serving.server_port}"
+            yield f"http://127.0.0.1:{listening.server_port}"
         finally:
-            serving.shutdown()
+            listening.shutdown()
             thread.join()
 
 
@@ -120,6 +126,22 @@ def test_a_server_that_is_not_there_is_said_with_what_to_do(run: Run) -> None:
     ended = run(f"--prometheus=http://127.0.0.1:{free_port()}")
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
     assert "nobody listens there -> is Prometheus running" in ended.stderr
+
+
+def test_an_answer_that_is_no_json_is_the_only_thing_said() -> None:
+    class NoJson(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(NoJson) as url:
+        ended = subprocess.run([*PROGRAM, f"--prometheus={url}"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1), ended.stderr
+    assert "it is no JSON -> is this the address of a Prometheus server" in ended.stderr
 
 
 def test_a_server_without_accounts_is_said_with_what_to_do(run: Run) -> None:

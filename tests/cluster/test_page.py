@@ -8,11 +8,11 @@ import pytest
 
 from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
+from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView, HeldDevice
 from exporter.model.slices import at_once
 from exporter.model.states import stated
-from exporter.outputs.objects import METRICS
 from exporter.outputs.output import NO_QUESTION
 from tests.support.clusters import GONE, held, node_of, view_of
 

@@ -11,7 +11,7 @@ import yaml
 from aiohttp import web
 
 from exporter.cluster.outputs.table import OUTPUTS
-from exporter.config.load_cluster import load_cluster
+from exporter.config.cluster import load_cluster
 from tests.cluster.test_role import TWO, cluster_config, running, seeing
 from tests.support.certificates import Authority
 from tests.support.exporter import Start

@@ -14,28 +14,25 @@ from typing import Any
 import aiohttp
 import jsonschema
 import pytest
-import yaml
 
-from exporter.cluster.cluster import Cluster
-from exporter.cluster.lasting import Lasting
+from exporter.cluster.cluster import Cluster, ClusterHandover
 from exporter.cluster.outputs.look import MOST_HEADER_CHARS
 from exporter.cluster.outputs.table import OUTPUTS
 from exporter.cluster.role import CLUSTER
-from exporter.config.cluster import ClusterConfig
-from exporter.config.load_cluster import load_cluster
+from exporter.config.cluster import ClusterConfig, load_cluster
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView
 from exporter.model.snapshot import Health
 from exporter.role import RoleKind
 from exporter.service import Service
-from exporter.sources.made import Made
-from exporter.sources.source import Attempt, Bound
+from exporter.sources.source import Attempt, Bound, SourceCache
+from tests.support import quick_yaml
 from tests.support.clusters import GONE, held, node_of, view_of
 from tests.support.exporter import Start
 from tests.support.places import ROOT
 from tests.support.waiting import is_quick, until
 
-API = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+API = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
 UNKNOWN = Trouble("permission", "the API server does not let list endpointslices", "give it the role")
 
 
@@ -95,9 +92,14 @@ async def seeing(view: ClusterView, source: Seen | None = None) -> AsyncIterator
     source = source or Seen(view)
 
     def make(_: ClusterConfig, __: object) -> Cluster:
-        made = Made(lambda *_: None)
+        cache = SourceCache(lambda *_: None)
         return Cluster(
-            source=source, others=(), made=made, interval_seconds=3600, patience_seconds=2.0, lasting=Lasting()
+            source=source,
+            others=(),
+            cache=cache,
+            interval_seconds=3600,
+            patience_seconds=2.0,
+            handover=ClusterHandover(),
         )
 
     async with running(cluster_config(), replace(CLUSTER, make=make)) as asked:
@@ -323,7 +325,8 @@ async def test_the_exporters_of_two_nodes_and_a_reload(start: Start) -> None:
         await asked.service.reload()
         assert isinstance(role, Cluster)
         assert asked.service._role is not role
-        assert [*asked.service._role.made.all()] == [*role.made.all()], "what does not change goes on"  # type: ignore[attr-defined]
+        # what does not change goes on
+        assert [*asked.service._role.cache.sources.values()] == [*role.cache.sources.values()]  # type: ignore[attr-defined]
         assert (await asked.get("/container/metrics"))[0] == 200
     assert "pod_gpu_exporter_cluster_nodes" not in (await one.get("/metrics"))[1]
 
@@ -337,12 +340,12 @@ async def test_a_reload_closes_the_source_that_is_not_wanted_any_more(start: Sta
         async with aiohttp.ClientSession(f"http://{address}") as session:
             async with session.get("/container/metrics?node=gpu-1") as response:
                 assert len(await response.json()) > 0
-            before = [*service._role.made.all()]  # type: ignore[attr-defined]
+            before = [*service._role.cache.sources.values()]  # type: ignore[attr-defined]
             await service.reload()
             async with session.get("/container/metrics") as response:
                 assert {row["node_name"] for row in await response.json()} == {"gpu-2"}
             await until(lambda: not service._leaving)
-            assert [*service._role.made.all()] != before  # type: ignore[attr-defined]
+            assert [*service._role.cache.sources.values()] != before  # type: ignore[attr-defined]
     finally:
         await service.close()
 

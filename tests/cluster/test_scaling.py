@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cluster.questions import read_question
-from exporter.cluster.scaling import Question, Scaled, Unanswerable, scaled
+from exporter.cluster.scaling import Scaled, ScalingQuestion, Unanswerable, read_question, scaled
+from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView
-from exporter.outputs.objects import METRICS, METRICS_TO_ASK
+from exporter.outputs.objects import METRICS_TO_ASK
 from tests.support.clusters import GONE, held, node_of, view_of
 
 UTIL = "gpu_utilization"
 
 
-def ask(metric: str = UTIL, workload: str = "trainer", kind: str = "", namespace: str = "ml") -> Question:
-    return Question(namespace=namespace, workload=workload, metric=metric, kind=kind)
+def ask(metric: str = UTIL, workload: str = "trainer", kind: str = "", namespace: str = "ml") -> ScalingQuestion:
+    return ScalingQuestion(namespace=namespace, workload=workload, metric=metric, kind=kind)
 
 
 def util(percent: float) -> dict[str, float]:
     return {UTIL: percent}
 
 
-def refusal(view: ClusterView, question: Question) -> Unanswerable:
+def refusal(view: ClusterView, question: ScalingQuestion) -> Unanswerable:
     with pytest.raises(Unanswerable) as found:
         scaled(view, question)
     return found.value
@@ -205,7 +205,7 @@ def test_the_names_of_many_missing_nodes_do_not_fill_the_answers_line() -> None:
         ("ml/a%2Db/sm_active", ask("sm_active", "a-b")),
     ],
 )
-def test_the_path_is_the_question(rest: str, question: Question) -> None:
+def test_the_path_is_the_question(rest: str, question: ScalingQuestion) -> None:
     assert read_question(rest) == question
 
 

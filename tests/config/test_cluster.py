@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config.cluster import SETTINGS, ClusterConfig
-from exporter.config.cluster_files import read_cluster_http
-from exporter.config.load_cluster import load_cluster
+from exporter.config.cluster import SETTINGS, ClusterConfig, load_cluster, read_cluster_http
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 

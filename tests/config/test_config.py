@@ -130,6 +130,7 @@ def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
         ("labels.names", "pod=namespace,namespace=pod,container=c"),
         ("labels.conflict", "maybe"),
         ("labels.idle", "on"),
+        ("labels.owners", "maybe"),
         ("sharing", "halves"),
         ("families.allow", "("),
         ("log.level", "loud"),
@@ -140,7 +141,7 @@ def test_a_bad_value_names_the_key_the_value_and_what_is_allowed(name: str, valu
     with pytest.raises(ConfigError) as raised:
         config({name: [value]})
     assert str(raised.value).startswith(f"--{name}: {value!r} is not allowed")
-    assert setting.allowed in str(raised.value)
+    assert setting.kind.allowed in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
@@ -243,7 +244,7 @@ def test_no_query_in_a_name() -> None:
 def test_what_was_probably_meant_otherwise_is_a_doubt(environ: dict[str, str], says: list[str]) -> None:
     (doubt,) = config(environ=environ).doubts
     for part in says:
-        assert part in f"{doubt.says}: {doubt.remedy}"
+        assert part in f"{doubt.message}: {doubt.remedy}"
 
 
 # issue 7, line 14
@@ -306,6 +307,16 @@ def test_an_inventory_that_is_off_is_not_named_and_one_of_a_file_is() -> None:
     with pytest.raises(ConfigError, match=r"--inventory: file needs --inventory\.file"):
         config({"inventory": ["file"]})
     assert config({"inventory": ["file"], "inventory.file": ["/x"]}).devices.inventory_file == "/x"
+
+
+# issue 28, churn-free series
+@pytest.mark.parametrize("other", [{"sharing": ["split"]}, {"labels.conflict": ["keep"]}])
+def test_samples_without_owners_contradict_what_makes_rows_of_owners(other: dict[str, list[str]]) -> None:
+    name = f"--{next(iter(other))}"
+    with pytest.raises(ConfigError, match=rf"^--labels\.owners: off [^\n]*{name} [^\n]*(?:choose|leave) [^\n]+$"):
+        config({"labels.owners": ["off"], **other})
+    assert config(other).labels.owners
+    assert not config({"labels.owners": ["off"], "sharing": ["device"]}).labels.owners
 
 
 def test_accounting_is_on_and_its_numbers_are_checked() -> None:

@@ -12,12 +12,11 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.config import regular
+from exporter.config import files
 from exporter.config.tls import ServerTls, server_context
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Pod
 from tests.support.certificates import Authority
 from tests.support.exporter import config_of, running
+from tests.support.simulated import Pod, SimulatedNode
 
 NAMED, FOUND = "127.0.0.3", "127.0.0.2"
 PAGE = 'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-{}"}} 1\n'
@@ -71,7 +70,7 @@ async def test_a_file_that_changes_while_a_node_is_built_is_one_configuration(
     upstreams.write("the first")
     (folder / "rules.yaml").write_text("samples: {device: [dev_file]}\n")
     (folder / "web.yaml").write_text("{}\n")
-    open_regular = regular.open_regular
+    open_regular = files.open_regular
 
     def change_once_opened(path: str) -> BinaryIO:
         file = open_regular(path)
@@ -80,7 +79,7 @@ async def test_a_file_that_changes_while_a_node_is_built_is_one_configuration(
             upstreams.write("the second")
         return file
 
-    monkeypatch.setattr(regular, "open_regular", change_once_opened)
+    monkeypatch.setattr(files, "open_regular", change_once_opened)
     simulated.world.pods += (
         Pod(
             namespace="gpu-operator", name="found", containers=(), uid="found", ip=FOUND, phase="Running", created=1000,

@@ -5,8 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.config import plain_yaml
-from exporter.config.plain_yaml import DEEPEST, load_plain
+from exporter.config import strict_yaml
+from exporter.config.strict_yaml import DEEPEST, load_plain
 from exporter.errors import DuplicateKey
 
 PLAIN = st.recursive(
@@ -22,7 +22,7 @@ BOMB = "a: &a [x, x]\n" + "".join(
 # what it does with PyYAML's own parser, and with libyaml's
 @pytest.fixture(params=["SafeLoader", "CSafeLoader"])
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_yaml, "_LOADER", getattr(yaml, request.param))
+    monkeypatch.setattr(strict_yaml, "_PLAIN_LOADER", getattr(yaml, request.param))
 
 
 @pytest.mark.usefixtures("loader")

@@ -4,11 +4,10 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from exporter.config.given import Configuration
-from exporter.config.kinds import POSITIVE_DURATION, choice, one_of
 from exporter.config.load import load
 from exporter.config.node import GROUPS, SETTINGS, Config
-from exporter.config.settings import optional, setting, settings_of, several
+from exporter.config.parsers import POSITIVE_DURATION, choice, one_of
+from exporter.config.settings import Configuration, optional, setting, settings_of, several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +24,8 @@ def test_a_field_is_a_flag_an_environment_name_and_a_parser() -> None:
     seconds, loud, words = found.values()
     assert (seconds.flag, seconds.env) == ("--a.long-wait", "POD_GPU_EXPORTER_A_LONG_WAIT")
     assert (seconds.kind.parse("2m"), seconds.kind.metavar) == (120.0, "DURATION")
-    assert (loud.kind.parse("off"), loud.allowed, loud.kind.metavar) == (False, "on or off", "on|off")
-    assert (words.allowed, words.repeatable) == ("yes, no or perhaps", True)
+    assert (loud.kind.parse("off"), loud.kind.allowed, loud.kind.metavar) == (False, "on or off", "on|off")
+    assert (words.kind.allowed, words.repeatable) == ("yes, no or perhaps", True)
     assert (loud.absent, words.absent) == (None, ())
     with pytest.raises(ValueError, match=r"^$"):
         words.kind.parse("never")

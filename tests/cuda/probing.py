@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exporter.errors import SourceError
 from exporter.model.cuda import CudaCounts, CudaProcess
-from exporter.sources.cuda_probe.probe import Probe, Turn
+from exporter.sources.cuda_probe.probe import Probe, ProbeAnswer
 from tests.cuda.needs import lacking, root
 from tests.cuda.programs import Truth, without_times
 from tests.support.waiting import wait_until
@@ -44,7 +44,7 @@ def probing(proc: Path, *, most_programs: int = 64, most: Mapping[str, int] | No
         probe.close()
 
 
-def counted(turn: Turn, pid: int) -> dict[int, CudaCounts]:
+def counted(turn: ProbeAnswer, pid: int) -> dict[int, CudaCounts]:
     """What was counted of a process, by ordinal."""
     return {
         device.ordinal: counts
@@ -53,13 +53,13 @@ def counted(turn: Turn, pid: int) -> dict[int, CudaCounts]:
     }
 
 
-def process_of(turn: Turn, pid: int) -> CudaProcess:
+def process_of(turn: ProbeAnswer, pid: int) -> CudaProcess:
     """What is known of a process."""
     (found,) = [process for process in turn.reading.processes.values() if process.id.pid == pid]
     return found
 
 
-def is_true(turn: Turn, truth: Truth, pid: int = 0) -> None:
+def is_true(turn: ProbeAnswer, truth: Truth, pid: int = 0) -> None:
     """The counts are exact, the times right within 20 %. `pid` is the machine's, where the program has another."""
     counts = counted(turn, pid or truth.pid)
     assert {ordinal: without_times(of) for ordinal, of in counts.items()} == {
@@ -72,9 +72,9 @@ def is_true(turn: Turn, truth: Truth, pid: int = 0) -> None:
     assert not any(turn.reading.lost.values()), turn.reading.lost
 
 
-def until(probe: Probe, wanted: Callable[[Turn], object]) -> Turn:
+def until(probe: Probe, wanted: Callable[[ProbeAnswer], object]) -> ProbeAnswer:
     """Turn until this is so. Returns that turn."""
-    turns: list[Turn] = []
+    turns: list[ProbeAnswer] = []
 
     def is_so() -> object:
         probe.scan()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.cgroups import read_cgroups
-from exporter.model.measured import Place
+from exporter.model.measured import ProcessPlace
+from exporter.usage.containers import read_cgroups
 from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container, container_id, uid
 from tests.cuda.programs import Program, built
 
@@ -20,7 +20,7 @@ def test_a_program_is_in_the_cgroup_that_a_runtime_names(tmp_path: Path, runtime
         (pid,) = made.pids
         text = Path(f"/proc/{pid}/cgroup").read_text()
         truth = program.done()
-    assert read_cgroups(text) == Place(container_id=container_id(8), pod_uid=uid(7))
+    assert read_cgroups(text) == ProcessPlace(container_id=container_id(8), pod_uid=uid(7))
     assert truth.counts[0].launches == 1
     assert not any(folder.exists() for folder in made.folders)
     assert not any(folder.parent.exists() for folder in made.folders)

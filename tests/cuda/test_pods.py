@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from exporter.simulator.node import SimulatedNode
 from exporter.simulator.parts import Pod
 from exporter.simulator.pods_api import container_id
-from exporter.simulator.world import World
 from exporter.sources.cuda_probe import source
 from tests.cuda.containers import LIBRARIES, Container, Runtime, cgroup_of, container
 from tests.cuda.probing import NarrowProc, probing
 from tests.cuda.programs import Program
 from tests.support.exporter import config_of, running
+from tests.support.simulated import SimulatedNode, World
 
 RUNTIMES: tuple[Runtime, ...] = ("containerd", "crio")
 

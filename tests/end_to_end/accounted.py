@@ -21,15 +21,13 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from exporter.attribution.labels import COPY, DEVICE, SPLIT
 from exporter.cli.demo import STEP_SECONDS
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.parts import REPLICAS, Gpu
-from exporter.simulator.profiles import PROFILES
-from exporter.simulator.world import World
+from exporter.ownership.labels import COPY, DEVICE, SPLIT
+from exporter.simulator.parts import PROFILES, REPLICAS, SimulatedGpu
 from tests.support.components import free_port
 from tests.support.exporter import config_of, hide_the_machine, running
 from tests.support.prometheus import Prometheus, prometheus, shipped_jobs
+from tests.support.simulated import SimulatedNode, World
 
 MODES = (COPY, SPLIT, DEVICE)
 ENERGY, ALLOCATED = "pod_gpu_energy_joules_total", "pod_gpu_allocated_seconds_total"
@@ -93,7 +91,7 @@ def held_in(world: World) -> Mapping[Held, float]:
     return found
 
 
-def kind_of(gpu: Gpu) -> str:
+def kind_of(gpu: SimulatedGpu) -> str:
     return "MIG" if gpu.instances else "time-sliced" if gpu.shared else "whole"
 
 
@@ -130,6 +128,12 @@ class Truth:
         return self.ended_at_seconds - self.began_at_seconds
 
     @property
+    def longest_pause_seconds(self) -> float:
+        """For how long this very process could not run at most: what it noted is only as good."""
+        pauses = (after.at_seconds - now.at_seconds for now, after in pairwise(self.moments))
+        return max(pauses, default=0.0)
+
+    @property
     def window(self) -> str:
         """The span, as PromQL writes it."""
         return f"{self.seconds * 1000:.0f}ms"
@@ -140,7 +144,7 @@ class Truth:
         return self.moments[-1].held
 
     @property
-    def shared_gpu(self) -> Gpu:
+    def shared_gpu(self) -> SimulatedGpu:
         """The GPU that most containers hold at the end."""
         holders = Counter(held.uuid for held in self.now if not held.instance)
         return max(self.world.gpus, key=lambda gpu: holders[gpu.uuid])

@@ -15,7 +15,7 @@ IDLE_BELOW = 0.05
 HOUR = 3600.0
 PRICE = 2.50
 XID = 48
-LIMITED = (700 - 70) / (740 - 70)  # by exporter/simulator/physics.py
+LIMITED = (700 - 70) / (740 - 70)  # by exporter/simulator/machine.py
 Key = tuple[str, ...]
 Check = Callable[[Answers, Truth], None]
 

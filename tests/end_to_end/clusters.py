@@ -9,15 +9,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from exporter.simulator.node import SimulatedNode
-from tests.end_to_end.accounted import MODES
+from tests.end_to_end.accounted import MODES as SHARING
 from tests.rules.shipped import FILES, PROMETHEUS
+from tests.support import quick_yaml
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import OWN_LABELS
+from tests.support.simulated import SimulatedNode
 
 NODE = "gpu-node-1"
+WITHOUT_OWNERS = "without-owners"
+MODES = (*SHARING, WITHOUT_OWNERS)  # each is a cluster
 WINDOW = "4s"  # in place of 5 minutes
 # A scrape is of the moment at which it began, and is stored later. With the same time between evaluations as between
 # scrapes, one that begins right before an evaluation would do so each time, and be missed by it each time.
@@ -35,7 +36,7 @@ class Target(NamedTuple):
 
 def jobs(targets: Iterable[Target]) -> Iterator[dict[str, Any]]:
     """scrape-config-kubernetes.yaml, whose discovery has answered."""
-    shipped = yaml.safe_load((PROMETHEUS / "scrape-config-kubernetes.yaml").read_text())["scrape_configs"]
+    shipped = quick_yaml.load((PROMETHEUS / "scrape-config-kubernetes.yaml").read_text())["scrape_configs"]
     for job in shipped:
         found = {name: value for name, value in job.items() if name not in {"kubernetes_sd_configs", "scrape_interval"}}
         static = [
@@ -72,7 +73,7 @@ def quick(folder: Path) -> list[Path]:
 
 
 async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Target]:
-    """The node, and an exporter in front of it for each `--sharing` mode, until the stack is closed."""
+    """The node, and an exporter in front of it for each of MODES, until the stack is closed."""
     await node.start()
     stack.push_async_callback(node.stop)
     common = {
@@ -84,7 +85,8 @@ async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Targe
         "workload_labels": "app.kubernetes.io/name",
         "accounting_interval": "250ms",
     }
+    settings = {mode: {"sharing": mode} for mode in SHARING} | {WITHOUT_OWNERS: {"labels_owners": "off"}}
     return [
-        Target(mode, (await stack.enter_async_context(running(config_of(**common, sharing=mode)))).base[7:])
-        for mode in MODES
+        Target(mode, (await stack.enter_async_context(running(config_of(**common, **given)))).base[7:])
+        for mode, given in settings.items()
     ]

@@ -3,10 +3,10 @@
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from exporter.attribution.labels import LabelPolicy
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 from exporter.model.pages import JoinedPage
+from exporter.ownership.labels import LabelPolicy
 from tests.support.strategies import Row, attribution_of, owner_states, pages, policies, rows
 
 
@@ -24,7 +24,12 @@ def joined_pages(count: int) -> list[JoinedPage]:
     )
     @given(bodies=st.lists(pages, min_size=1, max_size=3), policy=policies, owners=owner_states())
     def collect(bodies: list[bytes], policy: LabelPolicy, owners: Owners) -> None:
-        joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+        joiner = Joiner(
+            read_subject=policy.read_subject,
+            is_owner_label=policy.is_owner_label,
+            wanted=lambda _: True,
+            nobodys=policy.nobodys,
+        )
         found.append(joiner.join(bodies, attribution_of(owners, policy)))
 
     collect()

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from exporter.simulator.node import SimulatedNode
 from exporter.simulator.parts import Pod
-from exporter.simulator.world import World
 from tests.end_to_end.accounted import (
     ALLOCATED,
     ENERGY,
@@ -32,10 +31,13 @@ from tests.end_to_end.accounted import (
 from tests.end_to_end.answers import ANSWERS, LOOK, NODE, OF_ALL_TIME, XID, by
 from tests.support.places import ROOT
 from tests.support.prometheus import OWN_LABELS, Prometheus
+from tests.support.simulated import SimulatedNode, World
+from tests.support.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 SPAN = 16.0
+TRIES = 3
 SPEED = 20.0  # of the pods' life: a pod that comes is at work before the span is over
 SEED = 4  # a node with pods at work and pods idle, however long it takes until everything has started
 PAGE = (ROOT / "docs" / "promql.md").read_text()
@@ -55,9 +57,14 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=SEED, speed=SPEED), NODE, counters="full")
-    with prometheus_for_each(tmp_path_factory.mktemp("prometheus"), f"{LOOK:g}s") as (targets, servers):
-        yield Watched(asyncio.run(run(node, targets, servers)), servers)
+    """A machine that stops for as long as a look takes shows something else than what happened: then once more."""
+    for attempt in range(1, TRIES + 1):
+        node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=SEED, speed=SPEED), NODE, counters="full")
+        with prometheus_for_each(tmp_path_factory.mktemp("prometheus"), f"{LOOK:g}s") as (targets, servers):
+            truth = asyncio.run(run(node, targets, servers))
+            if truth.longest_pause_seconds < LOOK or attempt == TRIES:
+                yield Watched(truth, servers)
+                return
 
 
 def succeed(world: World, pod: Pod, name: str) -> Pod:
@@ -67,6 +74,19 @@ def succeed(world: World, pod: Pod, name: str) -> Pod:
     return successor
 
 
+async def until_accounts_say(targets: Mapping[str, str], pod: Pod, more: str = "") -> None:
+    """Every exporter has looked since: its /metrics has a line of the pod, with `more` in it."""
+    async with aiohttp.ClientSession() as session:
+        for target in targets.values():
+
+            async def is_said(target: str = target) -> bool:
+                async with session.get(f"http://{target}/metrics") as answer:
+                    lines = (await answer.text()).splitlines()
+                return any(f'pod="{pod.name}"' in line and more in line for line in lines)
+
+            await until(is_said)
+
+
 async def run(node: SimulatedNode, targets: Mapping[str, str], servers: Mapping[str, Prometheus]) -> Truth:
     """First pods change around an XID, then dcgm-exporter is away for a moment; then a span is noted."""
     async with lab(node, targets, servers, f"{LOOK:g}s") as found:
@@ -74,9 +94,11 @@ async def run(node: SimulatedNode, targets: Mapping[str, str], servers: Mapping[
         whole = next(held for held in held_in(world) if held.ratio == 1)
         pod = next(pod for pod in world.pods if pod.name == whole.pod)
         pod = succeed(world, pod, "struck")
+        await until_accounts_say(targets, pod)
         await asyncio.sleep(2 * LOOK)
         truth.struck = pod.namespace, pod.name
         world.machine.add_xid(whole.uuid, XID)
+        await until_accounts_say(targets, pod, f'xid="{XID}"')
         await asyncio.sleep(2 * LOOK)
         succeed(world, pod, "after")
         with found.without_a_page():

@@ -86,15 +86,17 @@ async def test_no_scrape_is_missing_and_no_series_changes_its_name_across_restar
         kubelet_part = int(time.monotonic() - began)
         ((_, lowest),) = await server.query(f'min_over_time(up{{job="gpu"}}[{kubelet_part}s])')
         assert lowest == 1, "a scrape failed while the kubelet restarted"
+        went = time.monotonic()
         await lab.upstream.stop()
         await asyncio.sleep(3)
         await lab.upstream.start()
+        away_seconds = time.monotonic() - went
         await asyncio.sleep(3)
         window = int(time.monotonic() - began)
         ((_, scrapes),) = await server.query(f'count_over_time(up{{job="gpu"}}[{window}s])')
         ((_, failed),) = await server.query(f'count_over_time((up{{job="gpu"}} == 0)[{window}s:1s])')
         assert window - 1 <= scrapes <= window + 1
-        assert 2 <= failed <= 5, "dcgm-exporter was away for 3 s"
+        assert 2 <= failed <= away_seconds + 2, "dcgm-exporter was away for 3 s"
         # a series that changed its name would leave another one behind in the window
         ever = await server.query(f"count_over_time(DCGM_FI_DEV_POWER_USAGE[{window}s])")
         now = await server.query("DCGM_FI_DEV_POWER_USAGE")

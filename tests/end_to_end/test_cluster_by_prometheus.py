@@ -1,4 +1,4 @@
-"""Five node exporters, a real Prometheus that scrapes them as shipped, and the cluster role in both ways at once.
+"""Six node exporters, a real Prometheus that scrapes them as shipped, and the cluster role in both ways at once.
 
 The nodes' pages stand still, so both ways must say the same. Debian's Prometheus has no discovery by Kubernetes: static
 targets have the labels that one would give.
@@ -16,18 +16,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import yaml
 from aiohttp import web
 
-from exporter.outputs.objects import METRICS as FIELDS
-from exporter.simulator.maker import Teams
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from exporter.dcgm.fields import METRICS as FIELDS
+from exporter.simulator.world import Teams
+from tests.support import quick_yaml
 from tests.support.background import Background
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.places import ROOT
 from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus
+from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -40,6 +39,8 @@ NODES: Mapping[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "gpu-node-3": ({"mig": 1}, {"counters": "full", "with_parents": True}, {}),
     "gpu-node-4": ({"shared": 1, "mig": 1}, {"counters": "full"}, {"sharing": "split"}),
     "10.0.0.5": ({}, {"generation": "1"}, {"labels_pod_uid": "on"}),
+    # issue 28, churn-free series
+    "gpu-node-6": ({"shared": 1, "mig": 1}, {"counters": "full"}, {"labels_owners": "off", "labels_pod_uid": "on"}),
 }
 METRICS = ("power_usage", "gpu_utilization", "framebuffer_used", "sm_active", "pod_gpu_processes")
 
@@ -104,7 +105,7 @@ class Nodes:
 
 def jobs(targets: Mapping[str, str], prefix: str = "", **changes: Any) -> Iterator[dict[str, Any]]:
     """deploy/prometheus/scrape-config.yaml with these targets by their nodes."""
-    shipped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
+    shipped = quick_yaml.load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
     labels = changes.pop("labels", {})
     for job in shipped:
         yield {
@@ -238,7 +239,7 @@ def test_autoscalers_get_the_same(nodes: Nodes, metric: str) -> None:
     assert 200 in said
 
 
-ADAPTER = yaml.safe_load((ROOT / "deploy" / "prometheus-adapter" / "values.yaml").read_text())["rules"]
+ADAPTER = quick_yaml.load((ROOT / "deploy" / "prometheus-adapter" / "values.yaml").read_text())["rules"]
 OF_PODS = {
     "gpu_utilization": ("gpu_utilization", 1),
     "gpu_graphics_engine_active": ("graphics_engine_active", 100),

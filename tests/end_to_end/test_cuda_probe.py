@@ -17,14 +17,13 @@ import pytest
 
 from exporter.model.cuda import CudaCounts, CudaUse
 from exporter.outputs.cuda_use import as_object
-from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pods_api import container_id
-from exporter.simulator.world import Container, Pod, World
 from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container, uid
 from tests.cuda.needs import root
 from tests.cuda.probing import NarrowProc, probing
 from tests.cuda.programs import Program, built
 from tests.support.components import real
+from tests.support.simulated import Container, Pod, SimulatedNode, World
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 # as in a DaemonSet: the node's /var/log, in the mount namespace of the exporter

@@ -1,7 +1,7 @@
 """Every query of the dashboards in a real Prometheus, with its variables filled in as Grafana does: it returns data.
 
-A node behind an exporter for each `--sharing` mode, with older names of dcgm-exporter's fields, and the demo, with
-those of DCGM 4.9, `--sharing split`, and measured use of its GPUs.
+A node behind an exporter for each `--sharing` mode and for `--labels.owners off`, with older names of dcgm-exporter's
+fields, and the demo, with those of DCGM 4.9, `--sharing split`, and measured use of its GPUs.
 """
 
 import math
@@ -19,16 +19,15 @@ from pathlib import Path
 import pytest
 
 from deploy.grafana.generator import promql
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
-from tests.end_to_end.accounted import MODES, Held, held_in
-from tests.end_to_end.clusters import NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
+from tests.end_to_end.accounted import Held, held_in
+from tests.end_to_end.clusters import MODES, NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
 from tests.rules.shipped import metrics
 from tests.support.background import Background
 from tests.support.components import free_port, real
 from tests.support.grafana import ALL, Chosen, Model, dashboard, filled, options, panels, variables
 from tests.support.places import ROOT
 from tests.support.prometheus import Answers, Prometheus, prometheus
+from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -155,7 +154,7 @@ def asked(expression: str) -> str:
 
 
 def absent_of(chosen: Chosen) -> set[str]:
-    """What none of the chosen clusters has. The three of the modes have the only node of its name."""
+    """What none of the chosen clusters has. Those of the modes have the only node of its name."""
     clusters = chosen["cluster"]
     if chosen.get("node") == NODE:
         clusters = MODES

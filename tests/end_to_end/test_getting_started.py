@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.support import quick_yaml
 from tests.support.places import ROOT
 from tests.support.prometheus import prometheus
 
@@ -56,7 +56,7 @@ def test_the_command_answers(command: str, says: str, port: str) -> None:
 
 @pytest.mark.real
 def test_prometheus_answers_its_questions(port: str, tmp_path: Path) -> None:
-    settings = yaml.safe_load(SETTINGS.replace(":9400", f":{port}"))
+    settings = quick_yaml.load(SETTINGS.replace(":9400", f":{port}"))
     rules = [path for pattern in settings["rule_files"] for path in sorted(ROOT.glob(pattern))]
     assert len(rules) == 3
     assert QUERIES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.simulator.node import SimulatedNode
+from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 
 # What hangs is called on threads; in this process it never comes back.

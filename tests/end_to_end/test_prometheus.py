@@ -16,12 +16,11 @@ import pytest
 from aiohttp import web
 
 from exporter.model.pages import JoinedPage
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
 from tests.end_to_end.generated import joined_pages
 from tests.support.background import Background
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus, shipped_jobs
+from tests.support.simulated import SimulatedNode, World
 
 pytestmark = pytest.mark.real
 

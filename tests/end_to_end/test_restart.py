@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from exporter.attribution import retention
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Container, Pod, World
+from exporter.ownership import retention
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.simulated import Container, Pod, SimulatedNode, World
+from tests.support.waiting import until
 
 
 def owners_in(page: str) -> set[tuple[str, ...]]:
@@ -21,12 +21,10 @@ def owners_in(page: str) -> set[tuple[str, ...]]:
     }
 
 
-async def scrape_until(exporter: Exporter, stop: asyncio.Event) -> list[set[tuple[str, ...]]]:
-    seen = []
+async def scrape_until(exporter: Exporter, stop: asyncio.Event, seen: list[set[tuple[str, ...]]]) -> None:
     while not stop.is_set():
         seen.append(owners_in(await exporter.page()))
         await asyncio.sleep(0.005)
-    return seen
 
 
 async def until_owners_are(exporter: Exporter, expected: set[tuple[str, ...]], before: set[tuple[str, ...]]) -> None:
@@ -39,6 +37,7 @@ async def until_owners_are(exporter: Exporter, expected: set[tuple[str, ...]], b
     await exporter.until_page(are_they)
 
 
+@pytest.mark.usefixtures("half_a_second")
 async def test_no_running_pod_loses_its_labels_in_any_scrape() -> None:
     """Four nodes side by side: most of it is waiting."""
     cases = ((max_age, down_seconds) for max_age in ("0s", "1s") for down_seconds in (0.0, 1.0))
@@ -52,14 +51,14 @@ async def scraped_through_a_restart(max_age: str, down_seconds: float) -> None:
     async with running(config) as exporter:
         before = owners_in(await exporter.page())
         assert len(before) > 4
-        stop = asyncio.Event()
-        scraping = asyncio.create_task(scrape_until(exporter, stop))
+        stop, seen = asyncio.Event(), list[set[tuple[str, ...]]]()
+        scraping = asyncio.create_task(scrape_until(exporter, stop, seen))
         calls = simulated.kubelet.calls
         await simulated.kubelet.restart(down_seconds=down_seconds, partial_seconds=0.3)
         await asyncio.sleep(3.0)
+        await until(lambda: len(seen) > 30)
         stop.set()
-        seen = await scraping
-        assert len(seen) > 30
+        await scraping
         assert [owners for owners in seen if owners != before] == []
         assert simulated.kubelet.calls > calls
 
@@ -140,9 +139,8 @@ async def test_a_kubelet_that_is_down_keeps_its_owners_and_says_how_old_they_are
         before = owners_in(await exporter.page())
         await simulated.kubelet.stop()
         await asyncio.sleep(0.3)
-        page = await exporter.page()
+        page = await exporter.until_page(lambda page: 'source_up{source="kubelet"} 0\n' in page)
         assert owners_in(page) == before
-        assert 'source_up{source="kubelet"} 0\n' in page
         age = float(page.rpartition("assignments_age_seconds ")[2])
         assert age > 0.3
     await simulated.stop()

@@ -1,6 +1,7 @@
 """The shipped rules in a real Prometheus that scrapes as shipped: they evaluate, they are right, and none cries wolf.
 
-One simulated node behind an exporter for each `--sharing` mode; each is a cluster of its own for one Prometheus.
+One simulated node behind an exporter for each `--sharing` mode, and one for `--labels.owners off`; each is a cluster of
+its own for one Prometheus.
 """
 
 import json
@@ -13,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
-from tests.end_to_end.accounted import ALLOCATED, MODES, Held, held_in
-from tests.end_to_end.clusters import NODE, SETTLED, Target, in_short, jobs, of_each_mode, quick
+from tests.end_to_end.accounted import ALLOCATED, Held, held_in
+from tests.end_to_end.clusters import MODES, NODE, SETTLED, Target, in_short, jobs, of_each_mode, quick
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, records, run
+from tests.support import quick_yaml
 from tests.support.background import Background
 from tests.support.prometheus import Prometheus, prometheus
+from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -78,7 +78,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_the_scrape_configs_are_what_promtool_takes(promtool: Path, tmp_path: Path) -> None:
-    static = yaml.safe_load((PROMETHEUS / "scrape-config.yaml").read_text())["scrape_configs"]
+    static = quick_yaml.load((PROMETHEUS / "scrape-config.yaml").read_text())["scrape_configs"]
     for number, found in enumerate((static, [*jobs([Target("a", "localhost:9400")])])):
         config = tmp_path / f"{number}.yaml"
         config.write_text(json.dumps({"rule_files": [f"{PROMETHEUS}/rules/*.yaml"], "scrape_configs": found}))

@@ -14,11 +14,10 @@ import pytest
 from aiohttp import web
 
 from exporter.config.node import Config
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
 from tests.support.components import free_port
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import started
+from tests.support.simulated import SHARED_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]

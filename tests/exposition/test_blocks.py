@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.accounting.sharing import CounterBook
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import build_owners
-from exporter.attribution.rows import Attribution
-from exporter.exposition import owned, page_reader, shape_reader
+from exporter.dividing.sharing import CounterBook
+from exporter.exposition import join, page_reader, shape_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Line, read_line
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import build_owners
+from exporter.ownership.rows import Attribution
 from tests.support.reference_join import reference_join
 from tests.support.strategies import attribution_of, owner_states, pages, policies, tidy_pages, with_other_values
 
@@ -27,7 +27,12 @@ NOBODY = Attribution(Owners(), POLICY)
 
 
 def joiner_of(policy: LabelPolicy = POLICY) -> Joiner:
-    return Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    return Joiner(
+        read_subject=policy.read_subject,
+        is_owner_label=policy.is_owner_label,
+        wanted=lambda _: True,
+        nobodys=policy.nobodys,
+    )
 
 
 def large_page(families: int = 60, instances: int = 112, value: int = 1) -> list[bytes]:
@@ -66,6 +71,7 @@ class Count:
 
 
 # issue 7, line 39
+@pytest.mark.long
 @pytest.mark.parametrize("place", [2, 3000, len(LARGE) - 1])
 def test_a_line_that_comes_or_goes_costs_what_stands_around_it(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     without = LARGE[:place] + LARGE[place + 1 :]
@@ -178,7 +184,7 @@ def test_pages_whose_parts_come_and_go_are_those_of_the_reference(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_reader, "BLOCK_BYTES", limits[0])
         patch.setattr(page_reader, "BLOCK_LINES", limits[1])
-        patch.setattr(owned, "MOST_KEPT_SERIES", limits[2])
+        patch.setattr(join, "MOST_KEPT_SERIES", limits[2])
         for _ in range(5):
             page = [with_other_values(body, numbers.randrange(100)) for body in bodies]
             lines = [line for body in page for line in body.splitlines(keepends=True)]
@@ -246,7 +252,7 @@ def test_a_value_that_grows_makes_a_line_too_long(length: int) -> None:
 
 # issue 7, line 41
 def test_the_book_of_divided_counters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.accounting.sharing.MOST_SERIES", 50)
+    monkeypatch.setattr("exporter.dividing.sharing.MOST_SERIES", 50)
     policy, book = LabelPolicy(sharing="split"), CounterBook()
     shares = (
         Assignment(

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.accounting.sharing import CounterBook
-from exporter.attribution.labels import LabelPolicy
+from exporter.dividing.sharing import CounterBook
 from exporter.exposition import page_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.pages import Page
+from exporter.ownership.labels import LabelPolicy
 from tests.support.reference_join import reference_join
 from tests.support.strategies import (
     Row,
@@ -42,6 +42,7 @@ def joiner_of(policy: LabelPolicy, *, all_families: bool = True) -> Joiner:
         read_subject=policy.read_subject,
         is_owner_label=policy.is_owner_label,
         wanted=everything if all_families else no_power,
+        nobodys=policy.nobodys,
     )
 
 

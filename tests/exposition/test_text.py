@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from exporter.exposition.text import render_family
+from exporter.exposition.families import render_family
 
 
 # issue 7, line 24

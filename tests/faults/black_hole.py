@@ -14,12 +14,12 @@ import time
 from contextlib import suppress
 
 from exporter.errors import SourceError
-from exporter.simulator.kubernetes import SimulatedApi
-from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.pods import ApiPods
+from exporter.sources.kubernetes.node_objects import ApiPods
 from tests.support.components import real
 from tests.support.places import ROOT
+from tests.support.simulated import World
+from tests.support.simulated_api import SimulatedApi
 
 NODE = "gpu-node-1"
 OURS, THEIRS = "192.0.2.1", "192.0.2.2"  # TEST-NET-1 (RFC 5737)

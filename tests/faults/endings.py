@@ -117,7 +117,9 @@ async def _textfile(name: str, hurt: Step, heal: Step) -> Verdict:
         broken = [] if written - before < 0.5e9 else ["the file was written although it could not be"]
         if halves:
             broken.append(f"{len(halves)} looks at a file that was not whole")
-        left = [found.name for found in drop.parent.glob("*") if found != drop] if drop.exists() else []
+        left = {*drop.parent.glob("*")} - {drop}
+        await asyncio.sleep(1.0)  # one that is being written goes again
+        left &= {*drop.parent.glob("*")}
         if left:
             broken.append(f"files left over: {left}")
         healed = time.monotonic()

@@ -19,9 +19,9 @@ from pathlib import Path
 import aiohttp
 
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.kubelet_process import pods_to_json
-from exporter.simulator.world import Pod, World
 from tests.faults.upstream import Upstream
+from tests.support.kubelet_process import pods_to_json
+from tests.support.simulated import Pod, World
 
 SCRAPE_TIMEOUT_SECONDS = 2.0
 # max(h - 0.5, h / 2), and what a busy machine with two cores may add to it
@@ -88,7 +88,7 @@ class Lab:
         beside.replace(self.control)
 
     async def start_kubelet(self, *, empty_seconds: float = 0, partial_seconds: float = 0) -> None:
-        command = [sys.executable, "-m", "exporter.simulator.kubelet_process", str(self.socket), str(self.control)]
+        command = [sys.executable, "-m", "tests.support.kubelet_process", str(self.socket), str(self.control)]
         command += [f"--empty={empty_seconds}", f"--partial={partial_seconds}"]
         self._kubelet = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         assert self._kubelet.stdout

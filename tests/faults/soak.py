@@ -22,8 +22,8 @@ import aiohttp
 
 from exporter.outputs.node import OUTPUTS
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.world import World
 from tests.faults.lab import Lab
+from tests.support.simulated import World
 
 SCRAPERS = 20
 STEP_SECONDS = 0.125

@@ -10,15 +10,14 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 
-from exporter.attribution.cdi import inventory_of, read_mig_minors, read_spec
-from exporter.attribution.inventories import Part, put_together
-from exporter.attribution.inventory import read_inventory
-from exporter.attribution.rule_file import read_rules
 from exporter.config.http_file import read_http_config
-from exporter.config.plain_yaml import load_plain
+from exporter.config.strict_yaml import load_plain
 from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
 from exporter.model.slices import at_once
+from exporter.ownership.device_ids import read_rules
+from exporter.ownership.inventories import Part, inventory_of, put_together, read_inventory, read_mig_minors, read_spec
+from exporter.reading import Invalid
 from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
 from exporter.sources.cuda_probe.reader import InMemory
 from exporter.sources.exporters.answer import read_answer
@@ -26,9 +25,8 @@ from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet import pods as pods_api
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.exporters import endpoint_slices
-from exporter.sources.kubernetes.pods import ApiPods
-from exporter.sources.kubernetes.slices import ApiSlices
-from exporter.sources.prometheus.answer import Series, read_vector
+from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
+from exporter.sources.prometheus.answer import VectorSeries, read_vector
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import read_targets
 from tests.support.canned import NOW, target
@@ -48,7 +46,7 @@ def read_event(kind: type[ApiPods] | type[ApiSlices]) -> Callable[[bytes], objec
             on_health=lambda *_: None,
         )
         found = kubernetes_api.read_object(body, "/x")
-        source._listed._take(found)
+        source._take(found)
 
     return lambda body: asyncio.run(read(body))
 
@@ -57,7 +55,7 @@ def read_places(body: bytes) -> None:
     """An event of EndpointSlices, as the cluster role takes it."""
     api = kubernetes_api.KubernetesApi(url="http://x", token_file="/x", ca_file="/x")
     places = endpoint_slices(api=api, namespace="x", service="y", on_health=lambda *_: None)
-    places._listed._take(kubernetes_api.read_object(body, "/x"))
+    places._take(kubernetes_api.read_object(body, "/x"))
 
 
 def read_exporter(body: bytes) -> None:
@@ -68,9 +66,9 @@ def read_exporter(body: bytes) -> None:
 
 def read_prometheus(body: bytes) -> None:
     """What Prometheus says of its targets, of what exporters say of themselves, or of samples, as the role asks it."""
-    rows: list[Series] = []
+    rows: list[VectorSeries] = []
     at_once(read_vector(body, rows.append))
-    asked = [Series(dict(labels), NOW, value) for labels, value in target()]
+    asked = [VectorSeries(dict(labels), NOW, value) for labels, value in target()]
     targets = read_targets([*asked, *(row for row in rows if "about" in row.labels)], NOW, 30.0)
     found = Collected(targets, ("pod", "namespace", "container"))
     for row in rows:
@@ -88,7 +86,7 @@ def read_file(read: Callable[[object, str], object]) -> Callable[[bytes], object
     def run(body: bytes) -> object:
         try:
             return read(kubernetes_api.read_object(body, "/x"), "/x")
-        except (ConfigError, ValueError) as error:
+        except (ConfigError, Invalid, ValueError) as error:
             if "\n" in str(error):
                 raise AssertionError(f"more than a line: {error}") from error
             return None

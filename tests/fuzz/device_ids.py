@@ -1,11 +1,11 @@
 """Fuzzes the rules for device ids, and owners made of them: any text in, one device or a reason out."""
 
-from exporter.attribution.device_ids import RULES, read_device_id
-from exporter.attribution.inventory import read_inventory
-from exporter.attribution.owners import Knowledge, build_owners
 from exporter.model.devices import Assignment
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.ownership.device_ids import RULES, read_device_id
+from exporter.ownership.inventories import read_inventory
+from exporter.ownership.owners import Knowledge, build_owners
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

@@ -1,21 +1,24 @@
 """Fuzzes the reader and the join of pages: any bytes in, the page that the plain reference makes out."""
 
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import build_owners
+from exporter.exposition.families import unescape
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Reason, SampleLine, read_line
-from exporter.exposition.text import unescape
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import build_owners
 from tests.support.reference_join import reference_join
 from tests.support.strategies import UUIDS, attribution_of
 
-POLICIES = tuple(
-    LabelPolicy(names=names, incoming_wins=wins, idle_labels=idle, sharing=sharing)
-    for names in (("pod", "namespace", "container"), ("x", "y", "z"))
-    for wins in (False, True)
-    for idle in (False, True)
-    for sharing in ("copy", "device")
+POLICIES = (
+    LabelPolicy(names_owners=False),
+    *(
+        LabelPolicy(names=names, incoming_wins=wins, idle_labels=idle, sharing=sharing)
+        for names in (("pod", "namespace", "container"), ("x", "y", "z"))
+        for wins in (False, True)
+        for idle in (False, True)
+        for sharing in ("copy", "device")
+    ),
 )
 A, B = (Owner(namespace="ml", pod=f'{pod}"\\\n', container="main") for pod in "ab")
 OWNERS = build_owners(
@@ -31,7 +34,12 @@ def one_input(data: bytes) -> None:
     """The first byte chooses a policy, the rest is a page."""
     policy = POLICIES[data[0] % len(POLICIES)] if data else POLICIES[0]
     page = data[1:]
-    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    joiner = Joiner(
+        read_subject=policy.read_subject,
+        is_owner_label=policy.is_owner_label,
+        wanted=lambda _: True,
+        nobodys=policy.nobodys,
+    )
     for owners in (OWNERS, Owners()):
         attribution = attribution_of(owners, policy)
         joined = joiner.join([page], attribution)

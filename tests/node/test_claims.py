@@ -10,9 +10,8 @@ import pytest
 from exporter.config.named_files import NodeFiles
 from exporter.model.devices import Claim
 from exporter.node.build import make_node
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Container, Pod, World
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.simulated import Container, Pod, SimulatedNode, World
 
 
 @pytest.fixture
@@ -95,10 +94,10 @@ async def test_a_token_is_needed_and_may_come_later(node: SimulatedNode, tmp_pat
 async def test_what_was_begun_goes_on_over_a_reload(node: SimulatedNode) -> None:
     first = make_node(config_of(**settings(node)), NodeFiles())
     await first.look(None)
-    second = make_node(config_of(**settings(node, sharing="device")), NodeFiles(), lasting=first.lasting)
+    second = make_node(config_of(**settings(node, sharing="device")), NodeFiles(), handover=first.handover)
     try:
         await first.give_way(second)
-        assert second.lasting.reads_slices
+        assert second.handover.reads_slices
         snapshot = await second.look(None)
         assert {match.reason for match in snapshot.owners.matches} == {""}
         assert node.api.lists == 1

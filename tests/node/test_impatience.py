@@ -7,26 +7,28 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from exporter.attribution import current
-from exporter.attribution.owners import build_owners
 from exporter.exposition.join import Joiner
 from exporter.exposition.page_reader import PageReader
-from exporter.node.joins import KEPT_SECONDS, Joins
-from exporter.simulator.node import SimulatedNode
+from exporter.node.pages import KEPT_SECONDS, Joins
+from exporter.ownership import current
+from exporter.ownership.owners import build_owners
 from tests.support.exporter import Exporter, Start
+from tests.support.simulated import SimulatedNode
 
-Upstream = Callable[[bytes, float], Awaitable[str]]
+Upstream = Callable[[bytes, asyncio.Event], Awaitable[str]]
+# A busy machine answers an impatient scrape within it; the page that is held back does not come before it is let go.
+PATIENCE_SECONDS = "1.2"
 
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Upstream]:
-    """Start a server that answers with a page after so many seconds; its URL."""
+    """Start a server that answers with a page while the event is set; its URL."""
     async with AsyncExitStack() as stack:
 
-        async def begin(page: bytes, after_seconds: float) -> str:
+        async def begin(page: bytes, answers: asyncio.Event) -> str:
             async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 await reader.readuntil(b"\r\n\r\n")
-                await asyncio.sleep(after_seconds)
+                await answers.wait()
                 writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(page) + page)
                 writer.close()
 
@@ -54,7 +56,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 async def impatient(exporter: Exporter, path: str = "/gpu/metrics") -> tuple[int, str]:
-    return await exporter.get(path, **{"X-Prometheus-Scrape-Timeout-Seconds": "0.02"})
+    return await exporter.get(path, **{"X-Prometheus-Scrape-Timeout-Seconds": PATIENCE_SECONDS})
 
 
 # issue 7, line 26
@@ -64,15 +66,21 @@ async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
     page = simulated.dcgm.page().encode()
     half = page.index(b"# HELP", len(page) // 2)
     quick = b"\n".join(line for line in page[:half].splitlines() if b"nvidia1" not in line) + b"\n"
-    urls = [await upstream(quick, 0.0), await upstream(page[half:], 0.2)]
+    always, late = asyncio.Event(), asyncio.Event()
+    always.set()
+    late.set()
+    urls = [await upstream(quick, always), await upstream(page[half:], late)]
     exporter = await start(dcgm_url=urls, kubelet_max_age="1h", accounting_mode="off")
     whole = await exporter.page()
+    late.clear()
     for path in ("/gpu/metrics", "/metrics"):
         await impatient(exporter, path)
+    late.set()
     await exporter.page()
     work.clear()
     logged = len(caplog.records)
     for _ in range(3):
+        late.clear()
         status, some = await impatient(exporter)
         assert (status, some.count("DCGM_FI_") > 0) == (200, True)
         assert len(some) < len(whole)
@@ -81,6 +89,7 @@ async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
         patient = asyncio.create_task(exporter.page())
         await asyncio.sleep(0.05)
         await impatient(exporter)
+        late.set()
         assert (await patient).count("\n") == whole.count("\n")
     assert work == {}
     assert "another node" not in "".join(record.message for record in caplog.records[logged:])
@@ -90,13 +99,20 @@ async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
 async def test_an_impatient_scrape_without_any_page_costs_the_others_nothing(
     start: Start, simulated: SimulatedNode, upstream: Upstream, work: Counter[str]
 ) -> None:
-    url = await upstream(simulated.dcgm.page().encode(), 0.2)
+    late = asyncio.Event()
+    late.set()
+    url = await upstream(simulated.dcgm.page().encode(), late)
     exporter = await start(dcgm_url=url, kubelet_max_age="1h", accounting_mode="off")
     await exporter.page()
+    late.clear()
     await impatient(exporter)
+    late.set()
+    await exporter.page()
     work.clear()
     for _ in range(3):
+        late.clear()
         assert (await impatient(exporter))[0] == 503
+        late.set()
         await exporter.page()
     assert work == {}
 

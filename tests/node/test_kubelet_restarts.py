@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Pod, World
 from tests.node.test_labels_of_pods import FAMILY, rows
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.simulated import Pod, SimulatedNode, World
 
 Row = tuple[str, str, str, str]
 

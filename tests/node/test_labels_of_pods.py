@@ -13,10 +13,9 @@ import pytest
 from aiohttp import web
 
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.kubernetes import SimulatedApi
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
 from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.simulated import SimulatedNode, World
+from tests.support.simulated_api import SimulatedApi
 
 FAMILY = "DCGM_FI_DEV_GPU_TEMP"
 BUSY_SECONDS = 4.0  # what the rest of the tests may take of the machine meanwhile

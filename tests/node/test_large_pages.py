@@ -10,9 +10,8 @@ import pytest
 
 from benchmarks.stops import LIMIT_MIB, LOOK, PAGES, PATHS, stops_of
 from exporter.exposition.series import MOST_DEVICES
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Container, Pod
 from tests.support.exporter import Start
+from tests.support.simulated import Container, Pod, SimulatedNode
 
 MIB = 1024 * 1024
 # The longest time without a pause, by `_a_while`, which takes 3 ms where docs/performance.md has at most 100 ms.

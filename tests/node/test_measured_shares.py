@@ -13,13 +13,12 @@ from decimal import Decimal
 
 import pytest
 
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
 from exporter.sources.nvml import source
 from tests.support.components import real
 from tests.support.exporter import config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import Rows, rows_of
+from tests.support.simulated import SimulatedNode, World
 
 SECONDS = float(os.environ.get("MEASURED_SECONDS", "3"))
 USED, FREE, BUSY = (f"DCGM_FI_DEV_{name}" for name in ("FB_USED", "FB_FREE", "GPU_UTIL"))

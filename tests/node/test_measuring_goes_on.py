@@ -10,13 +10,13 @@ import pytest
 
 from exporter.cli.doctor import checkup
 from exporter.config.node import Config
-from exporter.outputs.findings.report import Finding, Level
-from exporter.simulator.node import SimulatedNode
+from exporter.outputs.findings import Finding, Level
 from exporter.sources.nvml import library, source
 from tests.node import test_measuring
 from tests.node.test_measuring import held_by_several, measured, of_node, own
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.rows import rows_of
+from tests.support.simulated import SimulatedNode
 from tests.support.waiting import is_quick, until
 
 node = test_measuring.node
@@ -44,8 +44,8 @@ async def test_doctor_and_the_mapping_say_what_measuring_lacks_though_nobody_ask
         config = config_of(**of_node(node, nvml_mode=mode))
         (finding,) = await until(lambda config=config: _findings(config, says))  # type: ignore[misc]
         seen = await checkup.examine(config)
-        assert (finding.level, remedy in finding.remedy) == (level, True), finding
-        assert seen.works(strict=True) is (mode == "auto")
+        assert (finding.level, remedy in finding.trouble.remedy) == (level, True), finding
+        assert seen.report.works(strict=True) is (mode == "auto")
         async with running(config) as exporter:
             told = await until(lambda exporter=exporter: _unmeasured(exporter))  # type: ignore[misc]
             assert (says in told["message"], remedy in told["remedy"]) == (True, True)
@@ -59,7 +59,7 @@ async def test_doctor_and_the_mapping_say_what_measuring_lacks_though_nobody_ask
 
 async def _findings(config: Config, says: str) -> list[Finding]:
     """Those that say something; a busy machine may learn of it late."""
-    return [each for each in (await checkup.examine(config)).findings if says in each.says]
+    return [each for each in (await checkup.examine(config)).report.findings if says in each.trouble.message]
 
 
 async def _unmeasured(exporter: Exporter) -> Any:
@@ -69,9 +69,11 @@ async def _unmeasured(exporter: Exporter) -> Any:
 async def test_nothing_is_said_of_measuring_where_it_works_or_nobody_shares(node: SimulatedNode) -> None:
     for more in ({"nvml_mode": "auto"}, {"nvml_mode": "off"}):
         seen = await checkup.examine(config_of(**of_node(node, **more)))
-        assert seen.works(strict=True)
-        assert not [each for each in seen.findings if each.about == "shared GPUs"]
-    assert any(each.about == "processes" for each in (await checkup.examine(config_of(**of_node(node)))).findings)
+        assert seen.report.works(strict=True)
+        assert not [each for each in seen.report.findings if each.about == "shared GPUs"]
+    assert any(
+        each.about == "processes" for each in (await checkup.examine(config_of(**of_node(node)))).report.findings
+    )
 
 
 async def reload(exporter: Exporter, **settings: str) -> None:
@@ -101,7 +103,7 @@ async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_beh
             await reload(exporter, **of_node(node, nvml_mode=mode))
             await measured(exporter, node)
         await until(lambda: threads() == [source.NAME])
-        node.nvml.write(node.world.gpus, ["hang nvmlDeviceGetCount_v2 2500"])
+        node.nvml.write(node.world.gpus, ["hang nvmlDeviceGetCount_v2 60000"])
         await asyncio.sleep(0.5)
         await exporter.page()
         await reload(exporter, **of_node(node, nvml_mode="off"))

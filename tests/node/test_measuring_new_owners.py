@@ -4,14 +4,14 @@ import asyncio
 import time
 import uuid
 
-from exporter.accounting.sm_times import SmTimes
-from exporter.attribution.containers import Containers
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.model.measured import HostProcesses, Place, Process
+from exporter.model.measured import HostProcesses, Process, ProcessPlace
 from exporter.model.pods import Owner, PodInfo
 from exporter.node.measuring import Measuring
-from exporter.sources.any_inventory import NoInventory
+from exporter.sources.inventories import NoInventory
+from exporter.usage.containers import Containers
+from exporter.usage.measured import SmTimes
 
 
 class Driver(NoInventory):
@@ -28,7 +28,7 @@ class Driver(NoInventory):
 class Told:
     """Sources that were read: of processes, and of containers."""
 
-    reading = None
+    task = None
     containers = Containers()
 
     def __init__(self, processes: HostProcesses | None = None) -> None:
@@ -36,6 +36,8 @@ class Told:
 
     def want(self, *_: object) -> None:
         """It knows."""
+
+    look_after = want
 
     def begin(self) -> None:
         """It was read."""
@@ -49,7 +51,7 @@ async def test_new_owners_are_measured_by_what_was_looked_up_for_the_reading_and
         return Owners(holders={gpu: tuple(Holder(owner=each, resource="x", shared=True) for each in owners)})
 
     def seen(pid: int, at: float) -> HostProcesses:
-        place = Place(container_id="f" * 64, pod_uid=str(uuid.UUID(int=1)))
+        place = ProcessPlace(container_id="f" * 64, pod_uid=str(uuid.UUID(int=1)))
         return HostProcesses(
             by_pid={pid: Process(pid=pid, started_at=1.0, place=place)}, asked_for=frozenset({pid}), read_at=at
         )

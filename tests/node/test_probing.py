@@ -6,32 +6,31 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
-from exporter.attribution.cuda_totals import CudaTotals
 from exporter.model.cuda import CudaCounts, CudaDevice, CudaProcess, CudaReading, CudaUses, ProcessId, SeenProcess
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
-from exporter.model.measured import Place
+from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner, PodInfo
 from exporter.model.snapshot import Health, Snapshot
-from exporter.node.probing import ProbeSource, Probing
+from exporter.node.probing import Probing
 from exporter.node.role import NODE
 from exporter.service import Service
-from exporter.simulator.node import SimulatedNode
 from exporter.simulator.pods_api import container_id
-from exporter.simulator.world import World
 from exporter.sources.cuda_probe import source
 from exporter.sources.source import Attempt, Bound
+from exporter.usage.cuda_ledger import CudaTotals
 from tests.support.exporter import config_of, running
+from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
 
 SECOND = 1_000_000_000
 A = Owner(namespace="ml", pod="a", container="main")
 GPU = DeviceKey(uuid="GPU-1")
 ID, UID = "aa" * 32, "0f5b2c31-7d0e-4a52-9c7e-5d1f0a9b8c7d"
-PLACE = Place(container_id=ID, pod_uid=UID)
+PLACE = ProcessPlace(container_id=ID, pod_uid=UID)
 HELD = Owners(holders={GPU: (Holder(owner=A, resource="nvidia.com/gpu", shared=False),)})
 NOBODYS = Owners()
 GPUS = Inventory(gpus=(InventoryGpu(uuid=GPU.uuid, index="0"),))
@@ -48,7 +47,7 @@ class SaidTurn:
 
     at: int
     launches: Mapping[int, int]
-    places: Mapping[int, Place | None] = field(default_factory=dict)
+    places: Mapping[int, ProcessPlace | None] = field(default_factory=dict)
     ended: frozenset[int] = frozenset()
     programs: int = 2
     failures: Mapping[str, int] = field(default_factory=lambda: {"attach": 1})
@@ -117,14 +116,9 @@ class Told(dict[str, Health]):
         self[name] = health
 
 
-def fits(probe: source.CudaProbe) -> ProbeSource:
-    """For mypy: the real one is what is asked for."""
-    return probe
-
-
 def made_by(probe: SaidProbe, root: Path, totals: CudaTotals | None = None, **more: Any) -> Probing:
     settings = {"keep_seconds": 300.0, "on_health": Told(), **more}
-    part = Probing(probe=probe, totals=totals or CudaTotals(), root=str(root), **settings)
+    part = Probing(probe=cast(source.CudaProbe, probe), totals=totals or CudaTotals(), root=str(root), **settings)
     for _ in range(2):  # once is enough
         part.follow()
     return part
@@ -181,7 +175,7 @@ async def test_logs_that_are_not_there_are_told_of_unless_pods_name_their_contai
         part = made_by(probe, tmp_path, on_health=told)
         part.cuda_for(HELD, pods, GPUS)
         assert [source.name for source in part.parts] == ["probe"], "they were never looked for"
-        probe.say(SaidTurn(1, {7: 3}, {7: Place(container_id="bb" * 32, pod_uid=UID)}))
+        probe.say(SaidTurn(1, {7: 3}, {7: ProcessPlace(container_id="bb" * 32, pod_uid=UID)}))
         await until(partial(lambda part: part._logs.health.up is not None, part))
         assert part._logs.health.reason == "missing"
         assert [source.name for source in part.parts] == ["probe", *(["container-logs"] if is_told else [])]
@@ -277,13 +271,13 @@ def of_node(node: SimulatedNode, **more: str) -> Any:
     return config_of(**{**places, **files, "probe_mode": "on", **more})
 
 
-def of_pods(node: SimulatedNode) -> tuple[dict[int, Place], dict[int, tuple[str, str]]]:
+def of_pods(node: SimulatedNode) -> tuple[dict[int, ProcessPlace], dict[int, tuple[str, str]]]:
     """A process for each container that holds one GPU: its place, and the pod and the GPU that it is to count for."""
     places, expected = {}, {}
     for pid, pod in enumerate((pod for pod in node.world.listed if len(pod.devices) == 1), 100):
         container = next(each.name for each in pod.containers if each.devices)
         container_at = container_id(pod, container).removeprefix("containerd://")
-        places[pid] = Place(container_id=container_at, pod_uid=pod.uid)
+        places[pid] = ProcessPlace(container_id=container_at, pod_uid=pod.uid)
         expected[pid] = pod.name, next(iter(pod.devices))
     return places, expected
 

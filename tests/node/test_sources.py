@@ -9,15 +9,14 @@ from exporter.config.node import Config
 from exporter.model.snapshot import Health
 from exporter.node.build import make_node
 from exporter.node.node import Node
-from exporter.simulator.node import SimulatedNode
-from exporter.sources.any_pods import NoPods
-from exporter.sources.late import Late
-from exporter.sources.source import Source, absent, is_absent, missing
+from exporter.sources.pods import NoPods
+from exporter.sources.source import OptionalSource, Source, absent, is_absent, missing
 from tests.support.exporter import config_of, running
+from tests.support.simulated import SimulatedNode
 
 
 def node_of(config: Config, before: Node | None = None) -> Node:
-    return make_node(config, NodeFiles(), lasting=before.lasting if before else None)
+    return make_node(config, NodeFiles(), handover=before.handover if before else None)
 
 
 async def test_a_source_that_is_not_there_says_why_and_is_not_shown(simulated: SimulatedNode) -> None:
@@ -62,7 +61,7 @@ async def test_a_late_source_is_looked_for_until_it_is_there() -> None:
     why = missing("no token is there", "mount one")
     nothing = NoPods(why, lambda _, health: heard.append(health))
     there: list[Source] = []
-    late: Late[Source] = Late(lambda: there[0] if there else None, nothing)
+    late: OptionalSource[Source] = OptionalSource(lambda: there[0] if there else None, nothing)
     assert (late.begin(), late.health, late.is_there) == (None, why, False)
     assert heard == [why]
     there.append(NoPods(absent("found", ""), lambda *_: None))
@@ -108,10 +107,10 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing_that_lasts(
     given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url}
     first = node_of(config_of(**given))
     try:
-        lasting = first.lasting
-        before = (lasting.made, lasting.owners, lasting.book("copy"))
+        handover = first.handover
+        before = (handover.cache, handover.owners, handover.book("copy"))
         with pytest.raises(Exception, match=r"inventory.file"):
             node_of(config_of(**given, inventory_file=str(path), sharing="split"), first)
-        assert (lasting.made, lasting.owners, lasting.book("copy")) == before
+        assert (handover.cache, handover.owners, handover.book("copy")) == before
     finally:
         await first.close()

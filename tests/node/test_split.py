@@ -13,9 +13,8 @@ from exporter.config.node import Config
 from exporter.model.snapshot import Snapshot
 from exporter.node.role import NODE
 from exporter.service import Service
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import SHARED_RESOURCE, Container, Pod, World
 from tests.support.exporter import config_of, running
+from tests.support.simulated import SHARED_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
@@ -57,12 +56,15 @@ async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: Simulat
             assert first == {"a": 0, "b": 0, "": 0}
             # one scrape waits for the kubelet with its page in hand, while another comes and goes
             node.kubelet.stall()
+            (source,) = exporter.service._role.sources.pages  # type: ignore[attr-defined] # it is a node
+            page = source.page
             waiting = asyncio.create_task(exporter.page())
-            await until(lambda: node.dcgm.fetches >= 2)
-            _, quick = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "0.2"})
+            await until(lambda: source.page is not page)
+            _, quick = await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "1"})
             assert rows(quick) == {"a": 10, "b": 10, "": 0}
-            assert rows(await waiting) == {"a": 10, "b": 10, "": 0}
+            assert not waiting.done()
             node.kubelet.resume()
+            assert rows(await waiting) == {"a": 10, "b": 10, "": 0}
             assert rows(await exporter.page()) == {"a": 15, "b": 15, "": 0}
     finally:
         await node.stop()
@@ -147,11 +149,11 @@ def shown(snapshot: Snapshot) -> dict[str, int]:
 
 async def a_scrape_with_its_page_in_hand(node: SimulatedNode, service: Service[Config]) -> "asyncio.Task[Snapshot]":
     """It waits for a kubelet that has stopped to answer."""
-    before = node.dcgm.fetches
+    (source,) = service._role.sources.pages  # type: ignore[attr-defined] # it is a node
+    before = source.page
     node.kubelet.stall()
     waiting = asyncio.create_task(service.collect(None))
-    await until(lambda: node.dcgm.fetches != before)
-    await asyncio.sleep(0.05)
+    await until(lambda: source.page is not before)
     return waiting
 
 
@@ -160,11 +162,12 @@ async def test_a_stalled_kubelet_and_one_impatient_request_are_no_reset(node: Si
     async with serving(node) as service:
         assert shown(await service.collect(None)) == {"a": 0, "b": 0, "": 0}
         waiting = await a_scrape_with_its_page_in_hand(node, service)
-        assert shown(await service.collect(0.2)) == {"a": 10, "b": 10, "": 0}
+        assert shown(await service.collect(1.0)) == {"a": 10, "b": 10, "": 0}
         # one that waits for nobody has no page (Python 3.12 has it at once), and may not cost the others theirs
         assert ((await service.collect(0.000_001)).joined is None) is (sys.version_info < (3, 12))
-        assert shown(await waiting)["a"] <= 15
+        assert not waiting.done()
         node.kubelet.resume()
+        assert shown(await waiting)["a"] <= 15
         grown = shown(await service.collect(None))
         assert grown["a"] + grown["b"] == 10 * (node.dcgm.fetches - 1)
         assert grown[""] == 0
@@ -177,9 +180,10 @@ async def test_a_reload_is_no_reset(node: SimulatedNode) -> None:
         waiting = await a_scrape_with_its_page_in_hand(node, service)
         await service.reload()
         # the new node reads a newer page than the old one still holds
-        assert shown(await service.collect(0.2)) == {"a": 10, "b": 10, "": 0}
-        assert shown(await waiting) == {"a": 10, "b": 10, "": 0}
+        assert shown(await service.collect(1.0)) == {"a": 10, "b": 10, "": 0}
+        assert not waiting.done()
         node.kubelet.resume()
+        assert shown(await waiting) == {"a": 10, "b": 10, "": 0}
         assert shown(await service.collect(None)) == {"a": 15, "b": 15, "": 0}
 
 

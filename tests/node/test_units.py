@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from exporter.accounting.units import CORES, MEMORY
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from exporter.model.devices import CORES, MEMORY
 from exporter.sources.nvml import source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
+from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
 
 _SAMPLE = re.compile(r'^(container_\w+){pod_name="([^"]*)".*,\w+="([^"]*)"} (\S+)$', re.MULTILINE)

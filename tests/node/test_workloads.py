@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from exporter.simulator.node import SimulatedNode
 from tests.support.exporter import Exporter, Start
+from tests.support.simulated import SimulatedNode
 
 
 async def rows(exporter: Exporter, query: str = "") -> list[dict[str, Any]]:
@@ -41,6 +41,10 @@ async def test_labels_name_them(start: Start, simulated: SimulatedNode) -> None:
         kubernetes_url=simulated.api_url,
         kubelet_pods_socket=str(simulated.pods_socket),
         workload_labels=["no-such-label", "team"],
+    )
+    # the first look waits for workloads, but not for ever
+    await exporter.until(
+        "/container/metrics", lambda text: all("workload_name" in row for row in json.loads(text) if row["pod"])
     )
     held = [row for row in await rows(exporter) if row["pod"]]
     assert {(row["workload_name"], row["workload_kind"]) for row in held} == {

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers.choice import There, Wanted, desired
-from exporter.operator.autoscalers.targets import Target
+from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
+from exporter.operator.autoscalers.troubles import LiveTarget
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, read_autoscaler
 from exporter.outputs.objects import METRICS_TO_ASK
 from tests.operator.specs import SCALING, custom_resource
@@ -14,7 +14,7 @@ from tests.operator.specs import SCALING, custom_resource
 NAME, NAMESPACE = "trainer", "ml"
 UID = "3e1bd0a2-0000-4000-8000-0000000000a1"
 OTHER_UID = "3e1bd0a2-0000-4000-8000-0000000000b2"
-FOUND = Target(state="found")
+FOUND = LiveTarget(state="found")
 REF: Object = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "trainer"}
 
 
@@ -27,7 +27,7 @@ def spec_of(**changes: Any) -> GPUAutoscalerSpec:
 def wanted(
     *,
     keda: bool | None = True,
-    found: Target = FOUND,
+    found: LiveTarget = FOUND,
     scalers: Iterable[Object] = (),
     autoscalers: Iterable[Object] = (),
     name: str = NAME,
@@ -35,7 +35,7 @@ def wanted(
     annotations: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Wanted:
-    there = There(keda=keda, target=found, scalers=[*scalers], autoscalers=[*autoscalers])
+    there = NamespaceObjects(keda=keda, target=found, scalers=[*scalers], autoscalers=[*autoscalers])
     return desired(spec_of(**changes), name, NAMESPACE, uid, there, annotations or {})
 
 

@@ -24,6 +24,6 @@ class Worker:
 
 
 def leader(writer: Writer, namespace: str, identity: str) -> Leader:
-    """A replica, with a lease of one second by the name that the manifest allows."""
+    """A replica, with a lease of three seconds by the name that the manifest allows."""
     name = "pod-gpu-metrics-operator"
-    return Leader(writer=writer, namespace=namespace, name=name, identity=identity, lease_seconds=1)
+    return Leader(writer=writer, namespace=namespace, name=name, identity=identity, lease_seconds=3)

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.exporters.nodes import NodeTrouble
-from exporter.operator.looks import Looks
 from tests.operator.made import Object, pod
 from tests.sources.exporters.conftest import Respond, whole
 
@@ -16,10 +16,10 @@ FAST = {"every_seconds": 0.05, "again_seconds": 0.02}
 
 
 @asynccontextmanager
-async def looking(urls: Mapping[str, str], **settings: Any) -> AsyncIterator[tuple[Looks, list[object]]]:
+async def looking(urls: Mapping[str, str], **settings: Any) -> AsyncIterator[tuple[ExporterHealth, list[object]]]:
     """Looks at the exporters of nodes, and whom it told of."""
     told: list[object] = []
-    looks = Looks(
+    looks = ExporterHealth(
         on_change=told.append,
         url_of=lambda of: urls.get(of["spec"]["nodeName"], ""),
         **{**FAST, **settings},
@@ -34,7 +34,7 @@ async def looking(urls: Mapping[str, str], **settings: Any) -> AsyncIterator[tup
         assert task.cancelled()
 
 
-def by_node(looks: Looks, owner: str = OWNER) -> dict[str, NodeTrouble]:
+def by_node(looks: ExporterHealth, owner: str = OWNER) -> dict[str, NodeTrouble]:
     return {each.node: each for each in looks.troubles(owner) or ()}
 
 

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import yaml
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator
 
-from exporter.operator.exporters.counters import ROWS
+from exporter.dcgm.table import TABLE
 from exporter.operator.objects.resources import GPUExporterSpec, Object, read_autoscaler, read_exporter
+from tests.support import quick_yaml
 from tests.support.places import ROOT
 
 CRDS: dict[str, Object] = {
     item["spec"]["names"]["kind"]: item
-    for item in yaml.safe_load_all((ROOT / "deploy" / "operator" / "crds.yaml").read_text())
+    for item in quick_yaml.load_all((ROOT / "deploy" / "operator" / "crds.yaml").read_text())
 }
 SCHEMAS: dict[str, Object] = {
     kind: item["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind, item in CRDS.items()
@@ -201,7 +201,9 @@ _TOLERATIONS = st.one_of(
         {"key": NAMES, "effect": st.just("NoExecute")}, optional={"tolerationSeconds": st.integers(0, 900)}
     ),
 )
-_FIELDS = st.lists(st.sampled_from([*ROWS, "DCGM_FI_DEV_SOMETHING_NEW"]), min_size=1, max_size=8, unique=True)
+_FIELDS = st.lists(
+    st.sampled_from([*(row.family for row in TABLE), "DCGM_FI_DEV_SOMETHING_NEW"]), min_size=1, max_size=8, unique=True
+)
 _ONE_OF_THREE = st.sampled_from(["auto", "on", "off"])
 _ONE_OF_TWO = st.sampled_from(["on", "off"])
 _RESOURCES = st.fixed_dictionaries({}, optional={"requests": _QUANTITIES, "limits": _QUANTITIES})

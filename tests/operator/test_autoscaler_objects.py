@@ -20,6 +20,7 @@ from exporter.operator.objects.quantities import in_thousandths, read
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import NAME, NAMESPACE, UID, VALID, applied, spec_of, wanted
 from tests.operator.specs import NAMES, SCALING, SCALING_EVERYTHING
+from tests.support import quick_yaml
 from tests.support.manifests import KUBERNETES, objects_of, valid
 from tests.support.places import GOLDEN, ROOT
 from tests.support.scaled_objects import BEHAVIOR, refusals
@@ -186,7 +187,7 @@ def test_equal_specs_give_equal_objects_that_the_garbage_collector_finds(spec: O
         assert made["metadata"]["labels"] == labels(NAME)
 
 
-def test_scaling_to_zero_counts_from_the_last_use_or_from_when_it_was_asked_for() -> None:
+def test_scaling_to_zero_counts_from_the_last_use_or_the_request() -> None:
     """KEDA's initialCooldownPeriod is 0: a workload that was just given an autoscaler would go to zero at once."""
     spec = applied(keda=True, minReplicas=0, idleSeconds=600)["spec"]
     assert (spec["cooldownPeriod"], spec["initialCooldownPeriod"]) == (600, 600)
@@ -196,7 +197,7 @@ def test_scaling_to_zero_counts_from_the_last_use_or_from_when_it_was_asked_for(
 
 
 def test_the_metrics_are_those_that_prometheus_adapter_has() -> None:
-    rules = yaml.safe_load((ROOT / "deploy/prometheus-adapter/values.yaml").read_text())["rules"]["custom"]
+    rules = quick_yaml.load((ROOT / "deploy/prometheus-adapter/values.yaml").read_text())["rules"]["custom"]
     queries = {rule["name"]["as"]: rule["metricsQuery"] for rule in rules}
     assert {metric.name for metric in ADAPTED.values()} == {*queries}
     for name, metric in ADAPTED.items():

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-import yaml
 
-from exporter.operator.autoscalers.doubts import misgivings, why_invalid
+from exporter.operator.autoscalers.troubles import misgivings, why_invalid
 from exporter.operator.objects.resources import read_autoscaler, read_exporter
 from tests.operator.specs import SCHEMAS
+from tests.support import quick_yaml
 from tests.support.api_server.schemas import pruned, with_defaults
 from tests.support.api_server.validation import problems
 from tests.support.cel import reviewer
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 def read(name: str) -> Object:
-    (item,) = yaml.safe_load_all(EXAMPLES[name].read_text())
+    (item,) = quick_yaml.load_all(EXAMPLES[name].read_text())
     return dict(item)
 
 

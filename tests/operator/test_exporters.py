@@ -1,27 +1,34 @@
 """The objects of a GPUExporter: as daemonset.yaml has them, as the golden files have them, and what an edit changes.
 
-`pytest tests/operator --update-golden` writes tests/golden/operator anew.
+`pytest tests/operator/test_exporters.py --update-golden` writes tests/golden/operator anew, and shipped.json.
 """
 
 import copy
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter import __version__
 from exporter.config.node import Config
-from exporter.operator.exporters.counters import COUNTERS, counters_csv
-from exporter.operator.exporters.objects import all_references, desired
-from exporter.operator.exporters.pods import CONFIG_FOLDER, CONFIG_KEY, IMAGE
-from exporter.operator.exporters.pods import settings as settings_of
-from exporter.operator.objects.names import base_name
-from exporter.operator.objects.reading import Invalid
+from exporter.dcgm.fields import counters_csv
+from exporter.operator.exporters.desired import (
+    CONFIG_FOLDER,
+    CONFIG_KEY,
+    IMAGE,
+    all_keys,
+    desired,
+)
+from exporter.operator.exporters.desired import settings as settings_of
+from exporter.operator.objects.kinds import BY_NAME, base_name
 from exporter.operator.objects.resources import Object
+from exporter.reading import Invalid
 from tests.operator.specs import EVERYTHING, NAMES, SCHEMAS, VALID, spec_of
+from tests.support import quick_yaml
 from tests.support.exporter import config_from
 from tests.support.manifests import (
     KUBERNETES,
@@ -86,6 +93,17 @@ def test_no_golden_file_is_left_over() -> None:
     assert {name for name in found if not name.startswith("autoscaler-")} == {*GOLDENS}
 
 
+def test_the_operator_is_shipped_with_the_manifests(request: pytest.FixtureRequest) -> None:
+    monitor = objects_of(ROOT / "deploy" / "prometheus" / "podmonitor.yaml")
+    shipped = {kind: of_kind((*PLAIN, *monitor), kind) for kind in ("DaemonSet", "Service", "PodMonitor")}
+    for component in ("measured-use", "cuda-probe"):
+        (shipped[component],) = objects_of(KUSTOMIZE / "components" / component / "exporter.yaml")
+    path = ROOT / "exporter" / "operator" / "exporters" / "shipped.json"
+    if request.config.getoption("--update-golden"):
+        path.write_text(json.dumps(shipped, indent=1, ensure_ascii=False) + "\n")
+    assert json.loads(path.read_text()) == shipped
+
+
 def without_whose(template: Object) -> Object:
     """A pod's template without labels, names that the operator gives, what brings the fields, and the configuration."""
     found = copy.deepcopy(template)
@@ -116,7 +134,7 @@ def test_the_pod_is_that_of_daemonset_yaml() -> None:
     assert template_of(objects({})) == plain
 
 
-def test_the_list_of_fields_is_brought_before_dcgm_exporter_starts_and_whenever_it_changes() -> None:
+def test_the_list_of_fields_is_brought_at_the_start_and_at_each_change() -> None:
     pod = pod_of(objects({}))
     (first,) = pod["initContainers"]
     (later,) = (container for container in pod["containers"] if container["name"] == "counters")
@@ -153,7 +171,7 @@ def test_with_the_probe_the_pod_is_that_of_the_component(tmp_path: Path) -> None
 
 
 def test_the_fields_are_those_of_the_plain_manifests() -> None:
-    assert (KUSTOMIZE / "sidecar" / "counters.csv").read_text() == COUNTERS
+    assert (KUSTOMIZE / "sidecar" / "counters.csv").read_text() == counters_csv(None)
     assert of_kind(PLAIN, "ConfigMap")["data"] in [item.get("data") for item in objects({})]
 
 
@@ -209,13 +227,14 @@ def test_the_settings_of_the_default_are_those_of_the_program(tmp_path: Path) ->
 ASCII = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
 
 
+@example("[[a]")
 @given(ASCII)
 def test_whatever_pattern_is_given_arrives_as_it_was(pattern: str) -> None:
     try:
         spec = spec_of({"labels": {"podLabels": [pattern]}})
     except Invalid:
         return
-    assert yaml.safe_load(settings_of(spec))["labels.pod-labels"] == [pattern]
+    assert quick_yaml.load(settings_of(spec))["labels.pod-labels"] == [pattern]
 
 
 def test_the_images_are_those_of_the_plain_manifests_or_of_the_spec() -> None:
@@ -457,11 +476,11 @@ def test_no_two_names_clash(one: str, other: str) -> None:
 
 
 def test_the_references_are_to_all_that_a_spec_may_ask_for() -> None:
-    references = {(item.kind, item.namespace, item.name): item.api_version for item in all_references("gpus", "ml")}
-    assert references.keys() == names_of("gpus")
+    keys = {tuple(key): BY_NAME[key.kind].api_version for key in all_keys("gpus", "ml")}
+    assert keys.keys() == names_of("gpus")
     for spec in (EVERYTHING, *(edit.change for edit in EDITS.values())):
         for key, item in by_key(objects(spec)).items():
-            assert references[key] == item["apiVersion"]
+            assert keys[key] == item["apiVersion"]
 
 
 def test_bindings_of_two_namespaces_do_not_clash() -> None:

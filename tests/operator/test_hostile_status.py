@@ -3,16 +3,16 @@
 from datetime import timedelta
 
 import jsonschema
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.exporters.status import Seen, status_of
+from exporter.operator.exporters.status import ExporterObjects, status_of
 from tests.operator.made import NOW, Object, daemon_set, ended, gpu_exporter, hostile, pending, pod, waiting
 from tests.operator.test_status import dcgm_down, of
+from tests.support import quick_yaml
 from tests.support.places import ROOT
 
-CRDS = yaml.safe_load_all((ROOT / "deploy" / "operator" / "crds.yaml").read_text())
+CRDS = quick_yaml.load_all((ROOT / "deploy" / "operator" / "crds.yaml").read_text())
 SCHEMA = next(each for each in CRDS if each["spec"]["names"]["kind"] == "GPUExporter")["spec"]["versions"][0]["schema"]
 STATUS = jsonschema.Draft202012Validator(SCHEMA["openAPIV3Schema"]["properties"]["status"])
 
@@ -36,7 +36,7 @@ def test_whatever_the_api_says_there_is_a_status(
     exporter: Object, made: Object | None, pods: list[Object], asked: bool
 ) -> None:
     """And it is one that the schema takes, and that stays as it is."""
-    seen = Seen(daemon_set=made, pods=pods, troubles=() if asked else None)
+    seen = ExporterObjects(daemon_set=made, pods=pods, troubles=() if asked else None)
     status = status_of(exporter, seen, NOW)
     assert [each["type"] for each in status["conditions"]] == ["Ready", "Progressing", "Degraded"]
     for validator in STATUS.iter_errors(status):

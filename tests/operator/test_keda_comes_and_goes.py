@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers.choice import There, Wanted, desired
+from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import FOUND, NAMESPACE, OTHER_UID, REF, UID, by_hand, by_keda, gpu_autoscaler, spec_of
 from tests.support.scaled_objects import refusals
@@ -35,10 +35,12 @@ class Namespace:
         found = {}
         for item in [*self.autoscalers]:
             metadata = item["metadata"]
-            there = There(keda=self.keda, target=FOUND, scalers=[*self.objects], autoscalers=self.autoscalers)
+            there = NamespaceObjects(
+                keda=self.keda, target=FOUND, scalers=[*self.objects], autoscalers=self.autoscalers
+            )
             wanted = desired(spec_of(), metadata["name"], NAMESPACE, metadata["uid"], there, {})
-            for reference in wanted.delete:
-                self.delete(reference.uid)
+            for item_to_go in wanted.delete:
+                self.delete(item_to_go["metadata"]["uid"])
                 self.writes += 1
             for made in wanted.apply:
                 self.apply(made)
@@ -184,7 +186,7 @@ EVENTS: list[Callable[[Namespace], object]] = [
 # issue 14, "Must show" 1 and 2
 @settings(max_examples=300)
 @given(st.booleans(), st.booleans(), st.lists(st.sampled_from(EVENTS), max_size=14))
-def test_whatever_happens_the_right_object_is_there_in_the_end_and_never_both(
+def test_in_the_end_there_is_the_right_object_and_never_both(
     keda: bool, collects: bool, events: list[Callable[[Namespace], object]]
 ) -> None:
     namespace = Namespace(keda=keda, collects=collects)

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from exporter.operator.objects.kinds import BY_NAME, CUSTOM_NAMES, GPU_EXPORTER, Key, whose
-from exporter.operator.objects.names import FOR_ANNOTATION, INSTANCE_LABEL
+from exporter.operator.objects.kinds import (
+    BY_NAME,
+    CUSTOM_NAMES,
+    FOR_ANNOTATION,
+    GPU_EXPORTER,
+    INSTANCE_LABEL,
+    Key,
+    whose,
+)
 from tests.operator.made import Object
 
 MINE = Key("GPUExporter", "ml", "gpu")

@@ -9,8 +9,7 @@ import pytest
 
 from exporter.errors import Unavailable, Unsupported
 from exporter.operator.api.leader import Leader
-from exporter.operator.api.refused import Refused
-from exporter.operator.api.writer import Writer
+from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.objects.kinds import LEASE
 from tests.operator.made import Object
 from tests.support.virtual_time import run

@@ -8,13 +8,11 @@ import pytest
 from exporter.errors import Unavailable
 from exporter.operator import operator as module
 from exporter.operator.api.writer import Writer
-from exporter.operator.counted import Counted
-from exporter.operator.lasting import Lasting
 from exporter.operator.objects.kinds import GPU_EXPORTER, SCALED_OBJECT, Kind
-from exporter.operator.operator import Operator, Parts
-from exporter.operator.outputs import READY, OperatorLook, Seen
+from exporter.operator.operator import Operator, OperatorHandover, OperatorParts
+from exporter.operator.outputs import READY, OperatorLook, OperatorMetrics, OperatorView
 from exporter.operator.reconcile import Reconciler
-from exporter.operator.work import EVERYTHING, Work
+from exporter.operator.work_queue import EVERYTHING, WorkQueue
 from tests.operator.made import Object
 from tests.support.answers import answer_of
 from tests.support.virtual_time import run
@@ -67,12 +65,17 @@ class Made:
     """An operator without a lease, and its parts."""
 
     def __init__(self) -> None:
-        self.api, self.worker, self.watcher, self.work = Api(), Worker(), Watcher(), Work()
-        parts = Parts(
-            writer=self.api, besides=(), work=self.work, watcher=self.watcher, reconciler=self.worker, leader=None
+        self.api, self.worker, self.watcher, self.work = Api(), Worker(), Watcher(), WorkQueue()
+        parts = OperatorParts(
+            writer=self.api,
+            beside=asyncio.Event().wait,
+            work=self.work,
+            watch=self.watcher.run,
+            reconciler=self.worker,
+            leader=None,
         )
-        self.lasting = Lasting()
-        self.operator = Operator(parts=parts, interval_seconds=5.0, lasting=self.lasting)
+        self.handover = OperatorHandover()
+        self.operator = Operator(parts=parts, interval_seconds=5.0, handover=self.handover)
 
 
 def test_kinds_that_come_and_go_are_watched_and_looked_at() -> None:
@@ -148,6 +151,6 @@ def test_who_ends_a_task_can_be_ended_meanwhile() -> None:
     ],
 )
 def test_who_works_is_told_by_whether_the_lease_is_known(is_leader: bool, holder: str, expected: str) -> None:
-    seen = Seen(is_leader=is_leader, holder=holder, queued=0, served=EXPORTERS)
-    answer = answer_of(READY, OperatorLook(seen=seen, counted=Counted()))
+    seen = OperatorView(is_leader=is_leader, holder=holder, queued=0, served=EXPORTERS)
+    answer = answer_of(READY, OperatorLook(seen=seen, metrics=OperatorMetrics()))
     assert b"".join(answer.pieces).decode() == f"{expected}\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from exporter.operator.exporters.objects import desired
+from exporter.operator.exporters.desired import desired
 from exporter.operator.objects.kinds import GPU_EXPORTER, POD_MONITOR, Key
 from exporter.operator.objects.resources import GPUExporterSpec
+from tests.support import quick_yaml
 from tests.support.components import real
 from tests.support.operator import Api, OperatorProcess, until
 from tests.support.places import ROOT
@@ -84,12 +84,13 @@ def test_every_object_is_in_the_table() -> None:
 def test_every_reason_and_event_is_explained() -> None:
     text = section("When it does not work")
     told = set(re.findall(r"`([A-Z][A-Za-z]+)`", text))
-    said_in = [*(CODE / "exporters").glob("*.py"), CODE / "objects" / "obstacles.py"]
+    said_in = [*(CODE / "exporters").glob("*.py"), CODE / "objects" / "fields.py"]
     status = "".join(path.read_text() for path in said_in)
     verdicts = re.findall(r'Verdict\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
-    obstacles = re.findall(r'reason="([A-Z]\w+)"', status)
+    troubles = (CODE / "exporters" / "status.py").read_text()
+    obstacles = re.findall(r'Trouble\(\s*"([A-Z]\w+)"', troubles)
     others = re.findall(r'"(Forbidden|Refused|ApiUnavailable|TooMany)"', status)
-    events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "decisions.py").read_text())
+    events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "event_texts.py").read_text())
     of_autoscalers = {"Ready", "Scaled"}
     assert len(verdicts) > 8
     assert len(obstacles) > 2
@@ -98,7 +99,7 @@ def test_every_reason_and_event_is_explained() -> None:
 
 def test_the_kinds_are_those_of_the_page() -> None:
     for block in blocks(PAGE, "yaml"):
-        item: dict[str, Any] = yaml.safe_load(block)
+        item: dict[str, Any] = quick_yaml.load(block)
         assert (item["apiVersion"], item["kind"]) in {
             (GPU_EXPORTER.api_version, GPU_EXPORTER.name), (POD_MONITOR.api_version, POD_MONITOR.name)
         }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.exporters.objects import desired
+from exporter.operator.exporters.desired import desired
 from exporter.operator.objects.kinds import POD_MONITOR, Key, key_of
 from exporter.operator.objects.resources import read_exporter
 from tests.operator.specs import EVERYTHING

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.operator.objects.kinds import GPU_AUTOSCALER, Key, key_of
-from exporter.operator.objects.names import INSTANCE_LABEL, MANAGER_LABEL
-from exporter.operator.work import BURST
+from exporter.operator.objects.kinds import GPU_AUTOSCALER, INSTANCE_LABEL, MANAGER_LABEL, Key, key_of
+from exporter.operator.work_queue import BURST
 from tests.operator.test_process_autoscaling import autoscaler
 from tests.support.operator import Api, Object, OperatorProcess, exporter, is_seen, until
 from tests.support.real_api import IS_REAL

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.operator.api import reader as module
 from exporter.operator.api.reader import Reader
-from exporter.operator.autoscalers.scalers import older, uid_of, used_of, whose
+from exporter.operator.autoscalers.choice import older, uid_of, used_of, whose
 from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, Key
 from exporter.operator.objects.resources import read_autoscaler
 from exporter.sources.kubernetes.api import KubernetesApi, as_it_is

@@ -4,24 +4,23 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from exporter.errors import SourceError, Unavailable
+from exporter.lenient import AnyObject
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
-from exporter.operator.api.refused import Refused
-from exporter.operator.api.writer import Writer
-from exporter.operator.care import Aim, Outcome
-from exporter.operator.care_of_exporters import CareOfExporters
-from exporter.operator.counted import Counted
-from exporter.operator.decisions import Event
-from exporter.operator.looks import Looks
+from exporter.operator.api.writer import Refused, Writer
+from exporter.operator.event_texts import Event
+from exporter.operator.exporter_controller import ExporterController
+from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.objects.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
-from exporter.operator.objects.parts import AnyObject
-from exporter.operator.objects.plan import Plan
-from exporter.operator.reconcile import Reconciler
-from exporter.operator.work import EVERYTHING, Work
+from exporter.operator.objects.needs_write import Plan
+from exporter.operator.outputs import OperatorMetrics
+from exporter.operator.reconcile import Desired, Outcome, Reconciler
+from exporter.operator.work_queue import EVERYTHING, WorkQueue
 from tests.operator.made import Object, daemon_set, gpu_exporter, pod
 
 FORBIDDEN = Unavailable("permission", "the Kubernetes API refuses it with 403", remedy="the service account needs it")
@@ -105,7 +104,7 @@ class Told(Events):
 
 
 class Noting:
-    """A care that wants three objects in place of three others, and remembers what it was asked."""
+    """A controller that wants three objects in place of three others, and remembers what it was asked."""
 
     look_again_seconds = 30.0
 
@@ -114,10 +113,10 @@ class Noting:
         self.outcomes: list[Outcome] = []
         self.kept: list[AbstractSet[Key]] = []
 
-    async def aim(self, *_: object) -> Aim:
+    async def desired(self, *_: object) -> Desired:
         wanted, gone = map(config_maps, ("abc", "xyz"))
-        plan = Plan([(item, None) for item in wanted], gone, [], [], [])
-        return Aim(plan=plan, live={key_of(item): item for item in gone})
+        plan = Plan([(item, None) for item in wanted], gone, [], [])
+        return Desired(plan=plan, live={key_of(item): item for item in gone})
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         self.outcomes.append(outcome)
@@ -133,30 +132,33 @@ class Noting:
         return ()
 
 
-def reconciler(stored: Stored, *cares: Noting, written: Written | None = None) -> tuple[Reconciler, Work]:
-    work = Work()
+def reconciler(stored: Stored, *controllers: Noting, written: Written | None = None) -> tuple[Reconciler, WorkQueue]:
+    work = WorkQueue()
     made = Reconciler(
         writer=written or Written(),
         reader=stored,
         events=Told(),
-        cares=cares,
+        controllers=controllers,
         namespaces=("ml", "dev"),
         work=work,
-        counted=Counted(),
+        metrics=OperatorMetrics(),
     )
     made.served = frozenset({GPU_EXPORTER, GPU_AUTOSCALER})
     return made, work
 
 
-async def looked_at(made: Reconciler, work: Work, *keys: Key) -> None:
-    """Until nothing is to be done now."""
-    for key in keys:
-        work.add(key)
-    running = asyncio.create_task(made.run())
-    for _ in range(100):
-        await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait({running})
+async def looked_at(made: Reconciler, work: WorkQueue, *keys: Key) -> None:
+    """Until nothing is to be done now. No time passes: what is tried again later is not."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    with patch.object(loop, "time", lambda: now):
+        for key in keys:
+            work.add(key)
+        running = asyncio.create_task(made.run())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait({running})
 
 
 @pytest.mark.parametrize("forbidden", ["GPUAutoscaler", ("GPUAutoscaler", "ml"), ("GPUExporter", "dev")])
@@ -182,12 +184,12 @@ async def test_what_is_gone_is_remembered_by_nobody() -> None:
 
 @pytest.mark.parametrize("failure", [FORBIDDEN, REFUSED])
 async def test_an_object_that_may_not_be_written_holds_up_no_other(failure: SourceError) -> None:
-    written, care = Written({"b": failure, "x": failure}), Noting(GPU_EXPORTER)
-    made, work = reconciler(Stored(gpu_exporter()), care, written=written)
+    written, controller = Written({"b": failure, "x": failure}), Noting(GPU_EXPORTER)
+    made, work = reconciler(Stored(gpu_exporter()), controller, written=written)
     await looked_at(made, work, MINE)
     assert (written.applied, written.deleted) == (["a", "c"], ["y", "z"])
-    (outcome,) = care.outcomes
-    assert [(key.name, error) for key, error in outcome.refused] == [("x", failure), ("b", failure)]
+    (outcome,) = controller.outcomes
+    assert outcome.refused == [failure, failure]
     assert sorted(key.name for key in outcome.live) == ["a", "c", "x"]
     assert [change.verb for change in outcome.changes] == ["deleted", "deleted", "created", "created"]
     assert len(work) == 1, "it is tried again"
@@ -195,10 +197,10 @@ async def test_an_object_that_may_not_be_written_holds_up_no_other(failure: Sour
 
 @pytest.mark.parametrize(("name", "applied"), [("b", ["a"]), ("x", [])])
 async def test_while_the_api_does_not_answer_nothing_more_is_asked(name: str, applied: list[str]) -> None:
-    written, care = Written({name: AWAY}), Noting(GPU_EXPORTER)
-    await looked_at(*reconciler(Stored(gpu_exporter()), care, written=written), MINE)
+    written, controller = Written({name: AWAY}), Noting(GPU_EXPORTER)
+    await looked_at(*reconciler(Stored(gpu_exporter()), controller, written=written), MINE)
     assert written.applied == applied
-    assert care.outcomes == []
+    assert controller.outcomes == []
 
 
 def reason(status: Mapping[str, Any]) -> str:
@@ -206,22 +208,22 @@ def reason(status: Mapping[str, Any]) -> str:
 
 
 async def test_an_exporter_whose_pods_may_not_be_listed_says_so() -> None:
-    looks = Looks(on_change=lambda _: None)
+    looks = ExporterHealth(on_change=lambda _: None)
     stored = Stored(gpu_exporter(), fails={POD.name: FORBIDDEN})
     live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
-    outcome = Outcome(owner=gpu_exporter(), aim=None, live=live)
-    status = await CareOfExporters(stored, looks).status(outcome)
+    outcome = Outcome(owner=gpu_exporter(), desired=None, live=live)
+    status = await ExporterController(stored, looks).status(outcome)
     assert (reason(status), status["nodesReady"]) == ("Forbidden", 1)
     stored.fails = {POD.name: AWAY}
     with pytest.raises(Unavailable, match="nobody answers"):
-        await CareOfExporters(stored, looks).status(outcome)
+        await ExporterController(stored, looks).status(outcome)
 
 
 async def test_exporters_of_others_than_there_are_are_asked_no_more() -> None:
-    looks = Looks(on_change=lambda _: None)
+    looks = ExporterHealth(on_change=lambda _: None)
     other = MINE._replace(name="other")
     for key, ip in ((MINE, "10.0.0.1"), (other, "10.0.0.2")):
         looks.follow(key, [pod(ip=ip)])
-    CareOfExporters(Stored(), looks).keep_only({other})
+    ExporterController(Stored(), looks).keep_only({other})
     assert looks.bounds["operator_exporters"].used() == 1
     assert looks.troubles(MINE) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.operator.api.refused import is_by_admission
+from exporter.operator.api.writer import is_by_admission
 
 USER = "system:serviceaccount:operators:operator-a"
 ALIKE = 'configmaps "x" is forbidden: '

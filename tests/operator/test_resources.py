@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.objects.reading import Invalid, key_of
 from exporter.operator.objects.resources import (
     GPUAutoscalerSpec,
     GPUExporterSpec,
@@ -17,6 +16,7 @@ from exporter.operator.objects.resources import (
     read_exporter,
 )
 from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.reading import Invalid, key_of
 from tests.operator.specs import (
     CRDS,
     EVERYTHING,

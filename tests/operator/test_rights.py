@@ -5,14 +5,12 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
-from exporter.config.load_operator import load_operator
-from exporter.config.operator import SETTINGS
-from exporter.operator.exporters.objects import CLUSTER_ROLE
-from exporter.operator.exporters.pods import DCGM_IMAGE, IMAGE
+from exporter.config.operator import SETTINGS, load_operator
+from exporter.operator.exporters.desired import CLUSTER_ROLE, DCGM_IMAGE, IMAGE
 from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS
+from tests.support import quick_yaml
 from tests.support.api_server import access
 from tests.support.api_server.answers import Refused
 from tests.support.api_server.handling import ADMIN
@@ -22,7 +20,7 @@ from tests.support.places import ROOT
 
 Object = dict[str, Any]
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
-OBJECTS: list[Object] = list(yaml.safe_load_all(MANIFEST.read_text()))
+OBJECTS: list[Object] = list(quick_yaml.load_all(MANIFEST.read_text()))
 ACCOUNT = "pod-gpu-metrics-operator"
 # Held by what it writes, not by what it asks: see the tests below, and those with a real API server.
 WITHOUT_A_REQUEST = {
@@ -214,7 +212,7 @@ def test_it_may_bind_the_one_role_that_exporters_get() -> None:
     given = named("ClusterRole", CLUSTER_ROLE)["rules"]
     (shipped,) = (
         item
-        for item in yaml.safe_load_all((ROOT / "deploy" / "rbac.yaml").read_text())
+        for item in quick_yaml.load_all((ROOT / "deploy" / "rbac.yaml").read_text())
         if item["kind"] == "ClusterRole"
     )
     assert given == shipped["rules"]

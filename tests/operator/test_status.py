@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.exporters.nodes import NodeTrouble, trouble
-from exporter.operator.exporters.obstacles import invalid
-from exporter.operator.exporters.status import GRACE_SECONDS, MOST_TROUBLES, Seen, status_of
-from exporter.operator.objects.conditions import is_same
-from exporter.operator.objects.obstacles import Obstacle
-from exporter.operator.objects.reading import Invalid
+from exporter.errors import Trouble
+from exporter.operator.exporters.nodes import NodeTrouble, on_node
+from exporter.operator.exporters.status import GRACE_SECONDS, MOST_TROUBLES, ExporterObjects, invalid, status_of
+from exporter.operator.objects.fields import is_same
+from exporter.reading import Invalid
 from tests.operator.made import (
     NOW,
     NOW_TEXT,
@@ -28,7 +27,7 @@ NOBODY = "nobody listens there -> is dcgm-exporter running?"
 
 
 def dcgm_down(node: str = "a") -> NodeTrouble:
-    return trouble(node, DCGM, "refused", NOBODY)
+    return on_node(node, DCGM, Trouble("refused", NOBODY))
 
 
 def says(status: Object, kind: str) -> tuple[str, str]:
@@ -42,7 +41,7 @@ def message(status: Object, kind: str) -> str:
 
 
 def of(**seen: Any) -> Object:
-    return status_of(gpu_exporter(), Seen(**{"troubles": (), **seen}), NOW)
+    return status_of(gpu_exporter(), ExporterObjects(**{"troubles": (), **seen}), NOW)
 
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str, str], tuple[str, str]]] = {
@@ -130,7 +129,7 @@ def test_the_conditions(
 def test_the_whole_status_of_a_node_whose_dcgm_is_down() -> None:
     status = status_of(
         gpu_exporter(generation=4),
-        Seen(daemon_set=daemon_set(3), pods=[pod("a"), pod("b"), pod("c")], troubles=[dcgm_down("b")]),
+        ExporterObjects(daemon_set=daemon_set(3), pods=[pod("a"), pod("b"), pod("c")], troubles=[dcgm_down("b")]),
         NOW,
     )
     since = {"lastTransitionTime": NOW_TEXT, "observedGeneration": 4}
@@ -173,7 +172,7 @@ def test_a_node_that_still_runs_one_though_it_is_not_selected_is_told() -> None:
 
 
 def test_who_does_not_answer_need_not_while_its_pod_is_not_ready() -> None:
-    silent = trouble("a", "exporter", "unreachable", "no answer -> a NetworkPolicy?")
+    silent = on_node("a", "exporter", Trouble("unreachable", "no answer -> a NetworkPolicy?"))
     young = pod("a", ready=False, age=GRACE_SECONDS - 1)
     assert of(daemon_set=daemon_set(1, 0), pods=[young], troubles=[silent])["troubles"] == []
     old = pod("a", ready=False, age=GRACE_SECONDS + 1)
@@ -184,7 +183,7 @@ def test_who_does_not_answer_need_not_while_its_pod_is_not_ready() -> None:
 
 
 def test_why_a_node_is_not_ready_its_exporter_says_after_a_while() -> None:
-    kubelet = trouble("a", "kubelet", "permission", "the socket may not be opened -> run as root")
+    kubelet = on_node("a", "kubelet", Trouble("permission", "the socket may not be opened -> run as root"))
     young, old = (pod("a", ready=False, age=age) for age in (GRACE_SECONDS - 1, GRACE_SECONDS))
     assert of(daemon_set=daemon_set(1, 0), pods=[young], troubles=[kubelet])["troubles"] == []
     status = of(daemon_set=daemon_set(1, 0), pods=[old], troubles=[kubelet])
@@ -195,7 +194,7 @@ def test_why_a_node_is_not_ready_its_exporter_says_after_a_while() -> None:
 def test_many_troubles_hide_none() -> None:
     """500 nodes have the same trouble, and one another: it is in the list and in the message."""
     nodes = [f"gpu-{number:03}" for number in range(500)]
-    odd = trouble("gpu-499", "kubelet", "permission", "the socket may not be opened -> run as root")
+    odd = on_node("gpu-499", "kubelet", Trouble("permission", "the socket may not be opened -> run as root"))
     status = of(daemon_set=daemon_set(500), pods=[*map(pod, nodes)], troubles=[*map(dcgm_down, nodes), odd])
     assert status["nodesInTrouble"] == 500
     assert len(status["troubles"]) == MOST_TROUBLES
@@ -207,7 +206,7 @@ def test_many_troubles_hide_none() -> None:
 
 
 def test_the_most_kinds_of_trouble_still_make_one_line() -> None:
-    found = [trouble(f"n{index}", f"source{index}", "refused", "x" * 2000) for index in range(100)]
+    found = [on_node(f"n{index}", f"source{index}", Trouble("refused", "x" * 2000)) for index in range(100)]
     status = of(daemon_set=daemon_set(100), pods=[pod(each.node) for each in found], troubles=found)
     said = message(status, "Degraded")
     assert "\n" not in said
@@ -218,19 +217,21 @@ def test_an_unchanged_truth_makes_no_new_status() -> None:
     """Ages, counts of restarts, the kubelet's pauses, the order of pods: none of it is in the status."""
     pods = [pod("a"), pending("b", waiting("ImagePullBackOff", "not found")), pod("c", ready=False, age=5000)]
     crash = waiting("CrashLoopBackOff", "back-off 10s", lastState=ended(1), restartCount=2)
-    seen = Seen(daemon_set=daemon_set(4, 1), pods=[*pods, pod("d", crash)], troubles=[dcgm_down("a")])
+    seen = ExporterObjects(daemon_set=daemon_set(4, 1), pods=[*pods, pod("d", crash)], troubles=[dcgm_down("a")])
     first = status_of(gpu_exporter(), seen, NOW)
     crash = waiting("CrashLoopBackOff", "back-off 5m0s", lastState=ended(1, seconds_ago=300), restartCount=9)
-    again = Seen(daemon_set=daemon_set(4, 1), pods=[pod("d", crash), *reversed(pods)], troubles=[dcgm_down("a")])
+    again = ExporterObjects(
+        daemon_set=daemon_set(4, 1), pods=[pod("d", crash), *reversed(pods)], troubles=[dcgm_down("a")]
+    )
     second = status_of(gpu_exporter(status=first), again, NOW + timedelta(days=3))
     assert second == first
     assert is_same(first, second)
 
 
 def test_a_new_process_that_has_asked_nobody_yet_leaves_what_is_known() -> None:
-    known = Seen(daemon_set=daemon_set(2), pods=[pod("a"), pod("b")], troubles=[dcgm_down()])
+    known = ExporterObjects(daemon_set=daemon_set(2), pods=[pod("a"), pod("b")], troubles=[dcgm_down()])
     first = status_of(gpu_exporter(), known, NOW)
-    begun = Seen(daemon_set=daemon_set(2), pods=[pod("a"), pod("b")], troubles=None)
+    begun = ExporterObjects(daemon_set=daemon_set(2), pods=[pod("a"), pod("b")], troubles=None)
     assert status_of(gpu_exporter(status=first), begun, NOW + timedelta(hours=1)) == first
 
 
@@ -241,10 +242,10 @@ def test_since_when_a_condition_is_so() -> None:
         (found,) = [each["lastTransitionTime"] for each in status["conditions"] if each["type"] == kind]
         return str(found)
 
-    first = status_of(gpu_exporter(), Seen(daemon_set=daemon_set(2, 1), troubles=()), NOW)
+    first = status_of(gpu_exporter(), ExporterObjects(daemon_set=daemon_set(2, 1), troubles=()), NOW)
     second = status_of(
         gpu_exporter(generation=2, status=first),
-        Seen(daemon_set=daemon_set(2, 1, updated=1), troubles=()),
+        ExporterObjects(daemon_set=daemon_set(2, 1, updated=1), troubles=()),
         NOW + timedelta(minutes=1),
     )
     assert says(first, "Ready") == ("False", "NodesNotReady")
@@ -253,7 +254,7 @@ def test_since_when_a_condition_is_so() -> None:
     assert [each["observedGeneration"] for each in second["conditions"]] == [2, 2, 2]
     third = status_of(
         gpu_exporter(generation=2, status=second),
-        Seen(daemon_set=daemon_set(2), troubles=()),
+        ExporterObjects(daemon_set=daemon_set(2), troubles=()),
         NOW + timedelta(minutes=2),
     )
     assert says(third, "Ready")[0] == "True"
@@ -265,8 +266,8 @@ def test_a_message_in_which_only_times_have_changed_stays() -> None:
     """So that a failure that somebody tells of anew every half minute writes no new status."""
 
     def at(time: str, reason: str = "Forbidden", *, old: Object | None = None) -> Object:
-        obstacle = Obstacle(reason=reason, message=f"at {time} it said: no, after 5.25 s")
-        return status_of(gpu_exporter(status=old), Seen(obstacles=[obstacle], troubles=()), NOW)
+        obstacle = Trouble(reason=reason, message=f"at {time} it said: no, after 5.25 s")
+        return status_of(gpu_exporter(status=old), ExporterObjects(obstacles=[obstacle], troubles=()), NOW)
 
     first = at("2026-11-22T12:00:00Z")
     assert at("2026-11-22T12:00:30Z", old=first) == first
@@ -275,7 +276,7 @@ def test_a_message_in_which_only_times_have_changed_stays() -> None:
 
 def test_a_transition_time_that_is_none_is_written_anew() -> None:
     old = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "yesterday"}]}
-    status = status_of(gpu_exporter(status=old), Seen(daemon_set=daemon_set(1), troubles=()), NOW)
+    status = status_of(gpu_exporter(status=old), ExporterObjects(daemon_set=daemon_set(1), troubles=()), NOW)
     assert status["conditions"][0]["lastTransitionTime"] == NOW_TEXT
 
 

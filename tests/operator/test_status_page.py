@@ -3,22 +3,24 @@
 import inspect
 import re
 
-from exporter.operator import decisions, looks
-from exporter.operator.exporters import nodes, obstacles, rollout, status
-from exporter.operator.exporters.pods import METRICS_PORT
-from exporter.operator.objects import obstacles as any_obstacles
+from exporter.operator import event_texts
+from exporter.operator import exporter_health as health
+from exporter.operator.exporters import nodes, status
+from exporter.operator.exporters.desired import METRICS_PORT
+from exporter.operator.objects import fields
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "operator-status.md").read_text()
-# in the code: the reason of a Verdict, of an Obstacle, of an Event
+# in the code: the reason of a Verdict, of a Trouble, of an Event, of what the API server refuses
 GIVEN = re.compile(
-    r"(?:Verdict\(\s*\"(?:True|False|Unknown)\",\s*|reason=|reason = |Event\(\s*\"(?:Normal|Warning)\",\s*)"
+    r"(?:Verdict\(\s*\"(?:True|False|Unknown)\",\s*|Trouble\(\s*|reason = |Event\(\s*\"(?:Normal|Warning)\",\s*"
+    r"|\"(?:permission|unauthorized|oversize)\": )"
     r"\"([A-Z][a-z]\w+)\""
 )
 
 
 def given() -> set[str]:
-    texts = [inspect.getsource(module) for module in (decisions, rollout, status, obstacles, any_obstacles)]
+    texts = [inspect.getsource(module) for module in (event_texts, status, fields)]
     found = {reason for text in texts for reason in GIVEN.findall(text)}
     return found | set(re.findall(r'"((?:Switched|Api|Refused)\w*)"', "".join(texts)))
 
@@ -34,13 +36,13 @@ def test_the_page_names_no_reason_that_there_is_not() -> None:
     conditions = {"Ready", "Progressing", "Degraded"}
     of_pods = {"NodeLost", "NotReady"}
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]*)?)`", PAGE))
-    assert named - of_kubernetes - conditions - of_pods <= given() | {"Forbidden", "Waiting"}
+    assert named - of_kubernetes - conditions - of_pods <= given() | {"Waiting"}
 
 
 def test_its_numbers_are_the_programs() -> None:
     text = " ".join(PAGE.split())
     assert f"At most {status.MOST_TROUBLES}, each" in text
-    assert f"on port {METRICS_PORT} of its pod, every {looks.EVERY_SECONDS:g} s, {looks.AT_ONCE} at a time" in text
-    assert f"every {looks.SELDOM_SECONDS / 60:g} minutes" in text
-    assert f"seen twice, {looks.AGAIN_SECONDS:g} s apart" in text
+    assert f"on port {METRICS_PORT} of its pod, every {health.EVERY_SECONDS:g} s, {health.AT_ONCE} at a time" in text
+    assert f"every {health.SELDOM_SECONDS / 60:g} minutes" in text
+    assert f"seen twice, {health.AGAIN_SECONDS:g} s apart" in text
     assert f"no trouble for {nodes.STARTING_SECONDS / 60:g} minutes" in text

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from exporter.operator.autoscalers.targets import (
+from exporter.operator.autoscalers.troubles import (
+    LiveTarget,
     Resource,
-    Target,
-    group_path,
-    object_path,
     resource_of,
     target_of,
     why_not,
@@ -59,13 +57,6 @@ def test_a_path_of_the_api_is_never_made_of_somebody_elses_text() -> None:
     assert resource_of(ref(), odd) is None
 
 
-def test_paths() -> None:
-    deployments = Resource("deployments", is_scalable=True)
-    assert group_path(ref()) == "/apis/apps/v1"
-    assert object_path(ref(), deployments, "ml") == "/apis/apps/v1/namespaces/ml/deployments/trainer"
-    assert group_path(ref("ReplicationController", "v1")) == "/api/v1"
-
-
 def test_what_there_is_of_a_target() -> None:
     deployments = Resource("deployments", is_scalable=True)
     assert target_of(None, None).state == "no_kind"
@@ -80,7 +71,7 @@ def test_what_there_is_of_a_target() -> None:
 def test_odd_answers_break_nothing(listed: Any, item: Any) -> None:
     for answer in (listed, {"resources": listed}, {"resources": [listed, *APPS["resources"]]}):
         target = target_of(resource_of(ref(), answer), item)
-        assert isinstance(target, Target)
+        assert isinstance(target, LiveTarget)
         why_not(ref(), target, "ml")
     assert (
         target_of(Resource("deployments", is_scalable=True), {"metadata": {"ownerReferences": item}}).state == "found"

@@ -13,9 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from exporter.log import LOG
-from exporter.operator.api.watching import MADE, Watching
+from exporter.operator.api.reader import Watching
 from exporter.operator.api.writer import Writer
-from exporter.operator.objects.kinds import CLUSTER_ROLE_BINDING, CONFIG_MAP, GPU_EXPORTER, SERVICE, Key
+from exporter.operator.objects.kinds import CLUSTER_ROLE_BINDING, CONFIG_MAP, GPU_EXPORTER, MADE, SERVICE, Key
 from exporter.sources.kubernetes import api as kubernetes_api
 from tests.operator.made import Object, gpu_exporter
 from tests.support.certificates import Authority
@@ -238,7 +238,7 @@ async def test_a_failure_of_all_is_told_once(caplog: pytest.LogCaptureFixture) -
     assert told(caplog, "cannot be watched") == 1
 
 
-async def test_a_certificate_of_another_authority_is_told_until_the_file_is_mended(
+async def test_another_authoritys_certificate_is_told_until_the_file_is_mended(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, other = Authority(tmp_path, "own"), Authority(tmp_path, "other")

@@ -11,7 +11,9 @@ from exporter.errors import SourceError
 from exporter.operator.api import writer as writing
 from exporter.operator.api.events import MOST_REMEMBERED, Events
 from exporter.operator.api.writer import Writer
+from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import Key
+from exporter.sources.pause import Pause
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.real_api import IS_REAL
 
@@ -51,7 +53,7 @@ async def writer(server: SimulatedApiServer, answers: Counter[tuple[str, str]]) 
 async def test_what_passes_is_waited_for(
     server: SimulatedApiServer, writer: Writer, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "PAUSE", Pause(0.01))
     fault = server.faults.add(answer, times=2, seconds=0)
     assert (await writer.apply(ITEM, None))["data"] == ITEM["data"]
     assert fault.times == 0
@@ -60,7 +62,7 @@ async def test_what_passes_is_waited_for(
 async def test_it_does_not_try_for_ever(
     server: SimulatedApiServer, writer: Writer, answers: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "PAUSE", Pause(0.01))
     server.faults.add("unavailable")
     with pytest.raises(SourceError) as failed:
         await writer.apply(ITEM, None)
@@ -82,7 +84,7 @@ async def test_whoever_asks_for_patience_gets_it(server: SimulatedApiServer, wri
 async def test_nobody_answers(
     server: SimulatedApiServer, writer: Writer, answers: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "PAUSE", Pause(0.01))
     await server.stop()
     with pytest.raises(SourceError) as failed:
         await writer.apply(ITEM, None)
@@ -101,7 +103,7 @@ async def test_it_remembers_no_more_events_than_it_may(server: SimulatedApiServe
     events = Events(writer, "operator-0")
     server.faults.add("unavailable", verbs=())
     for number in range(30):
-        await events.tell(OWNER, "Normal", "Applied", "Apply", f"created {number}")
+        await events.tell(OWNER, Event("Normal", "Applied", "Apply", f"created {number}"))
     assert len(events) == 30 <= MOST_REMEMBERED
 
 

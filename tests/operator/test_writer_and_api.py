@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from exporter.operator.api.events import QUIET_SECONDS, SERIES_SECONDS, Events
-from exporter.operator.api.refused import Refused
-from exporter.operator.api.writer import Writer
+from exporter.operator.api.writer import Refused, Writer
+from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import CONFIG_MAP, EVENT, GPU_EXPORTER, LEASE, Key
 from tests.operator.leading import Worker, leader
 from tests.support.operator import LEASE_NAMESPACE, Api, Object, exporter
@@ -126,31 +126,33 @@ async def test_the_same_event_again_is_a_series(api: Api, writer: Writer, namesp
     about = {"name": "gpu", "namespace": namespace, "uid": "u-1"}
     owner = {"apiVersion": GPU_EXPORTER.api_version, "kind": GPU_EXPORTER.name, "metadata": about}
     for _ in range(5):
-        await events.tell(owner, "Normal", "Applied", "Apply", "created DaemonSet gpu")
+        await events.tell(owner, Event("Normal", "Applied", "Apply", "created DaemonSet gpu"))
     (event,) = told()
     assert event["series"]["count"] == 2  # the others came too soon to be written
     now += QUIET_SECONDS
-    await events.tell(owner, "Normal", "Applied", "Apply", "created DaemonSet gpu")
+    await events.tell(owner, Event("Normal", "Applied", "Apply", "created DaemonSet gpu"))
     (event,) = told()
     assert event["series"]["count"] == 6
     assert event["note"] == "created DaemonSet gpu"
     assert event["regarding"]["uid"] == "u-1"
     now += SERIES_SECONDS
-    await events.tell(owner, "Normal", "Applied", "Apply", "created DaemonSet gpu")
+    await events.tell(owner, Event("Normal", "Applied", "Apply", "created DaemonSet gpu"))
     assert [event.get("series", {}).get("count") for event in told()] == [6, None]
 
 
 async def test_a_lease_goes_from_hand_to_hand(api: Api, writer: Writer) -> None:
     first, second = Worker(), Worker()
+    key = Key(LEASE.name, LEASE_NAMESPACE, "pod-gpu-metrics-operator")
     one, two = leader(writer, LEASE_NAMESPACE, "one"), leader(writer, LEASE_NAMESPACE, "two")
     tasks = [asyncio.create_task(one.lead(first))]
     await until(lambda: first.begun)
     tasks.append(asyncio.create_task(two.lead(second)))
-    await asyncio.sleep(1.5)  # longer than the lease
+    lease = api.get(key)
+    await until(lambda: (api.get(key) or {})["spec"]["renewTime"] != (lease or {})["spec"]["renewTime"])
     assert (first.begun, second.begun, two.holder) == (1, 0, "one")
     tasks[0].cancel()
     await until(lambda: second.begun)
-    lease = api.get(Key(LEASE.name, LEASE_NAMESPACE, "pod-gpu-metrics-operator"))
+    lease = api.get(key)
     assert lease is not None
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("two", 1)
     tasks[1].cancel()

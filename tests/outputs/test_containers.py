@@ -9,15 +9,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.accounting.fields import FIELDS, Field
-from exporter.accounting.numbers import number
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import Knowledge, build_owners
+from exporter.dcgm.fields import FIELDS, METRICS, Field
+from exporter.dividing.decimals import number
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.measured import Measured, Use
@@ -25,12 +22,13 @@ from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import objects
-from exporter.outputs.objects import METRICS
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import Knowledge, build_owners
+from tests.support import quick_yaml
 from tests.support.answers import json_of
 from tests.support.exporter import Exporter, Start, config_of, running
 from tests.support.places import ROOT
+from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.strategies import attribution_of, owner_states, pages
 from tests.support.waiting import until
 
@@ -366,7 +364,7 @@ def test_every_field_is_in_the_table() -> None:
     assert len(METRICS) == 28
 
 
-SCHEMA = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+SCHEMA = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
 
 
 def validate(body: bytes) -> list[dict[str, Any]]:
@@ -521,9 +519,9 @@ DCGM_FI_DEV_POWER_USAGE{{gpu="1",UUID="{GPU.format(1)}",modelName="H100"}} 70
 @pytest.mark.parametrize(
     ("page", "held", "settings", "expected"),
     [
-        # another vendor's families are in no field
-        (AMD, {"a": "0000:0d:00.0"}, {"device_rules": f"{ROOT}/deploy/device-rules/amd.yaml", "resources": "amd.com/*"},
-         [("0", GPU[4:].format(1), "", None), ("1", GPU[4:].format(2), "a", None)]),
+        # another vendor's families, by its rules
+        (AMD, {"a": "0000:0d:00.0"}, {"device_rules": "amd", "resources": "amd.com/*"},
+         [("0", GPU[4:].format(1), "", 300), ("1", GPU[4:].format(2), "a", 90)]),
         (HAMI, {"a": f"{GPU.format(0)}-3"}, {"device_rules": "hami.yaml"}, [("0", GPU.format(0), "a", None)]),
         # a GPU that fell off the bus has nothing left but its errors
         (XID, {"a": GPU.format(0), "b": GPU.format(1)}, {},

@@ -5,11 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
 
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import Knowledge, build_owners
 from exporter.exposition.families import render
 from exporter.exposition.join import Joiner
 from exporter.model.cuda import OTHER_ERRORS, UNKNOWN_DEVICE, CudaCounts, CudaKey, CudaUse, CudaUses
@@ -18,10 +15,13 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.outputs import objects
 from exporter.outputs.cuda_use import as_object
-from exporter.outputs.families import cuda, probe
+from exporter.outputs.families import cuda
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import NOTHING_SEEN, Look
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import Knowledge, build_owners
+from tests.support import quick_yaml
 from tests.support.components import check
 from tests.support.looks import GPU as UUID
 from tests.support.looks import owner, row
@@ -64,7 +64,7 @@ USES = CudaUses(
 
 def text(uses: CudaUses | None) -> str:
     look = Look(snapshot=replace(NOTHING_SEEN, node="n1", cuda=uses))
-    return render(filled((*cuda.FAMILIES, *probe.FAMILIES), look)).decode()
+    return render(filled((*cuda.FAMILIES, *cuda.PROBE), look)).decode()
 
 
 def samples(uses: CudaUses | None) -> list[str]:
@@ -131,7 +131,7 @@ def test_without_a_probe_there_is_nothing() -> None:
 
 
 def test_the_families_are_in_the_catalogue() -> None:
-    assert {*cuda.FAMILIES, *probe.FAMILIES} <= set(FAMILIES)
+    assert {*cuda.FAMILIES, *cuda.PROBE} <= set(FAMILIES)
 
 
 @pytest.mark.real
@@ -144,7 +144,7 @@ def test_the_object_has_a_field_for_each_family_and_the_description_all_of_them(
     assert {f"pod_gpu_cuda_{name}" for name in found} == {
         family.name.removesuffix("_total") for family in cuda.FAMILIES
     }
-    described = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())["components"]["schemas"]
+    described = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())["components"]["schemas"]
     schema = {**described["Container"]["properties"]["cuda"], "components": {"schemas": described}}
     assert list(schema["properties"]) == list(found)
     Draft202012Validator({**schema, "required": list(found)}).validate(json.loads(json.dumps(found)))

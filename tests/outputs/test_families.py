@@ -1,5 +1,7 @@
 """The exporter's own families at the end of a page."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +12,9 @@ from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.families.slim import SLIM, slim
 from exporter.outputs.output import NOTHING_SEEN, Look
+from exporter.ownership.labels import LabelPolicy
+from tests.support.looks import Looks
+from tests.support.strategies import attribution_of, owner_states, pages
 
 NUMBERS = st.none() | st.floats(0, 1e6) | st.sampled_from((0.0, 1.0, 2.5e-7))
 STATES = st.builds(Health, up=st.none() | st.booleans(), duration_seconds=NUMBERS)
@@ -21,6 +26,19 @@ NAMES = st.sampled_from(("kubelet", "dcgm", "dcgm:a%b", "file:/a b", "x %d nan",
 def test_the_text_that_is_kept_says_what_a_new_one_would(health: dict[str, Health], age: float | None) -> None:
     snapshot = Snapshot(node="n", owners=Owners(), joined=None, health=health, assignments_age_seconds=age)
     assert slim(snapshot) == render(filled(SLIM, Look(snapshot=snapshot)))
+
+
+# of two series of the same labels Prometheus keeps the first alone, and says nothing of the other
+@settings(max_examples=100, deadline=None)
+@given(body=pages, owners=owner_states())
+def test_any_page_and_owners_make_no_series_of_metrics_twice(body: bytes, owners: Owners) -> None:
+    looks = Looks()
+    joined = looks.joiner.join([body], attribution_of(owners, LabelPolicy()))
+    snapshot = replace(looks.snapshot(None), owners=owners, joined=joined)
+    looks.ledger.note(snapshot, 0, looks.rules)
+    text = render(filled(FAMILIES, Look(snapshot=replace(snapshot, accounts=looks.ledger.accounts))))
+    series = [line.rpartition(b" ")[0] for line in text.split(b"\n") if line and not line.startswith(b"#")]
+    assert len(set(series)) == len(series)
 
 
 def test_every_family_is_there_once_and_what_is_filled_fits_its_labels() -> None:

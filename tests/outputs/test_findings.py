@@ -4,18 +4,26 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.attribution.owners import build_owners
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, Claim, Inventory, InventoryGpu, MigInstance
-from exporter.model.host import DeviceFile, Refusal
+from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
-from exporter.model.snapshot import Facts, Health, Snapshot
-from exporter.outputs.findings.of_device_files import of_device_files
-from exporter.outputs.findings.of_devices import of_attribution, of_devices, summary
-from exporter.outputs.findings.of_sources import of_other_sources
-from exporter.outputs.findings.report import Finding, Level, Report, grouped, read_report
+from exporter.model.snapshot import Health, LookContext, Snapshot
+from exporter.outputs.findings import (
+    Diagnosis,
+    Level,
+    grouped,
+    of_attribution,
+    of_device_files,
+    of_devices,
+    of_other_sources,
+    problem,
+    read_report,
+    summary,
+)
+from exporter.ownership.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="ml", pod="train-1", container="main")
@@ -28,7 +36,7 @@ def given(device_id: str, owner: Owner = A, resource: str = "nvidia.com/gpu") ->
 def snapshot(
     *assigned: Assignment,
     seen: tuple[Subject, ...] = (),
-    facts: Facts | None = None,
+    context: LookContext | None = None,
     health: dict[str, Health] | None = None,
     age: float | None = 0.5,
 ) -> Snapshot:
@@ -39,7 +47,7 @@ def snapshot(
         joined=JoinedPage(pieces=(), size=0, subjects=subjects, sample_count=3, rejected={}),
         health={"kubelet": Health(up=True), **(health or {})},
         assignments_age_seconds=age,
-        facts=facts or Facts(resources=("nvidia.com/*",)),
+        context=context or LookContext(resources=("nvidia.com/*",)),
     )
 
 
@@ -53,8 +61,8 @@ def snapshot(
 )
 def test_a_source_that_fails_has_a_remedy(health: Health, says: str, remedy: str) -> None:
     (finding,) = of_other_sources(snapshot(health={"resourceslices": health}))
-    assert (finding.level, finding.about, finding.says) == (Level.WARNING, "resourceslices", says)
-    assert remedy in finding.remedy
+    assert (finding.level, finding.about, finding.trouble.message) == (Level.WARNING, "resourceslices", says)
+    assert remedy in finding.trouble.remedy
 
 
 # issue 7, line 13
@@ -82,7 +90,7 @@ def test_devices_that_fare_alike_are_one_finding() -> None:
             seen=(Subject(uuid="GPU-1", instance="7"), Subject(uuid="GPU-2")),
         )
     )
-    assert [(finding.level, finding.about, finding.says) for finding in found] == [
+    assert [(finding.level, finding.about, finding.trouble.message) for finding in found] == [
         (Level.OK, "GPU-2 (nvidia.com/gpu, ml/train-0/main)", "GPU-2, 3 samples"),
         (Level.OK, "MIG-GPU-1/7/0 (nvidia.com/gpu, ml/train-0/main)", "GPU-1 instance 7, 3 samples"),
         (Level.PROBLEM, "2 devices", "the form of this device id is not known"),
@@ -106,31 +114,50 @@ def test_claims_left_out_are_problems_and_other_resources_warnings() -> None:
     claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")
     by_claim = Assignment(owner=A, resource=claim.driver, device_id=claim.device_id, claim=claim)
     outside = (by_claim, given("0000:c1:00.0", B, "amd.com/gpu"))
-    seen = snapshot(facts=Facts(resources=("nvidia.com/*",), outside=outside, follows_claims=False))
+    seen = snapshot(context=LookContext(resources=("nvidia.com/*",), outside=outside, follows_claims=False))
     assert summary(seen) == "0 of 1 devices attributed"
-    assert [(finding.level, finding.says.partition(",")[0]) for finding in of_devices(seen)] == [
+    assert [(finding.level, finding.trouble.message.partition(",")[0]) for finding in of_devices(seen)] == [
         (Level.PROBLEM, "a DRA claim holds this device"),
         (Level.WARNING, "resource amd.com/gpu is outside --resources (nvidia.com/*)"),
     ]
     # the claim is no reason to look at --resources
     assert list(of_attribution(seen)) == []
-    nothing_else = snapshot(facts=Facts(resources=("nvidia.com/*",), outside=outside[1:]))
+    nothing_else = snapshot(context=LookContext(resources=("nvidia.com/*",), outside=outside[1:]))
     assert [finding.level for finding in of_attribution(nothing_else)] == [Level.PROBLEM]
 
 
 def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_more() -> None:
     units = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
-    facts = Facts(resources=("nvidia.com/*",), outside=(given("0000:c1:00.0", B, "example.com/nic"),))
-    seen = snapshot(units, seen=(Subject(uuid="GPU-1"),), facts=facts)
+    context = LookContext(resources=("nvidia.com/*",), outside=(given("0000:c1:00.0", B, "example.com/nic"),))
+    seen = snapshot(units, seen=(Subject(uuid="GPU-1"),), context=context)
     assert summary(seen) == "no container holds a device by its name; some hold units of GPUs"
     assert list(of_attribution(seen)) == []
     found, _ = of_devices(seen)
     assert found.level is Level.WARNING
     assert found.about.startswith("50 of tencent.com/vcuda-core (")
-    assert "--nvml.mode" in found.remedy
+    assert "--nvml.mode" in found.trouble.remedy
     measured, _ = of_devices(replace(seen, measured=Measured()))
     assert measured.level is Level.OK
     assert summary(snapshot(units, given("GPU-1"), seen=(Subject(uuid="GPU-1"),))) == "1 of 1 devices attributed"
+
+
+# issue 18, line 1
+def test_a_claim_that_two_containers_share_asks_for_their_pods_status() -> None:
+    def claimed(container: str, device: str) -> Assignment:
+        names = (f"k/c={device}",)
+        claim = Claim(namespace="ml", name="two", driver="gpu.nvidia.com", pool="p", device=device, cdi_names=names)
+        owner = Owner(namespace="ml", pod="pair-0", container=container)
+        return Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim)
+
+    def of_claims(seen: Snapshot) -> list[str]:
+        return [finding.about for finding in of_devices(seen) if finding.about.startswith("claim ")]
+
+    whole = [claimed(container, device) for container in ("main", "side") for device in ("gpu-1", "gpu-6")]
+    assert of_claims(snapshot(*whole)) == ["claim two (ml/pair-0)"]
+    assert of_claims(snapshot(*whole[:2])) == []
+    assert of_claims(snapshot(whole[0], whole[2])) == []
+    pods = Health(up=True)
+    assert of_claims(replace(snapshot(*whole), health={"pods": pods})) == []
 
 
 @pytest.mark.parametrize(
@@ -140,14 +167,14 @@ def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_m
 def test_the_remedy_for_an_unresolved_claim_depends_on_the_source(slices_up: bool | None, remedy: str) -> None:
     claim = Claim(namespace="ml", name="one", driver="gpu.nvidia.com", pool="p", device="gpu-0")
     by_claim = Assignment(owner=A, resource=claim.driver, device_id=claim.device_id, claim=claim)
-    (finding,) = of_devices(snapshot(by_claim, facts=Facts(slices_up=slices_up)))
-    assert remedy in finding.remedy
+    (finding,) = of_devices(snapshot(by_claim, context=LookContext(slices_up=slices_up)))
+    assert remedy in finding.trouble.remedy
 
 
 def test_a_report_is_the_same_after_its_way_over_json() -> None:
-    report = Report(
+    report = Diagnosis(
         summary="1 of 2 devices attributed",
-        findings=grouped((name, Finding(level=Level.PROBLEM, about=name, says="x", remedy="y")) for name in ("a", "b")),
+        findings=grouped(problem(name, "x", "y") for name in ("a", "b")),
     )
     assert read_report(report.as_json()) == report
     assert (report.works(), report.findings[0].devices) == (False, ("a", "b"))
@@ -155,7 +182,7 @@ def test_a_report_is_the_same_after_its_way_over_json() -> None:
 
 # issue 13, "Device access"
 @pytest.mark.parametrize(
-    ("refused", "are_wanted", "levels", "remedy"),
+    ("refused", "asks_nvml", "levels", "remedy"),
     [
         ("", True, [Level.OK], ""),
         ("mode", True, [Level.OK, Level.WARNING], "run the exporter as root"),
@@ -165,31 +192,29 @@ def test_a_report_is_the_same_after_its_way_over_json() -> None:
         ("cgroup", False, [Level.OK, Level.OK], "runtimeClassName: nvidia"),
     ],
 )
-def test_device_files(refused: Refusal, are_wanted: bool, levels: list[Level], remedy: str) -> None:
+def test_device_files(refused: Refusal, asks_nvml: bool, levels: list[Level], remedy: str) -> None:
     files = (DeviceFile("/dev/nvidia0"), *(DeviceFile(f"/dev/nvidia{number}", refused) for number in (1, 2)))
-    found = list(of_device_files(files, are_wanted=are_wanted))
+    found = list(of_device_files(files, asks_nvml=asks_nvml))
     assert [finding.level for finding in found] == levels
-    assert found[0].says == f"the exporter may open {1 if refused else 3} of NVIDIA's 3"
+    assert found[0].trouble.message == f"the exporter may open {1 if refused else 3} of NVIDIA's 3"
     if refused:
         assert found[1].devices == ("/dev/nvidia1", "/dev/nvidia2")
-        assert remedy in found[1].remedy
+        assert remedy in found[1].trouble.remedy
 
 
 def test_device_files_of_which_none_may_be_opened() -> None:
     """Each kind of refusal has a finding of its own, and nothing is well."""
     found = list(
-        of_device_files((DeviceFile("/dev/nvidia0", "mode"), DeviceFile("/dev/nvidiactl", "cgroup")), are_wanted=True)
+        of_device_files((DeviceFile("/dev/nvidia0", "mode"), DeviceFile("/dev/nvidiactl", "cgroup")), asks_nvml=True)
     )
     assert [(finding.level, finding.about) for finding in found] == [
         (Level.WARNING, "/dev/nvidia0"),
         (Level.WARNING, "/dev/nvidiactl"),
     ]
-    (none,) = of_device_files((), are_wanted=True)
-    assert (none.level, "exporter cannot ask NVML" in none.says, "runtimeClassName" in none.remedy) == (
-        Level.OK,
-        True,
-        True,
-    )
+    (none,) = of_device_files((), asks_nvml=True)
+    assert none.level == Level.OK
+    assert "exporter cannot ask NVML" in none.trouble.message
+    assert "runtimeClassName" in none.trouble.remedy
 
 
 # issue 15, line 2
@@ -200,12 +225,14 @@ def test_device_files_of_which_none_may_be_opened() -> None:
 def test_a_cut_gpu_whose_slices_nobody_knows_is_named(model: str, by_nvml: int | None, is_said: bool) -> None:
     look = snapshot(seen=(Subject(uuid="GPU-1", instance="3", profile="1g.10gb", model=model),))
     look = replace(look, inventory=Inventory(gpus=(InventoryGpu(uuid="GPU-1", slices=by_nvml),)))
-    assert [finding.about for finding in of_attribution(look) if model in finding.says] == ["accounts"] * is_said
+    assert [finding.about for finding in of_attribution(look) if model in finding.trouble.message] == [
+        "accounts"
+    ] * is_said
 
 
 # issue 15, line 26
 @pytest.mark.parametrize(
-    ("known_by", "with_file", "says", "remedy"),
+    ("sources", "with_file", "says", "remedy"),
     [
         ((), False, "MIG id and no inventory", "mount /etc/cdi"),
         (("driver",), False, "MIG id and no inventory", "mount /etc/cdi"),
@@ -217,14 +244,14 @@ def test_a_cut_gpu_whose_slices_nobody_knows_is_named(model: str, by_nvml: int |
     ],
 )
 def test_who_has_an_inventory_is_advised_by_where_it_comes_from(
-    known_by: tuple[str, ...], with_file: bool, says: str, remedy: str
+    sources: tuple[str, ...], with_file: bool, says: str, remedy: str
 ) -> None:
     look = snapshot(
         given("MIG-x", resource="nvidia.com/mig-1g.10gb"), seen=(Subject(uuid="GPU-1", instance="7"),),
-        facts=Facts(resources=("nvidia.com/*",), has_inventory_file=with_file),
+        context=LookContext(resources=("nvidia.com/*",), has_inventory_file=with_file),
     )  # fmt: skip
-    mig = tuple(MigInstance(uuid="MIG-y", instance_id="7", known_by=(name,)) for name in known_by if name == "cdi")
-    gpus = (InventoryGpu(uuid="GPU-1", mig=mig, known_by=known_by),) if known_by else ()
+    mig = tuple(MigInstance(uuid="MIG-y", instance_id="7", sources=(name,)) for name in sources if name == "cdi")
+    gpus = (InventoryGpu(uuid="GPU-1", mig=mig, sources=sources),) if sources else ()
     (finding,) = of_devices(replace(look, inventory=Inventory(gpus=gpus)))
-    assert finding.says.startswith(says)
-    assert remedy in finding.remedy
+    assert finding.trouble.message.startswith(says)
+    assert remedy in finding.trouble.remedy

@@ -1,20 +1,22 @@
 """Which pod holds which GPU: families, node families, and the reasons in /debug/mapping."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.owners import build_owners
 from exporter.exposition.families import render
 from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
-from exporter.model.snapshot import Health, Snapshot
+from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.outputs import mapping, nodes, own_metrics
 from exporter.outputs.families.family import filled
 from exporter.outputs.families.mapping import FAMILIES, MAP_INFO
 from exporter.outputs.output import Look
+from exporter.ownership.owners import build_owners
 
 TI = Owner(namespace="default", pod="test", container="main")
 TWO = Owner(namespace="default", pod="test", container="second")
@@ -70,6 +72,30 @@ def test_idle_devices_and_instances_have_no_owners() -> None:
     text = text_of(snapshot({}, WHOLE, Subject(uuid=UUID, instance="7", profile="1g.5gb")))
     assert f'pod_gpu_device_owners{{UUID="{UUID}",GPU_I_ID="7",gpu="",entity="mig",node="ti"}} 0\n' in text
     assert "pod_gpu_info" not in text
+
+
+# issue 28, churn-free series
+def test_without_owners_on_samples_the_info_has_what_they_would_say() -> None:
+    by_page = Subject(uuid="GPU-3", came_with=TWO, came_with_uid="u-2", came_extra=(("label_team", "b"),))
+    hidden = Subject(uuid=UUID, index="0", device="nvidia0", model=MODEL, came_with=TWO)
+    given = replace(
+        snapshot({f"{UUID}::0": TI}, hidden, by_page),
+        context=LookContext(names_owners=False),
+        pod_labels={("default", "test"): (("pod_uid", "u-1"), ("label_team", "a"))},
+    )
+    assert [line for line in text_of(given).splitlines() if line.startswith("pod_gpu_info{")] == [
+        (
+            f'pod_gpu_info{{namespace="default",pod="test",container="main",UUID="{UUID}",gpu="0",device="nvidia0",'
+            f'modelName="{MODEL}",resource="nvidia.com/gpu",GPU_I_ID="",GPU_I_PROFILE="",node="ti",'
+            'samples="without_owners",gpu_shared="true",pod_uid="u-1",label_team="a"} 1'
+        ),
+        # where the kubelet's ids lead to no device, the page may have named the owner
+        (
+            'pod_gpu_info{namespace="default",pod="test",container="second",UUID="GPU-3",gpu="",device="",modelName="",'
+            'resource="",GPU_I_ID="",GPU_I_PROFILE="",node="ti",samples="without_owners",pod_uid="u-2",'
+            'label_team="b"} 1'
+        ),
+    ]
 
 
 # issue 7, line 17

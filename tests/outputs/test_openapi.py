@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 
 import pytest
-import yaml
 
 from exporter.cluster.outputs.table import OUTPUTS as OF_CLUSTER
+from tests.support import quick_yaml
 from tests.support.cluster_role import running_cluster
 from tests.support.exporter import PATHS, Start
 from tests.support.places import ROOT
@@ -20,7 +20,7 @@ SERVED = ROOT / "exporter" / "outputs" / "openapi.json"
 
 
 async def test_it_is_the_description_in_docs(start: Start, request: pytest.FixtureRequest) -> None:
-    described = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+    described = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
     if request.config.getoption("--update-golden"):
         SERVED.write_text(json.dumps(described, indent=1) + "\n")
         return  # what is served was read when the program started
@@ -33,7 +33,7 @@ async def test_it_is_the_description_in_docs(start: Start, request: pytest.Fixtu
 
 # issue 15, line 26
 async def test_every_path_that_answers_in_json_is_described(start: Start) -> None:
-    described: Mapping[str, object] = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())["paths"]
+    described: Mapping[str, object] = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())["paths"]
     node = await start()
     asked = [node.base + path for path in PATHS]
     async with running_cluster({"cluster.node": [f"gpu-node-1={node.base}"]}) as cluster:

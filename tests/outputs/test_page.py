@@ -12,18 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health
 from exporter.model.states import IN_HAND, DeviceState, stated
-from exporter.outputs.objects import METRICS
 from exporter.outputs.output import NO_QUESTION, Look, Output
-from exporter.outputs.page import files
-from exporter.outputs.page.devices import DeviceId, Object, Scales, device_of, devices_table
+from exporter.outputs.page import document
+from exporter.outputs.page.devices import DeviceId, Figures, Object, Scales, device_of, devices_table
 from exporter.outputs.page.document import sources, text, visible
 from exporter.outputs.page.node import render
-from exporter.outputs.page.summary import Figures
 from tests.support.answers import answer_of
 from tests.support.exporter import Start
 from tests.support.looks import Looks, row, whole
@@ -239,9 +238,9 @@ def test_a_gpu_that_nobody_holds_is_idle_and_a_doubt_has_its_reason() -> None:
     assert "<summary>not known</summary><bdi>the kubelet has not answered yet</bdi>" in html
 
 
-@pytest.mark.parametrize("output", [files.STYLE, files.SCRIPT], ids=lambda output: output.path)
+@pytest.mark.parametrize("output", [document.STYLE, document.SCRIPT], ids=lambda output: output.path)
 def test_a_file_is_kept_for_good_by_its_version_alone(output: Output[Any]) -> None:
-    address = files.address(output)
+    address = document.address(output)
     path, _, version = address.partition("?v=")
     assert f"/{path}" == output.path
     look = Look.of(None)

@@ -8,35 +8,35 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.explain import WITHOUT_OWNER
 from exporter.errors import ConfigError
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, Owners
 from exporter.model.driver import GpuProcess
-from exporter.model.measured import HostProcesses, Measured, Place, Process, Unowned
+from exporter.model.measured import HostProcesses, Measured, Process, ProcessPlace, Unowned
 from exporter.model.pods import Owner
-from exporter.model.snapshot import Facts, Snapshot
+from exporter.model.snapshot import LookContext, Snapshot
 from exporter.node.role import NODE
 from exporter.outputs import processes
 from exporter.outputs.output import Look
+from exporter.ownership.explain import WITHOUT_OWNER
 from exporter.service import Service
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
 from exporter.sources.nvml import source
 from exporter.sources.processes import MOST_COMMAND_BYTES, ProcFolder
 from tests.sources.test_processes import Proc
+from tests.support import quick_yaml
 from tests.support.answers import answer_of
 from tests.support.components import real
 from tests.support.exporter import config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.places import ROOT
+from tests.support.simulated import SimulatedNode, World
+from tests.support.waiting import PATIENCE_SECONDS
 
 ONE, TWO = "GPU-00000001-1111-2222-3333-444455556666", "GPU-00000002-1111-2222-3333-444455556666"
 TRAIN = Owner(namespace="ml", pod="train", container="main")
-SCHEMA = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+SCHEMA = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
 
 
 def validated(body: bytes | str) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def of_host(*found: Process) -> HostProcesses:
     return HostProcesses(by_pid={each.pid: each for each in found}, asked_for=frozenset(), read_at=0.0)
 
 
-def process(pid: int, place: Place | None = None, command: str = "python3 train.py") -> Process:
+def process(pid: int, place: ProcessPlace | None = None, command: str = "python3 train.py") -> Process:
     return Process(pid=pid, started_at=0.0, place=place, command=command, user="1000")
 
 
@@ -66,7 +66,7 @@ def look(measured: Measured | None, *, is_on: bool = True) -> Look:
         joined=None,
         health={},
         assignments_age_seconds=None,
-        facts=Facts(exposes_processes=is_on),
+        context=LookContext(exposes_processes=is_on),
         inventory=Inventory(gpus=(InventoryGpu(uuid=TWO, index="2"), InventoryGpu(uuid=ONE, index="10"))),
         measured=measured,
     )
@@ -80,8 +80,8 @@ def told(measured: Measured) -> list[dict[str, Any]]:
 
 
 def test_a_process_is_told_of_with_its_container_its_device_and_why_it_counts_for_nobody() -> None:
-    here = Place(container_id="3f7a" * 16, pod_uid="0f5b2c31")
-    dockers = Place(container_id="b0c1" * 16, is_of_pod=False, engine="docker")
+    here = ProcessPlace(container_id="3f7a" * 16, pod_uid="0f5b2c31")
+    dockers = ProcessPlace(container_id="b0c1" * 16, is_of_pod=False, engine="docker")
     found = told(
         Measured(
             owned={(DeviceKey(uuid=ONE), TRAIN): (on_gpu(9), on_gpu(8))},
@@ -228,7 +228,7 @@ async def test_over_http_it_tells_of_every_gpu_once_it_is_on_and_needs_no_share(
         measuring = exporter.service._role.sources.measuring  # type: ignore[attr-defined]
         assert measuring._sources is None, "nothing of a process is read"
     async with running(config_of(**places, processes_expose="on")) as exporter:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 status, text = await exporter.get("/processes")
                 if status == 200:
@@ -251,7 +251,7 @@ async def test_over_http_it_tells_of_every_gpu_once_it_is_on_and_needs_no_share(
 async def test_without_the_hosts_processes_it_says_what_is_missing(node: SimulatedNode) -> None:
     (node.root / "proc/1/cgroup").unlink()
     places = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "root": str(node.root), "nvml_mode": "auto"}
-    async with running(config_of(**places, processes_expose="on")) as exporter, asyncio.timeout(10):
+    async with running(config_of(**places, processes_expose="on")) as exporter, asyncio.timeout(PATIENCE_SECONDS):
         while True:
             status, text = await exporter.get("/processes")
             assert status == 503
@@ -269,7 +269,7 @@ async def test_a_reload_turns_it_on_and_off(node: SimulatedNode) -> None:
         for word in ("on", "off", "on"):
             now = word
             await service.reload()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     snapshot = await service.collect(None, processes.OUTPUT.needs)
                     made = answer_of(processes.OUTPUT, Look(snapshot=snapshot))

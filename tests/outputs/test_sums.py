@@ -9,12 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.accounting.ledger import Ledger, Rules
-from exporter.attribution.current import CurrentOwners
-from exporter.attribution.labels import COPY, DEVICE, SPLIT, LabelPolicy
+from exporter.accounts.ledger import Ledger, Rules
+from exporter.exposition.families import unescape
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
-from exporter.exposition.text import unescape
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance
 from exporter.model.pages import Page
 from exporter.model.pods import Owner
@@ -22,6 +20,8 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs import own_metrics
 from exporter.outputs.output import Look
+from exporter.ownership.current import CurrentOwners
+from exporter.ownership.labels import COPY, DEVICE, SPLIT, LabelPolicy
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "promql.md"

@@ -13,9 +13,8 @@ import pytest
 from aiohttp import web
 
 from exporter.exposition.lines import Reason, read_line
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 
 EVIL = (
     "<script>alert(1)</script>",

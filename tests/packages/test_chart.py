@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from exporter import __version__
 from exporter.config.files import read_structured
 from exporter.config.web_file import read_web_config
+from tests.support import quick_yaml
 from tests.support.chart import CHART, helm, merged, rendered, without_helms_labels
 from tests.support.chart_values import EVERYTHING
 from tests.support.exporter import config_from
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.real
 
 def values_of(name: str) -> Object:
     """The values of a variant; the chart's own are those of the variant sidecar."""
-    return {} if name == "sidecar" else dict(yaml.safe_load((CHART / "variants" / f"{name}.yaml").read_text()))
+    return {} if name == "sidecar" else dict(quick_yaml.load((CHART / "variants" / f"{name}.yaml").read_text()))
 
 
 def name_of(group: Object) -> str:
@@ -193,7 +193,7 @@ def test_the_program_reads_the_files_that_the_chart_writes(tmp_path: Path) -> No
 
 
 def test_the_chart_has_the_programs_version() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = quick_yaml.load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 

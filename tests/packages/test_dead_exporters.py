@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.rules.shipped import run
+from tests.support import quick_yaml
 from tests.support.chart import rendered
 from tests.support.manifests import Object, of_kind
 from tests.support.places import ROOT
@@ -119,8 +120,8 @@ def test_runbooks_are_those_of_the_project_or_of_a_copy() -> None:
 # issue 15, line 24
 @pytest.mark.parametrize("name", ["scrape-config", "scrape-config-kubernetes"])
 def test_a_dead_exporter_of_a_job_of_any_name_is_told_of(promtool: Path, tmp_path: Path, name: str) -> None:
-    rules = yaml.safe_load((PROMETHEUS / "rules" / "alerts-exporter.yaml").read_text())["groups"]
-    jobs = yaml.safe_load((PROMETHEUS / f"{name}.yaml").read_text())["scrape_configs"]
+    rules = quick_yaml.load((PROMETHEUS / "rules" / "alerts-exporter.yaml").read_text())["groups"]
+    jobs = quick_yaml.load((PROMETHEUS / f"{name}.yaml").read_text())["scrape_configs"]
     targets = [
         target_labels(
             [rule for rule in job["relabel_configs"] if rule.get("action") not in {"keep", "drop"}],

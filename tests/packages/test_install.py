@@ -17,6 +17,7 @@ import yaml
 from exporter import __version__
 from exporter.config.files import read_structured
 from exporter.config.web_file import read_web_config
+from tests.support import quick_yaml
 from tests.support.chart import CHART, helm, rendered
 from tests.support.chart_values import HASH
 from tests.support.components import real
@@ -31,7 +32,7 @@ SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
 def blocks(page: Path) -> list[Object]:
     """The YAML of a page, block by block."""
     found = re.findall(r"^( *)```yaml\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    return [yaml.safe_load(re.sub(f"^{indent}", "", text, flags=re.MULTILINE)) for indent, text in found]
+    return [quick_yaml.load(re.sub(f"^{indent}", "", text, flags=re.MULTILINE)) for indent, text in found]
 
 
 ALL_BLOCKS = [block for page in PAGES for block in blocks(page)]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import yaml
 
+from tests.support import quick_yaml
 from tests.support.chart import CHART, merged, rendered
 from tests.support.chart_values import EXAMPLES, at
 from tests.support.manifests import Object, kustomized, objects_in, objects_of
@@ -139,7 +139,7 @@ async def test_it_takes_the_kustomizations(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*VALUES, "of the chart"])
 async def test_it_takes_the_variants_of_the_chart(server: Server, name: str) -> None:
-    values = yaml.safe_load(VALUES[name].read_text()) if name in VALUES else {}
+    values = quick_yaml.load(VALUES[name].read_text()) if name in VALUES else {}
     await server.takes(rendered(values, "gpus"))
 
 

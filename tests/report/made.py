@@ -2,22 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from exporter.report.by import By
-from exporter.report.facts import Facts
-from exporter.report.prices import Prices
-from exporter.report.report import Collected, Moment, Report, make_report
-from exporter.report.rows import Amounts, Key
+from exporter.report.groups import GroupBy, Prices
+from exporter.report.report import Moment, Report, ReportInput, make_report
+from exporter.report.rows import Amounts, RowKey, SpanFacts
 from exporter.report.span import Span
 
 HOUR = 3600.0
 KWH = 3.6e6
 SPAN = Span(1_793_000_000_000, 1_793_000_000_000 + 86_400_000)
 A100, H100 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"
-Given = tuple[Key, Amounts, Mapping[str, str]]
+Given = tuple[RowKey, Amounts, Mapping[str, str]]
 
 
 def row(namespace: str, pod: str, amounts: Amounts, *, uuid: str = "GPU-1", node: str = "n", **labels: str) -> Given:
-    return Key(namespace, pod, "main" if pod else "", uuid, "", node), amounts, labels
+    return RowKey(namespace, pod, "main" if pod else "", uuid, "", node), amounts, labels
 
 
 ROWS = (
@@ -36,8 +34,8 @@ ROWS = (
 )
 
 
-def collected(rows: Sequence[Given] = ROWS, facts: Facts | None = None) -> Collected:
-    facts = facts or Facts(
+def collected(rows: Sequence[Given] = ROWS, facts: SpanFacts | None = None) -> ReportInput:
+    facts = facts or SpanFacts(
         models={"GPU-1": H100, "GPU-2": A100},
         capacity={("n", H100): 48 * HOUR, ("n", A100): 24 * HOUR},
         seen_ms={"n": SPAN.ms},
@@ -47,7 +45,7 @@ def collected(rows: Sequence[Given] = ROWS, facts: Facts | None = None) -> Colle
     for _, amounts, _ in rows:
         total = total.plus(amounts)
     each = Amounts(*(amount / len(pieces) for amount in total))
-    return Collected(
+    return ReportInput(
         span=SPAN,
         grown={key: amounts for key, amounts, _ in rows},
         labels={key: labels for key, _, labels in rows},
@@ -57,6 +55,9 @@ def collected(rows: Sequence[Given] = ROWS, facts: Facts | None = None) -> Colle
 
 
 def made(
-    by: By | None = None, prices: Prices | None = None, rows: Sequence[Given] = ROWS, facts: Facts | None = None
+    by: GroupBy | None = None,
+    prices: Prices | None = None,
+    rows: Sequence[Given] = ROWS,
+    facts: SpanFacts | None = None,
 ) -> Report:
-    return make_report(collected(rows, facts), by or By("namespace"), prices or Prices())
+    return make_report(collected(rows, facts), by or GroupBy("namespace"), prices or Prices())

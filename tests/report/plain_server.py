@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from exporter.sources.prometheus.history.answers import Answer, Found
-from exporter.sources.prometheus.history.api import TooMuch
+from exporter.sources.prometheus.history.api import AnsweredSeries, RangeAnswer, TooMuch
 
 Points = Sequence[tuple[float, float]]
 _QUERY = re.compile(r"(?:(\w+)\()?(\w+)\{(.*)\}\[(\d+)ms\]\)?(?: > 0)?")
@@ -34,7 +33,7 @@ class PlainServer:
         self._series = series
         self._most = most
 
-    async def query(self, expression: str, at_ms: int) -> Answer:
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
         self.queries.append(expression)
         found = _QUERY.fullmatch(expression)
         assert found, expression
@@ -54,6 +53,6 @@ class PlainServer:
             raise TooMuch("query processing would load too many samples into memory")
         if not function:
             self.read_raw += touched
-            return Answer(series=[Found(labels, tuple(points)) for labels, points in rows])
-        answers = [Found(labels, ((at_ms / 1000, FUNCTIONS[function](points)),)) for labels, points in rows]
-        return Answer(series=[one for one in answers if function != "resets" or one.points[0][1] > 0])
+            return RangeAnswer(series=[AnsweredSeries(labels, tuple(points)) for labels, points in rows])
+        answers = [AnsweredSeries(labels, ((at_ms / 1000, FUNCTIONS[function](points)),)) for labels, points in rows]
+        return RangeAnswer(series=[one for one in answers if function != "resets" or one.points[0][1] > 0])

@@ -13,14 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.report.by import By
-from exporter.report.charts import bars_of_groups, columns_of_time
-from exporter.report.data import render_csv, render_json
-from exporter.report.page import MOST_ROWS, render_page
-from exporter.report.prices import Prices
+from exporter.report.formatting import fit, number, width
+from exporter.report.forms import render_csv, render_json, render_table
+from exporter.report.groups import GroupBy, Prices
+from exporter.report.page import MOST_ROWS, bars_of_groups, columns_of_time, render_page
 from exporter.report.rows import Amounts
-from exporter.report.table import render_table
-from exporter.report.words import fit, number, width
 from tests.report.made import HOUR, ROWS, made, row
 
 PRICED = Prices(of_any=2.5)
@@ -74,7 +71,7 @@ def test_the_table_fits_a_terminal(columns: int) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("columns", [None, 80])
 def test_no_name_moves_a_cursor(name: str, columns: int | None) -> None:
-    by = By("label", "team")
+    by = GroupBy("label", "team")
     text = render_table(made(by, rows=[row("a", name, Amounts(HOUR), label_team=name)]), columns)
     plain = render_table(made(by, rows=[row("a", "b", Amounts(HOUR), label_team="c")]), columns)
     assert all(char.isprintable() for char in text.replace("\n", ""))
@@ -163,7 +160,7 @@ def test_the_page_needs_and_allows_nothing_but_its_style() -> None:
 def test_names_on_the_page_are_text(names: list[str]) -> None:
     plain = Page(render_page(made(rows=[*ROWS, *(row("a", f"p{i}", Amounts(HOUR)) for i in range(40))])))
     rows = [*ROWS, *(row(name, name, Amounts(HOUR), label_team=name) for name in names)]
-    for by in (By("namespace"), By("label", "team"), By("label", names[0] if names else "x")):
+    for by in (GroupBy("namespace"), GroupBy("label", "team"), GroupBy("label", names[0] if names else "x")):
         page = Page(render_page(made(by, rows=rows)))
         assert page.tags - {"ul", "li"} <= plain.tags
         assert page.attributes.keys() <= plain.attributes.keys()

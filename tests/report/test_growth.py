@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.report.growth import Growth
-from exporter.report.rows import FAMILIES, Amounts, Key
+from exporter.report.rows import FAMILIES, Amounts, RowKey
 from exporter.report.span import Span
-from exporter.sources.prometheus.history.accounts import AccountsReader
+from exporter.sources.prometheus.history.collect import CAPACITY, AccountsReader
 from tests.report.plain_server import PlainServer, Points
 
 HELD = FAMILIES[0]
@@ -25,6 +25,10 @@ def row(pod: str, points: Points, *, node: str = "n", target: str = "n:9400", **
     family = labels.pop("family", HELD)
     of = {"__name__": family, "namespace": "a", "pod": pod, "container": "c", "UUID": "GPU-1", "node": node}
     return {**of, "job": "gpu", "instance": target, **labels}, points
+
+
+def gauge(points: Points, node: str = "n") -> Row:
+    return {"__name__": CAPACITY, "model": "H100", "node": node, "instance": node}, [(at, 8.0) for at, _ in points]
 
 
 def line(start: int, end: int, first: float = 0.0, step: int = 60, per_second: float = 1.0) -> Points:
@@ -140,6 +144,33 @@ CASES = {
         ],
         {"old": float(len(range(START + 4000, END, 60)) * 60 - 60), "young": 30 + 960},
     ),
+    "begins, where Prometheus puts a 0, between the samples of a node": Case(
+        [row("short", [(START + 7195.0, 0.0), *line(START + 7200, START + 7800, first=5)])], {"short": 5 + 540}
+    ),
+    "begins before a node's first scrape, and an older row without one": Case(
+        [
+            gauge(line(START + 4000, END), node="new"),
+            row("old", line(START + 4000, END, first=1e6), node="new", target="new:9400"),
+            row("young", [(START + 3900.0, 0.0), *line(START + 4000, END, first=100)], node="new", target="new:9400"),
+            row("long", [(START + 60.0, 0.0), *line(START + 4000, END, first=3940)], node="new", target="new:9400"),
+        ],
+        {
+            "old": float(len(range(START + 4000, END, 60)) * 60 - 60),
+            "young": float(len(range(START + 4000, END, 60)) * 60 - 60) + 100,
+            "long": float(len(range(START + 4000, END, 60)) * 60 - 60) + 3940,
+        },
+    ),
+    "a begin right before the span, of a node that was not scraped then": Case(
+        [
+            gauge(line(START + 4000, END), node="new"),
+            row("old", line(START + 4000, END, first=1e6), node="new", target="new:9400"),
+            row("young", [(START - 60.0, 0.0), *line(START + 4000, END, first=4060)], node="new", target="new:9400"),
+        ],
+        {
+            "old": float(len(range(START + 4000, END, 60)) * 60 - 60),
+            "young": float(len(range(START + 4000, END, 60)) * 60 - 60) + 4060,
+        },
+    ),
 }
 
 
@@ -226,6 +257,7 @@ def histories(draw: st.DrawFn) -> tuple[Sequence[Row], dict[str, float]]:
     rows, truth = [], {}
     for node in ("n", "m"):
         rows.append(row(f"there-{node}", line(START - 60, END, step=300), node=node, target=node))
+        rows.append(gauge(line(START - 60, END, step=300), node=node))
         truth[f"there-{node}"] = float(len(range(START - 60, END, 300)) * 300 - 300)
         for place in range(draw(st.integers(0, 3))):
             at, value, grew = float(START + draw(st.integers(1, 70_000))), 0.0, 0.0
@@ -258,7 +290,7 @@ def test_what_is_read_in_pieces_is_what_every_sample_says(
 ) -> None:
     rows, truth = history
     for labels, points in rows:
-        if labels["pod"] not in truth:
+        if "pod" in labels and labels["pod"] not in truth:
             truth[labels["pod"]] = plain_growth(points)
     growth, _ = read(rows, DAY, most)
     assert held(growth) == pytest.approx({pod: seconds for pod, seconds in truth.items() if seconds})
@@ -275,4 +307,4 @@ def test_a_new_nodes_first_scrape_counts_from_there_in_any_order(turn: int) -> N
 def test_a_row_that_nobody_knows_a_node_of_is_counted_too() -> None:
     rows = [row("p", [*line(START - 60, START + 30_000), *line(START + 30_030, END)], node="")]
     growth, _ = read(rows, DAY)
-    assert set(growth.grown) == {Key("a", "p", "c", "GPU-1", "", "")}
+    assert set(growth.grown) == {RowKey("a", "p", "c", "GPU-1", "", "")}

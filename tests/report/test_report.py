@@ -6,14 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.report.by import By, read_by
-from exporter.report.facts import Facts
-from exporter.report.notes import nothing_there
+from exporter.report.forms import render_table
+from exporter.report.groups import GroupBy, Prices, read_by, read_prices
 from exporter.report.page import render_page
-from exporter.report.prices import Prices, read_prices
-from exporter.report.report import make_report
-from exporter.report.rows import Amounts
-from exporter.report.table import render_table
+from exporter.report.report import make_report, nothing_there
+from exporter.report.rows import Amounts, SpanFacts
 from tests.report.made import A100, H100, HOUR, KWH, SPAN, collected, made, row
 
 
@@ -77,7 +74,7 @@ def test_those_that_hold_most_and_use_least_stand_by_what_they_did_not_use() -> 
 def test_costs(prices: list[str], of_kwh: str | None, costs: Mapping[str | None, float | None]) -> None:
     report = made(prices=read_prices(prices, of_kwh))
     assert {line.name: line.cost for line in report.groups} == pytest.approx(costs)
-    unpriced = any("there is no price" in note.says for note in report.notes)
+    unpriced = any("there is no price" in note.message for note in report.notes)
     assert unpriced is (len(prices) == 1 and A100 in prices[0])
     if None not in costs.values():
         assert report.total.cost == pytest.approx(sum(cost or 0 for cost in costs.values()))
@@ -125,8 +122,8 @@ def test_groups_add_up_to_the_total(given_rows: list[tuple[str, str, str, Amount
         assert sum(line.cost or 0 for line in report.groups) == pytest.approx(report.total.cost)
 
 
-def facts(**known: object) -> Facts:
-    return Facts(**{"models": {"GPU-1": H100, "GPU-2": A100}, "seen_ms": {"n": SPAN.ms}, **known})  # type: ignore[arg-type]
+def facts(**known: object) -> SpanFacts:
+    return SpanFacts(**{"models": {"GPU-1": H100, "GPU-2": A100}, "seen_ms": {"n": SPAN.ms}, **known})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -195,21 +192,21 @@ def test_more_than_all_is_no_percentage_and_its_cause_is_named(node: str, seen_m
         facts=facts(capacity={("n", H100): 24 * HOUR}, seen_ms={"n": seen_ms}),
     )
     (note,) = report.notes
-    assert says in note.says
+    assert says in note.message
     assert report.held_of_capacity is None
     assert "150%" not in render_table(report, 100) + render_page(report)
 
 
 def test_why_there_are_no_accounts_at_all() -> None:
-    assert "update it" in nothing_there(Facts(has_exporter=True), matched=False).remedy
-    assert "scrape-config.yaml" in nothing_there(Facts(), matched=False).remedy
-    assert "--match" in nothing_there(Facts(), matched=True).says
-    assert "--match" not in nothing_there(Facts(), matched=False).says
+    assert "update it" in nothing_there(SpanFacts(has_exporter=True), matched=False).remedy
+    assert "scrape-config.yaml" in nothing_there(SpanFacts(), matched=False).remedy
+    assert "--match" in nothing_there(SpanFacts(), matched=True).message
+    assert "--match" not in nothing_there(SpanFacts(), matched=False).message
 
 
 def test_a_model_that_nobody_held_is_its_nodes_if_it_has_one_alone() -> None:
-    known = Facts(capacity={("n", H100): HOUR}, seen_ms={"n": SPAN.ms})
-    assert [line.name for line in made(By("model"), facts=known).groups] == [H100]
+    known = SpanFacts(capacity={("n", H100): HOUR}, seen_ms={"n": SPAN.ms})
+    assert [line.name for line in made(GroupBy("model"), facts=known).groups] == [H100]
 
 
 # issue 15, line 4

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.report.counter import ScrapedCounter
+from exporter.report.growth import ScrapedCounter
 from exporter.report.span import Span
 from tests.report.test_growth import Row, held, read, row
 

@@ -1,4 +1,4 @@
-"""What `make test` says of the branches that no test takes."""
+"""What `make branches` says of the branches that no test takes."""
 
 from tests.support.branches import FILES, LINES, table
 

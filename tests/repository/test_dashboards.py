@@ -9,11 +9,11 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-import yaml
 
 from deploy.grafana.generator.everything import DASHBOARDS, FOLDER, texts
 from exporter.outputs.families.catalogue import FAMILIES
 from tests.rules.shipped import metrics, records
+from tests.support import quick_yaml
 from tests.support.exporter import Start
 from tests.support.grafana import Model, dashboard, names_in, panels, variables
 from tests.support.names import names_on, simulated_names
@@ -213,7 +213,7 @@ def test_colours_are_names_that_fit_light_and_dark(name: str) -> None:
 
 
 def test_the_sidecars_config_maps_have_all_dashboards() -> None:
-    made = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    made = quick_yaml.load((FOLDER / "kustomization.yaml").read_text())
     assert made["generatorOptions"]["labels"] == {"grafana_dashboard": "1"}
     assert {map_["name"]: map_["files"] for map_ in made["configMapGenerator"]} == {
         f"pod-gpu-dashboard-{name}": [f"{name}.json"] for name in MODELS

@@ -5,20 +5,19 @@ import re
 
 import click
 import pytest
-import yaml
 
 from exporter.cli.main import COMMANDS, command_named
-from exporter.cluster.outputs.families import FAMILIES as CLUSTER_FAMILIES
-from exporter.cluster.outputs.families import OF_NODES
+from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
+from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.config.cluster import SETTINGS as CLUSTER_SETTINGS
 from exporter.config.node import SETTINGS
 from exporter.outputs.families.catalogue import FAMILIES
-from exporter.simulator.counters import COUNTERS
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.pages import GENERATIONS
+from exporter.simulator.pages import COUNTERS, GENERATIONS
+from tests.support import quick_yaml
 from tests.support.exporter import Start
 from tests.support.places import ROOT
+from tests.support.simulated import SimulatedNode
 
 README = (ROOT / "README.md").read_text()
 CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
@@ -95,7 +94,7 @@ async def test_the_recipe_that_counts_gpus_counts_those_that_are_cut(start: Star
         objects = json.loads(text)
         assert len({found["device_uuid"] for found in objects if not found["device_uuid"].startswith("MIG-")}) == 4
         assert any(found["device_uuid"].startswith("MIG-") for found in objects) is not bool(settings)
-    api = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
+    api = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
     for said in (README, api["paths"]["/container/metrics"]["get"]["description"]):
         assert "count the distinct" in " ".join(said.split())
         assert "whose entity is" not in " ".join(said.split())
@@ -109,3 +108,13 @@ def test_the_files_that_the_docs_name_are_there() -> None:
         text = page.read_text()
         assert set(re.findall(r"`(tests/[\w/.-]+?)/?`", text)) <= tests, page
         assert set(re.findall(r"`(test_\w+\.py)`", text)) <= names, page
+
+
+# issue 16, 10
+def test_the_files_that_the_design_names_are_there() -> None:
+    """By name, or by the end of a path."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    folders = ("exporter", "tests", "deploy", "docs", "release", "benchmarks")
+    paths = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    ends = {"/".join(path.split("/")[-count:]) for path in paths for count in range(1, path.count("/") + 2)}
+    assert set(re.findall(r"[\w/.]*\w\.(?:py|c|json|css|js)\b", text)) - ends == set()

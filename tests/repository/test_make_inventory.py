@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.inventory import read_inventory
 from exporter.model.devices import Inventory, InventoryGpu, MigInstance
+from exporter.ownership.inventories import read_inventory
 from tests.support.places import ROOT
 
 LISTED = """\

@@ -7,7 +7,7 @@ import pytest
 
 from docs.generator.everything import FOLDER, texts
 from exporter.cli.main import COMMANDS, command_named
-from exporter.cluster.outputs.families import FAMILIES as CLUSTER_FAMILIES
+from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.config import cluster, node, operator
 from exporter.exposition.families import Family

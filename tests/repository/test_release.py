@@ -10,12 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from exporter import __version__
 from release import os_packages
+from tests.support import quick_yaml
 from tests.support.places import ROOT
 
 STATUS = """Package: libc6
@@ -125,26 +125,26 @@ def test_the_version_is_the_same_wherever_it_stands() -> None:
         for version in image.findall(path.read_text()):
             assert version == __version__, path
     assert re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
-    assert yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())["info"]["version"] == __version__
+    assert quick_yaml.load((ROOT / "docs/openapi.yaml").read_text())["info"]["version"] == __version__
 
 
 def test_the_workflows_call_the_scripts_and_targets_that_there_are() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     called: set[str] = set()
     for path in (ROOT / ".github" / "workflows").iterdir():
-        for job in yaml.safe_load(path.read_text())["jobs"].values():
+        for job in quick_yaml.load(path.read_text())["jobs"].values():
             for step in job["steps"]:
                 for make in re.findall(r"make ([a-z -]+)", step.get("run", "")):
                     called |= set(make.split())
                 for script in re.findall(r"bash (\S+)", step.get("run", "")):
                     assert (ROOT / script).is_file()
     assert called == {"lint", "test", "release"}
-    assert all(yaml.safe_load(path.read_text()) for path in (ROOT / ".github").rglob("*.y*ml"))
+    assert all(quick_yaml.load(path.read_text()) for path in (ROOT / ".github").rglob("*.y*ml"))
     assert called <= targets
 
 
 def test_a_commit_is_checked_by_the_tools_of_make_lint() -> None:
-    (ours,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    (ours,) = quick_yaml.load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     entries = [hook["entry"] for hook in ours["hooks"]]
     (recipe,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for tool in re.findall(r"\$\(BIN\)/([a-z-]+(?: [a-z]+)?)", recipe):

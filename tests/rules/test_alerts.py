@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.rules.shipped import FILES, PROMETHEUS, alerts, groups, metrics, reco
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.real
+OF_OWNERS = re.compile(r',?(?:namespace|pod|container|gpu_shared)="[^"]*"')
 # where the documentation is, for all that links to it
 DOCUMENTATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
 
@@ -92,6 +94,29 @@ def test_alerts_fire_when_they_should_and_only_then(
     }
     case.write_text(json.dumps({**settings, "tests": tests}))
     run(promtool, "test", "rules", case)
+
+
+def without_owners(cases: Cases) -> Cases:
+    """Those cases in which all of dcgm-exporter's samples are owners' copies, as `--labels.owners off` has them."""
+    return {
+        name: [
+            replace(case, series={row: n for row, n in case.series.items() if row not in of_page} | of_devices)
+            for case in of_alert
+            if (of_page := [row for row in case.series if row.startswith("DCGM_") and 'pod="' in row])
+            and all(row in of_page for row in case.series if row.startswith("DCGM_"))
+            and (of_devices := {OF_OWNERS.sub("", row): case.series[row] for row in of_page})
+            and all(case.series[row] == of_devices[OF_OWNERS.sub("", row)] for row in of_page)
+        ]
+        for name, of_alert in cases.items()
+    }
+
+
+# issue 28, churn-free series
+@pytest.mark.parametrize("of_days", [False, True])
+def test_alerts_do_the_same_where_samples_name_no_owner(promtool: Path, tmp_path: Path, of_days: bool) -> None:
+    cases = without_owners(GPU)
+    assert sum(map(len, cases.values())) > 15
+    test_alerts_fire_when_they_should_and_only_then(promtool, tmp_path, ["alerts-gpu"], cases, of_days)
 
 
 # issue 11, "Must show" 3

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from exporter.cluster.outputs.families import OF_NODES
+from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.outputs.families.catalogue import FAMILIES
 from tests.rules.shipped import metrics, records, rules
 from tests.support.exporter import Start

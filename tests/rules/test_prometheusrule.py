@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.rules.shipped import PROMETHEUS, groups
+from tests.support import quick_yaml
 
 OBJECT = PROMETHEUS / "prometheusrule.yaml"
 HEADER = """\
@@ -33,7 +34,7 @@ _Dumper.add_representer(str, _text)
 
 def made() -> dict[str, Any]:
     """The object; its labels are the PodMonitor's."""
-    monitor = yaml.safe_load((PROMETHEUS / "podmonitor.yaml").read_text())
+    monitor = quick_yaml.load((PROMETHEUS / "podmonitor.yaml").read_text())
     return {
         "apiVersion": monitor["apiVersion"],
         "kind": "PrometheusRule",
@@ -47,12 +48,12 @@ def test_the_object_has_the_rules(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-golden"):
         OBJECT.write_text(text)
     assert OBJECT.read_text() == text
-    assert yaml.safe_load(text) == made()
+    assert quick_yaml.load(text) == made()
 
 
 def test_the_object_has_the_shape_of_its_custom_resource() -> None:
     """What the CRD of the operator (v1, since 0.60) knows; it refuses other keys."""
-    spec = yaml.safe_load(OBJECT.read_text())["spec"]
+    spec = quick_yaml.load(OBJECT.read_text())["spec"]
     assert spec.keys() == {"groups"}
     names = [group["name"] for group in spec["groups"]]
     assert len(set(names)) == len(names)

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from exporter._gen import podresources_v1_pb2 as v1
-from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.world import Container, Pod
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.socket import open_channel
+from tests.support.simulated import Container, Pod, SimulatedKubelet
 
 GPU = "nvidia.com/gpu"
 
@@ -75,8 +74,8 @@ async def test_init_containers_are_not_listed_and_the_container_after_them_is(ku
 # issue 7, line 42
 async def test_a_restart_is_as_it_was_measured(kubelet: SimulatedKubelet) -> None:
     await kubelet.start()
-    await kubelet.restart(down_seconds=0.0)
     began = time.monotonic()
+    await kubelet.restart(down_seconds=0.0)
     while not await asked(kubelet):
         await asyncio.sleep(0.02)
     assert time.monotonic() - began > 0.3

@@ -6,12 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.simulator.counters import COUNTERS, NVLINK, XID_COUNT, families_of
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.pages import GENERATIONS
-from exporter.simulator.parts import GPU_RESOURCE, SHARED_RESOURCE, Container, Pod
-from exporter.simulator.profiles import PROFILES
-from exporter.simulator.world import World
+from exporter.simulator.pages import COUNTERS, GENERATIONS, NVLINK, SimulatedFamily, families_of
+from exporter.simulator.parts import GPU_RESOURCE, PROFILES, SHARED_RESOURCE, Container, Pod
+from tests.support.simulated import World
 
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 POWER = "DCGM_FI_DEV_POWER_USAGE"
@@ -33,6 +31,7 @@ OF_THE_WHOLE_GPU = (
     *("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_NVLINK_TX_BYTES"),
 )
 # an H100 does not measure the first, and the others begin with the first event
+XID_COUNT = SimulatedFamily(name="DCGM_EXP_XID_ERRORS_COUNT", help="XIDs of the last minutes.")
 ABSENT = re.compile(r"DCGM_FI_DEV_NVLINK_\w+_ERROR_TOTAL|DCGM_EXP_\w+_TOTAL|")
 Page = Mapping[str, Mapping[str, str]]
 

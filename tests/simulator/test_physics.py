@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulator.physics import (
+from exporter.simulator.machine import (
     GPU_IDLE,
     HW_THERMAL,
     LIMIT_MW,

@@ -1,14 +1,13 @@
 """The simulated node over its sockets: dcgm-exporter that starts again, and a GPU that is cut anew while it runs."""
 
-import asyncio
 import json
 import re
 
 import aiohttp
 import pytest
 
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
+from tests.support.simulated import SimulatedNode, World
+from tests.support.waiting import until
 
 ENERGY = re.compile(r'^DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{gpu="0".*\} (\d+)$', re.MULTILINE)
 
@@ -67,16 +66,19 @@ async def test_life_goes_on_by_itself() -> None:
 
 
 async def test_between_two_reads_of_its_gpus_dcgm_exporter_says_the_same() -> None:
-    node = SimulatedNode(World(gpus=1, seed=3), collect_seconds=0.3)
+    node = SimulatedNode(World(gpus=1, seed=3), collect_seconds=2.0)
     await node.start()
     try:
         first = await page(node.url)
         node.world.machine.add_xid(node.world.gpus[0].uuid, 79)
         assert [await page(node.url), await page(node.url)] == [first, first]
-        await asyncio.sleep(0.4)
-        later = await page(node.url)
+
+        async def read_again() -> str:
+            text = await page(node.url)
+            return text if 'err_code="79"' in text else ""
+
+        later = await until(read_again)
         assert ENERGY.findall(first) < ENERGY.findall(later)
-        assert 'err_code="79"' in later
         node.world.machine.add_xid(node.world.gpus[0].uuid, 31)
         await node.dcgm.restart(down_seconds=0)  # a new process reads at once
         assert ENERGY.findall(later) <= ENERGY.findall(await page(node.url))

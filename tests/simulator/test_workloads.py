@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulator.workloads import DAY, MORNING, Use, together, use
+from exporter.simulator.workloads import DAY, MORNING, WorkloadUse, together, use
 
 HOUR = 3600
 WORKLOADS = ("train-resnet", "finetune-llm", "serve-embeddings", "render", "eval-nightly", "jupyter", "of-a-test")
@@ -62,5 +62,5 @@ def test_a_notebook_is_idle_for_hours_and_has_its_moments(seed: int) -> None:
 
 
 def test_a_device_of_one_holder_does_what_he_does() -> None:
-    alone = Use(activity=0.5, memory=0.5)
+    alone = WorkloadUse(activity=0.5, memory=0.5)
     assert together([(alone, 1.0)]) == alone

@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from exporter.attribution.containers import owner_of
-from exporter.model.measured import Place
+from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health
 from exporter.sources import container_logs
 from exporter.sources.container_logs import AGAIN_SECONDS, SETTLED_NS, ContainerLogs, LogFolder
+from exporter.usage.containers import owner_of
 from tests.support.clock import Clock
 
 UID = "0f5b2c31-7d0e-4a52-9c7e-5d1f0a9b8c7d"
@@ -45,7 +45,7 @@ def settle(root: Path) -> int:
 
 
 def whose(folder: LogFolder, number: int, uid: str = UID) -> Owner | None:
-    return owner_of(Place(container_id=id_of(number), pod_uid=uid), [folder.containers])
+    return owner_of(ProcessPlace(container_id=id_of(number), pod_uid=uid), [folder.containers])
 
 
 def test_containers_come_and_go(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_the_source_says_how_it_goes(tmp_path: Path) -> None:
     assert source.begin() is None
     clock.ahead += AGAIN_SECONDS
     assert source.begin() is None
-    reading = source.reading
+    reading = source.task
     assert reading is not None
     await reading
     assert (told[-1].up, told[-1].trouble, len(told)) == (True, None, 2)
@@ -157,14 +157,14 @@ async def test_the_source_says_how_it_goes(tmp_path: Path) -> None:
     assert told[-1].last_success_at_seconds == pytest.approx(time.time(), abs=60)
     # somebody saw a process a moment ago, whose container may be a new one
     put(tmp_path, owner("side"), 2)
-    source.want(clock() - 0.1)
-    assert (source.begin(), source.reading) == (None, reading)
+    source.look_after(clock() - 0.1)
+    assert (source.begin(), source.task) == (None, reading)
     clock.ahead += 0.1
-    source.want(clock())
+    source.look_after(clock())
     assert source.begin() is None
-    assert source.reading is not reading
-    assert source.reading is not None
-    await source.reading
+    assert source.task is not reading
+    assert source.task is not None
+    await source.task
     assert len(source.containers.by_id) == 2
     await source.close()
 

@@ -8,13 +8,12 @@ import pytest
 
 from exporter.model.devices import InventoryGpu
 from exporter.model.snapshot import Health
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Container, Pod
 from exporter.sources import driver
 from exporter.sources.driver import AGAIN_SECONDS, DriverInventory, parse, read
 from exporter.sources.source import is_absent
 from tests.support.clock import Clock
 from tests.support.exporter import config_of, running
+from tests.support.simulated import Container, Pod, SimulatedNode
 
 UUID = "GPU-82523fd8-3897-f599-d088-ccd04ae45ec1"
 # as drivers 460 to 590 write it: blanks and tabs, other keys before and after

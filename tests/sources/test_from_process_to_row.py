@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from exporter.attribution.current import CurrentOwners
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.measured import measure
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.pages import Page
 from exporter.model.pods import Owner
+from exporter.ownership.current import CurrentOwners
+from exporter.ownership.labels import LabelPolicy
 from exporter.sources.container_logs import LogFolder
 from exporter.sources.processes import ProcFolder
+from exporter.usage.measured import measure
 from tests.sources.test_container_logs import id_of, put, settle
 from tests.sources.test_processes import Proc
 

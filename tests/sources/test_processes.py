@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import Unavailable
-from exporter.model.measured import HostProcesses, Place, Process
+from exporter.model.measured import HostProcesses, Process, ProcessPlace
 from exporter.model.snapshot import Health
 from exporter.sources import processes
-from exporter.sources.limits import MOST_PROCESSES
 from exporter.sources.processes import MOST_BYTES, Processes, ProcFolder
+from exporter.sources.source import MOST_PROCESSES
 from tests.support.clock import Clock
 
 ID, OWN_ID = "3f7a" * 16, "b0c1" * 16
 UID, OWN_UID = "0f5b2c31-7d0e-4a52-9c7e-5d1f0a9b8c7d", "e2a4c6d8-1111-4222-8333-444455556666"
 OWN = f"0::/kubepods/besteffort/pod{OWN_UID}/{OWN_ID}\n"
-HERE = Place(container_id=ID, pod_uid=UID)
+HERE = ProcessPlace(container_id=ID, pod_uid=UID)
 
 
 class Proc:
@@ -130,7 +130,10 @@ def test_the_kubelets_root_is_that_of_the_exporters_own_pod(proc: Proc) -> None:
     proc.put(7, cgroup=f"0::/docker/{OWN_ID}/kubepods/pod{UID}/{ID}\n")
     proc.put(8, cgroup=f"0::/k8s/kubepods/pod{UID}/{ID}\n")
     known = read(ProcFolder(proc.folder), [7, 8])
-    assert (known[7].place, known[8].place) == (Place(container_id=OWN_ID, is_of_pod=False, engine="docker"), None)
+    assert (known[7].place, known[8].place) == (
+        ProcessPlace(container_id=OWN_ID, is_of_pod=False, engine="docker"),
+        None,
+    )
     proc.put("self", cgroup=OWN.replace("/kubepods", "/k8s/kubepods"))
     known = read(ProcFolder(proc.folder), [7, 8])
     assert (known[7].place is None or not known[7].place.is_of_pod, known[8].place) == (True, HERE)
@@ -200,7 +203,7 @@ async def test_the_source_reads_once_for_each_word_of_the_driver(proc: Proc) -> 
     clock.ahead += 1.0
     source.want(frozenset({7, 8}), clock())
     assert source.begin() is None
-    reading = source.reading
+    reading = source.task
     assert reading not in (None, first)
     assert reading is not None
     await reading
@@ -209,7 +212,7 @@ async def test_the_source_reads_once_for_each_word_of_the_driver(proc: Proc) -> 
     assert source.bounds["processes"].used() == 1
     clock.ahead += 100.0
     source.begin()
-    assert source.reading is reading
+    assert source.task is reading
     await source.close()
     assert (len(told), told[-1].up, told[-1].trouble) == (2, True, None)
 

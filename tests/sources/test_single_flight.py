@@ -7,6 +7,7 @@ import pytest
 
 from exporter.sources.single_flight import SingleFlight
 from tests.support.clock import Clock
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Reads:
@@ -39,7 +40,7 @@ async def test_giving_up_does_not_end_the_read() -> None:
     reads = Reads()
     flight = SingleFlight(reads.read)
     task = flight.begin()
-    await asyncio.wait_for(flight.wait(0.01), 5)
+    await asyncio.wait_for(flight.wait(0.01), PATIENCE_SECONDS)
     assert not task.done()
     waiting = asyncio.create_task(flight.wait(5))
     waiting.cancel()
@@ -50,7 +51,7 @@ async def test_giving_up_does_not_end_the_read() -> None:
 
 async def test_waiting_for_nothing_is_over_at_once() -> None:
     flight = SingleFlight(Reads().read)
-    await asyncio.wait_for(flight.wait(None), 5)
+    await asyncio.wait_for(flight.wait(None), PATIENCE_SECONDS)
 
 
 async def test_a_failure_wakes_those_who_wait() -> None:
@@ -60,7 +61,7 @@ async def test_a_failure_wakes_those_who_wait() -> None:
 
     flight = SingleFlight(fail)
     task = flight.begin()
-    await asyncio.wait_for(flight.wait(None), 5)
+    await asyncio.wait_for(flight.wait(None), PATIENCE_SECONDS)
     assert isinstance(task.exception(), ValueError)
 
 
@@ -74,7 +75,7 @@ async def test_a_read_that_is_ended_before_its_first_step_wakes_those_who_wait()
         await flight.wait(None)
         return task
 
-    task = await asyncio.wait_for(scrape(), 5)
+    task = await asyncio.wait_for(scrape(), PATIENCE_SECONDS)
     assert (task.cancelled(), reads.begun) == (True, int(sys.version_info >= (3, 12)))  # there it begins at once
 
 
@@ -93,7 +94,7 @@ async def test_each_read_has_the_whole_limit(earlier: int, loop_clock: Clock) ->
     await asyncio.sleep(0.01)
     assert not task.done()
     loop_clock.ahead += 6
-    await asyncio.wait_for(flight.wait(None), 5)
+    await asyncio.wait_for(flight.wait(None), PATIENCE_SECONDS)
     assert task.cancelled()
     timed_out = [flight.timed_out]
     reads.release.set()

@@ -2,8 +2,8 @@
 
     python -m tests.support.branches FILE     (what `coverage json` wrote)
 
-Nothing fails for it: it shows where to look. Only the tests' own process is counted. A command that the tests start as
-a program of its own (`exporter/cli`) therefore looks worse than it is.
+`make branches` does that. Nothing fails for it: it shows where to look. Only the tests' own process is counted. So a
+command that the tests start as a program of its own (`exporter/cli`) looks worse than it is.
 """
 
 import json

@@ -5,13 +5,13 @@ from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support import quick_yaml
 from tests.support.manifests import Object, objects_in
 from tests.support.places import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "pod-gpu-metrics-exporter"
-VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+VALUES: dict[str, Any] = quick_yaml.load((CHART / "values.yaml").read_text())
 # What a chart says of itself, and a kustomization does not.
 HELM_LABELS = {
     "app.kubernetes.io/instance",

@@ -1,9 +1,11 @@
-"""Real components beside the exporter: Debian's Prometheus, promtool and node-exporter, NVIDIA's compiler."""
+"""Real components beside the exporter: Debian's Prometheus and others, NVIDIA's compiler."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def real(program: str, *other_names: str) -> Path:
             return Path(found)
     get = NOT_OF_DEBIAN.get(program, "run tests/get-real-components .cache/real, or `make test`")
     raise _missing(f"{program} is missing: {get}")
+
+
+def newer(program: str) -> Path:
+    """Debian 14's `prometheus` (3) or `victoria-metrics`, or `rotel-agent`; what is installed is older. As `real`."""
+    unpacked = ROOT / ".cache" / "real" / "newer" / "usr" / "bin" / program
+    if unpacked.exists():
+        return unpacked
+    raise _missing(f"{program} is missing: run tests/get-real-components .cache/real, or `make test`")
 
 
 def nvcc() -> Path:
@@ -52,9 +62,16 @@ def _missing(what: str) -> BaseException:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on, for a program that cannot pick its own."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """A loopback port that nobody listens on, for a program that cannot pick its own.
+
+    It is none of those that the kernel gives to clients and to who binds port 0: one of these may be taken again before
+    the program has begun to listen.
+    """
+    chance = random.SystemRandom()  # tests seed the module's own, and several processes run tests
+    for _ in range(100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", chance.randrange(10_000, 32_768))) as listening:
+            return int(listening.getsockname()[1])
+    raise AssertionError("a hundred ports are taken")
 
 
 def check(promtool: Path, page: bytes) -> tuple[int, list[str]]:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 import aiohttp
 
 from exporter.log import debug
-from exporter.operator.api.watching import MADE
-from exporter.operator.objects.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, POD, SCALED_OBJECT, Kind
+from exporter.operator.objects.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, MADE, POD, SCALED_OBJECT, Kind
 from tests.support.api_server.daemon_sets import is_meant
 from tests.support.real_api import Object, RealServer
 

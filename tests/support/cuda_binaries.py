@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.sources.cuda_probe.cubin import Kernel
+from exporter.sources.cuda_probe.cuda_binary import Kernel
 from exporter.sources.cuda_probe.reader import InMemory
 from tests.support.places import DATA
 

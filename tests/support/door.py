@@ -17,8 +17,7 @@ from pathlib import Path
 import aiohttp
 
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.world import World
+from tests.support.simulated import SimulatedKubelet, World
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 PROM_FILE = Path("/run/prometheus/dcgm.prom")

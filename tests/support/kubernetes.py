@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
-from exporter.simulator.kubernetes import SimulatedApi
-from exporter.simulator.kubernetes_requests import COLLECTIONS
-from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.exporters import MANIFEST, MEANWHILE
 from exporter.sources.kubernetes.scaled_objects import MANIFEST as KEDAS_MANIFEST
+from tests.support import quick_yaml
 from tests.support.places import ROOT
 from tests.support.real_api import RealServer
+from tests.support.simulated import World
+from tests.support.simulated_api import COLLECTIONS, SimulatedApi
 
 Object = dict[str, Any]
 NAMESPACE = "pod-gpu-metrics"
@@ -62,7 +60,7 @@ _SCALED_OBJECTS = {
 
 def manifest(path: str = MANIFEST) -> list[Object]:
     """The objects of deploy/cluster.yaml, or of another file."""
-    return list(yaml.safe_load_all((ROOT / path).read_text()))
+    return list(quick_yaml.load_all((ROOT / path).read_text()))
 
 
 class ApiServer(Protocol):

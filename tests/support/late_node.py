@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.world import GPU_RESOURCE, Container, Pod, World
+from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedKubelet, World
 
 
 async def main(socket: Path, port: int) -> None:

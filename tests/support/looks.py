@@ -3,11 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.accounting.kernels import SmNs
-from exporter.accounting.ledger import Ledger, Rules
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import Knowledge, build_owners
-from exporter.attribution.rows import Attribution
+from exporter.accounts.ledger import Ledger, Rules
+from exporter.accounts.stretches import SmNs
 from exporter.exposition.families import render
 from exporter.exposition.join import Joiner
 from exporter.model.accounts import Account
@@ -18,6 +15,9 @@ from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs.families.accounts import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import Look
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.rows import Attribution
 
 SECOND = 1_000_000_000
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
@@ -149,7 +149,7 @@ def whole(*gpus: int) -> list[tuple[str, str]]:
 
 
 def joules(account: Account) -> float | None:
-    return None if account.energy_uj is None else account.energy_uj / 1e6
+    return account.amounts["energy_uj"] / 1e6 if "energy_uj" in account.amounts else None
 
 
 def seconds(ns: int | None) -> float | None:

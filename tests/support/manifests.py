@@ -13,9 +13,13 @@ import yaml
 from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.sources.cdi import source as cdi
+from tests.support import quick_yaml
 from tests.support.components import real
 from tests.support.exporter import OPEN_PATHS, config_from
 from tests.support.places import ROOT
+
+# it reads its two files of schemas anew for each object
+kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
 
 Object = dict[str, Any]
 # what tells an object from all others: kind, namespace and name
@@ -36,7 +40,7 @@ OTHER_ENVIRONMENT = {
 
 
 def objects_in(text: str) -> list[Object]:
-    return [found for found in yaml.safe_load_all(text) if found]
+    return [found for found in quick_yaml.load_all(text) if found]
 
 
 def objects_of(*paths: Path) -> list[Object]:

@@ -2,10 +2,9 @@
 
 import re
 
-from exporter.simulator.counters import COUNTERS, families_of
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.pages import GENERATIONS
-from exporter.simulator.world import World
+from exporter.simulator.pages import COUNTERS, GENERATIONS, families_of
+from tests.support.simulated import World
 
 
 def names_on(page: str) -> set[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from exporter.simulator.nvml import SimulatedNvml
-from exporter.simulator.world import Gpu, Instance
 from exporter.sources.nvml import library
 from tests.support.components import real
+from tests.support.simulated import Instance, SimulatedGpu
 from tests.support.waiting import until
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
@@ -40,13 +40,13 @@ OF_GPU = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID")
 NEEDED = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2")
 
 
-def whole_and_cut() -> tuple[Gpu, Gpu]:
+def whole_and_cut() -> tuple[SimulatedGpu, SimulatedGpu]:
     """GPU 0 is whole, GPU 1 is cut into two instances."""
     cut = tuple(Instance(device_id=MIG(number), instance_id=1 + number, profile="3g.40gb") for number in range(2))
-    return Gpu(index=0, uuid=GPU(0)), Gpu(index=1, uuid=GPU(1), instances=cut)
+    return SimulatedGpu(index=0, uuid=GPU(0)), SimulatedGpu(index=1, uuid=GPU(1), instances=cut)
 
 
-def stand_in(folder: Path, gpus: Iterable[Gpu] | None = None, more: Iterable[str] = ()) -> SimulatedNvml:
+def stand_in(folder: Path, gpus: Iterable[SimulatedGpu] | None = None, more: Iterable[str] = ()) -> SimulatedNvml:
     """A library that can be loaded. It takes gcc to build it."""
     real("gcc")
     nvml = SimulatedNvml(folder / "nvml")

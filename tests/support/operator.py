@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 
-from exporter.operator.api.watching import MADE
 from exporter.operator.objects.kinds import (
     BY_NAME,
     CLUSTER_ROLE_BINDING,
     DAEMON_SET,
+    FOR_ANNOTATION,
     GPU_AUTOSCALER,
     GPU_EXPORTER,
     LEASE,
+    MADE,
     Key,
     Kind,
 )
-from exporter.operator.objects.names import FOR_ANNOTATION
+from tests.support import quick_yaml
 from tests.support.api_server.handling import Write
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
@@ -70,7 +70,7 @@ class Api:
             where = dict(zip(_OF_THE_OPERATOR, (self._within, ""), strict=True))
             self.simulated.rules = [
                 (LEASE_NAMESPACE if item["kind"] == "Role" else where[item["metadata"]["name"]], rule)
-                for item in yaml.safe_load_all(MANIFEST.read_text())
+                for item in quick_yaml.load_all(MANIFEST.read_text())
                 if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in _OF_THE_OPERATOR
                 for rule in item["rules"]
             ]
@@ -78,7 +78,7 @@ class Api:
         elif self.real is not None:
             self._background.run(self.real.start(), START_SECONDS)
             self.url = self.real.url
-        for item in yaml.safe_load_all((ROOT / "deploy/operator/crds.yaml").read_text()):
+        for item in quick_yaml.load_all((ROOT / "deploy/operator/crds.yaml").read_text()):
             assert self.ask("POST", DEFINITIONS, item)[0] == 201
         until(lambda: all(self.ask("GET", kind.path(None))[0] == 200 for kind in (GPU_EXPORTER, GPU_AUTOSCALER)))
         if self.simulated is not None:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests.support import quick_yaml
 from tests.support.components import free_port, real
 from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -71,10 +70,12 @@ def started(
     scrapes_apart: str = "1s",
     timeout: str = "1s",
     rule_files: Sequence[Path] = (),
+    program: Path | None = None,
+    flags: Sequence[str] = (),
 ) -> Iterator[str]:
     """A server that scrapes these jobs, by its address; it may still be starting. Its log is `log` in the folder.
 
-    Rules are evaluated as often as it scrapes.
+    Rules are evaluated as often as it scrapes. `program` is another one than Debian 12's; `flags` are more of its own.
     """
     port = free_port()
     settings = {
@@ -86,10 +87,11 @@ def started(
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [
-                real("prometheus"),
+                program or real("prometheus"),
                 f"--config.file={folder}/prometheus.yml",
                 f"--storage.tsdb.path={folder}/data",
                 f"--web.listen-address=127.0.0.1:{port}",
+                *flags,
             ],
             stdout=log,
             stderr=log,
@@ -103,16 +105,21 @@ def started(
 
 @contextmanager
 def prometheus(
-    folder: Path, jobs: Sequence[dict[str, Any]], scrapes_apart: str = "1s", rule_files: Sequence[Path] = ()
+    folder: Path,
+    jobs: Sequence[dict[str, Any]],
+    scrapes_apart: str = "1s",
+    rule_files: Sequence[Path] = (),
+    program: Path | None = None,
+    flags: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
-    """A server that scrapes these jobs, to be asked; it may still be starting."""
-    with started(folder, jobs, scrapes_apart, rule_files=rule_files) as base:
+    """A server that scrapes these jobs, to be asked; it may still be starting. See `started`."""
+    with started(folder, jobs, scrapes_apart, rule_files=rule_files, program=program, flags=flags) as base:
         yield Prometheus(base, folder / "log")
 
 
 def shipped_jobs(target: str, scrapes_apart: str = "1s", prefix: str = "", **changes: Any) -> list[dict[str, Any]]:
     """deploy/prometheus/scrape-config.yaml with our target, as a pod's discovery would label it."""
-    shipped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
+    shipped = quick_yaml.load((ROOT / "deploy" / "prometheus" / "scrape-config.yaml").read_text())["scrape_configs"]
     return [
         {
             **found,

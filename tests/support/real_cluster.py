@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-import yaml
-
 from exporter.operator.objects.kinds import BY_NAME, CLUSTER_ROLE_BINDING, DAEMON_SET, LEASE, OPERATOR, SERVICE_ACCOUNT
+from tests.support import quick_yaml
 from tests.support.api_server.handling import Write
 from tests.support.controllers import Controllers
 from tests.support.places import ROOT
@@ -46,7 +45,7 @@ class RealCluster(RealServer):
         subjects = [{"kind": SERVICE_ACCOUNT.name, "name": name, **about} for name in accounts.values()]
         for name in accounts.values():
             await self._make({"apiVersion": "v1", "kind": SERVICE_ACCOUNT.name, "metadata": {"name": name, **about}})
-        for item in yaml.safe_load_all(MANIFEST.read_text()):
+        for item in quick_yaml.load_all(MANIFEST.read_text()):
             if item["kind"] in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"):
                 item["metadata"] |= about if "namespace" in item["metadata"] else {}
                 if self._within and (item["kind"], item["metadata"]["name"]) == ("ClusterRoleBinding", OPERATOR):

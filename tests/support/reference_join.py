@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import NamedTuple
 
-from exporter.accounting.decimals import is_amount
-from exporter.accounting.fields import Additive
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.rows import Attribution
-from exporter.model.pages import Reading, Subject
+from exporter.dcgm.row import Additive
+from exporter.dividing.decimals import is_amount
+from exporter.model.pages import Reading, Row, Rows, Subject
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.rows import Attribution
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789"
@@ -123,12 +123,15 @@ def reference_join(
             continue
         own = [(name, value) for name, value in entry.labels if not policy.is_owner_label(name)]
         rows = next(added)
+        if not policy.names_owners:
+            rows = Rows((Row(labels=tuple((name, "") for name in policy.names) if policy.idle_labels else ()),))
         values: list[str] = []
         for number, row in enumerate(rows.each):
             labels = own + [(name, escape(value)) for name, value in row.labels]
             identity = (entry.name, frozenset(label for label in labels if label[1]))
             if identity in seen:
-                rejected["duplicate"] += 1
+                if policy.names_owners or not subject_of(entry, policy).came_with:
+                    rejected["duplicate"] += 1
                 continue
             seen.add(identity)
             if rows.values and not values:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from exporter.accounting.sharing import CounterBook
-from exporter.attribution.labels import LabelPolicy
-from exporter.attribution.owners import build_owners
-from exporter.attribution.rows import Attribution
+from exporter.dividing.sharing import CounterBook
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import build_owners
+from exporter.ownership.rows import Attribution
 
 UUIDS = tuple(f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in range(4))
 ODD_TEXT = st.text(
@@ -208,19 +208,29 @@ policies = st.builds(
     incoming_wins=st.booleans(),
     idle_labels=st.booleans(),
     sharing=st.sampled_from(("copy", "split", "device")),
+) | st.builds(
+    LabelPolicy,
+    names_owners=st.just(False),
+    incoming_wins=st.booleans(),
+    idle_labels=st.booleans(),
+    sharing=st.sampled_from(("copy", "device")),
+    has_claims=st.booleans(),
 )
 
 
 @st.composite
 def owner_states(draw: st.DrawFn) -> Owners:
-    """Whole GPUs, shares, MIG ids and ids that say nothing, in containers with ordinary and odd names."""
+    """Whole GPUs, shares, MIG ids and ids that say nothing, in containers with ordinary and odd names.
+
+    A pod has a name: an answer of List is read without pods that have none.
+    """
     names = st.one_of(st.sampled_from(("a", "b", "train-0")), ODD_TEXT)
     ids = st.one_of(
         st.sampled_from(UUIDS),
         st.builds(lambda uuid, share: f"{uuid}::{share}", st.sampled_from(UUIDS), st.integers(0, 3)),
         st.sampled_from((UUIDS[0][4:], "MIG-x", "nvidia9", "")),
     )
-    owners = st.builds(Owner, namespace=names, pod=names, container=names)
+    owners = st.builds(Owner, namespace=names, pod=names.filter(bool), container=names)
     assignments = st.builds(Assignment, owner=owners, resource=st.just("nvidia.com/gpu"), device_id=ids)
     return build_owners(draw(st.lists(assignments, max_size=6)))
 

@@ -20,11 +20,11 @@ import aiohttp
 import pytest
 import yaml
 
-from exporter.simulator.node import SimulatedNode
 from exporter.web import server
 from exporter.web.server import MOST_CONNECTIONS, RESERVED_DESCRIPTORS, Server, most_connections
 from tests.support.certificates import Authority
 from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 
 DESCRIPTORS = 1024

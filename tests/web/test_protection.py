@@ -26,10 +26,10 @@ from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError
 from exporter.node.role import NODE
 from exporter.service import Service
-from exporter.simulator.node import SimulatedNode
 from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
 from tests.support.certificates import Authority
 from tests.support.exporter import CLOSED_PATHS, OPEN_PATHS, STATUS, Exporter, Start, config_of, running
+from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 
 # always with one salt: names of tests have it in them, and a run can be compared with another

@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, once, seen
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory_of_pods, once, seen
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -26,6 +26,7 @@ from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
 _IN = f"{{{NAMESPACE}}}"
 _ALL = '{cluster=~"$cluster"}'
 _POD = "cluster, namespace, pod"
+_MEMORY = memory_of_pods(NAMESPACE, _POD)
 _CONTAINER = f"node, {_POD}, container, UUID, GPU_I_ID"
 _ACTIVE, _OBSERVED, _IDLE = (f"sum by ({_POD}) (pod:pod_gpu_{of}_seconds:rate5m{_IN})"
                               for of in ("active", "observed", "idle"))  # fmt: skip
@@ -123,14 +124,14 @@ DASHBOARD = Dashboard(
                 table("Whole GPUs that hardly work", "Pods that hold whole GPUs, and for 95 % of the time range used "
                       "less than 3/7 of them: a MIG instance or a share would do, if its memory is enough.", _POD,
                       Column("Used, 95 % of the time at most", _HARDLY, PERCENT, USE),
-                      Column("Memory, at most", f"max_over_time(({memory(NAMESPACE, _POD)})[$__range:$__interval]) "
+                      Column("Memory, at most", f"max_over_time(({_MEMORY})[$__range:$__interval]) "
                              f"and on ({_POD}) ({_HARDLY})", PERCENT),
                       Column("Holds, GPUs", f"sum by ({_POD}) ({once(f'pod_gpu_allocated_ratio{_IN}')}) "
                              f"and on ({_POD}) ({_HARDLY})", "short"),
                       most_first="Holds, GPUs"),
                 bars("Memory taken, nothing run", "How much of the memory of their devices pods hold that are idle "
                      "now: whoever shares the GPU with them cannot have it.",
-                     Query(f"({memory(NAMESPACE, _POD)}) and on ({_POD}) ({_IDLE} > 0.95 * {_OBSERVED})",
+                     Query(f"({_MEMORY}) and on ({_POD}) ({_IDLE} > 0.95 * {_OBSERVED})",
                            "{{namespace}}/{{pod}}"), unit=PERCENT, levels=("green", (0.3, "orange")), most=1),
                 lines("Pods that wait", "How much each idle pod draws.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN}) and on ({_POD}) "

@@ -18,7 +18,7 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory, of_pods, once, seen, xids
+from deploy.grafana.generator.promql import NAMESPACE, energy, hours, memory_of_pods, of_pods, once, seen, xids
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, PRICE
 from deploy.grafana.generator.variables import NAMESPACE as NAMESPACES
@@ -86,7 +86,7 @@ DASHBOARD = Dashboard(
                       Query(of_pods("tensor", NAMESPACE, _POD), "{{namespace}}/{{pod}}"), unit=PERCENT, most=1),
                 lines("Memory, by pod", "How much of the memory of its devices is used. On a shared GPU whose use is "
                       "not measured it is the whole GPU's; with --sharing split and measured use there is none.",
-                      Query(memory(NAMESPACE, _POD), "{{namespace}}/{{pod}}"), unit=PERCENT, most=1),
+                      Query(memory_of_pods(NAMESPACE, _POD), "{{namespace}}/{{pod}}"), unit=PERCENT, most=1),
             ],
         ),
         Row(

@@ -26,9 +26,9 @@ _FIELDS = {
     "temperature": ("DCGM_FI_DEV_GPU_TEMP", "", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
     "memory temperature": ("DCGM_FI_DEV_MEMORY_TEMP", "", "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS"),
     "power": ("DCGM_FI_DEV_POWER_USAGE", "", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
-    "power limit": ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "", ""),
+    "power limit": ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "", "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
     "sm clock": ("DCGM_FI_DEV_SM_CLOCK", " * 1e6", "DCGM_FI_DEV_SM_CLOCK_HERTZ"),
-    "memory clock": ("DCGM_FI_DEV_MEM_CLOCK", " * 1e6", "DCGM_FI_DEV_MEM_CLOCK_HERTZ"),
+    "memory clock": ("DCGM_FI_DEV_MEM_CLOCK", " * 1e6", "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ"),
     "pcie sent": ("DCGM_FI_PROF_PCIE_TX_BYTES", "", ""),
     "pcie received": ("DCGM_FI_PROF_PCIE_RX_BYTES", "", ""),
     "nvlink sent": ("DCGM_FI_PROF_NVLINK_TX_BYTES", "", ""),
@@ -91,21 +91,35 @@ def memory(where: str, by: str = OF_DEVICE) -> str:
     was measured of the owners of a shared GPU does not add up with what is free, and such a GPU is then left out.
     """
     free, total = rows("free", where), rows("total", where)
-    older, newer = (
-        f"DCGM_FI_DEV_FB_FREE{end}{{{where}}} + DCGM_FI_DEV_FB_USED{end}{{{where}}}"
-        f" + DCGM_FI_DEV_FB_RESERVED{end}{{{where}}}"
-        for end in ("", "_BYTES")
-    )
     shared = rows("used", f'{where}, gpu_shared="true"')
     return (
         f"1 - (sum by ({by}) ({free}) / sum by ({by}) ({total})"
-        f" or (sum by ({by}) ({free}) / sum by ({by}) ({older} or {newer})) unless on ({by}) ({shared}))"
+        f" or (sum by ({by}) ({free}) / sum by ({by}) ({_total_of_parts(where)})) unless on ({by}) ({shared}))"
     )
 
 
 def of_pods(field: str, where: str, by: str = "cluster, namespace, pod") -> str:
     """The mean of the devices of each pod. `device` tells nothing of the owners of a shared GPU."""
-    return f"avg by ({by}) ({rows(field, where)})"
+    return f"avg by ({by}) ({rows(field, where)} or {_held(rows(field, _NOBODYS), where)})"
+
+
+def memory_of_pods(where: str, by: str) -> str:
+    """How much (0 to 1) of the memory of the devices of each pod is used; see `memory`."""
+    free, total, used = (
+        f"sum by ({by}) ({_held(values, where)})"
+        for values in (rows("free", _NOBODYS), rows("total", _NOBODYS), _total_of_parts(_NOBODYS))
+    )
+    return f"{memory(where, by)} or 1 - ({free} / {total} or {free} / {used})"
+
+
+_NOBODYS = f'{CLUSTER}, pod=""'
+_BY_INFO = "cluster, node, UUID, GPU_I_ID"
+
+
+def _held(values: str, where: str) -> str:
+    """A device's value for each of its holders, of nodes whose samples name none (`--labels.owners off`) alone."""
+    info = f'pod_gpu_info{{{where}, samples="without_owners"}}'
+    return f"{info} * on ({_BY_INFO}) group_left () max by ({_BY_INFO}) ({values})"
 
 
 def once(rows: str, label: str = "") -> str:
@@ -143,6 +157,14 @@ def seen(hours_of: Callable[[str], str]) -> str:
 def energy(level: str, where: str, by: str = "") -> str:
     """The same for energy, in kWh."""
     return f"sum{_by(by)}(sum_over_time({level}:pod_gpu_energy_joules:rate5m{{{where}}}[$__range])) / 60 / 1000"
+
+
+def _total_of_parts(where: str) -> str:
+    return " or ".join(
+        f"DCGM_FI_DEV_FB_FREE{end}{{{where}}} + DCGM_FI_DEV_FB_USED{end}{{{where}}}"
+        f" + DCGM_FI_DEV_FB_RESERVED{end}{{{where}}}"
+        for end in ("", "_BYTES")
+    )
 
 
 def _by(labels: str) -> str:

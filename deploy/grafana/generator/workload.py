@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
 )
 from deploy.grafana.generator.promql import NAMESPACE as NAMESPACES
 from deploy.grafana.generator.promql import WORKLOAD as CHOSEN
-from deploy.grafana.generator.promql import energy, hours, memory, of_pods, seen
+from deploy.grafana.generator.promql import energy, hours, memory_of_pods, of_pods, seen
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, WORKLOAD
 
@@ -78,7 +78,7 @@ DASHBOARD = Dashboard(
                 lines("Used of held", "How active what each pod holds is.", Query(_USED, "{{pod}}"), unit=PERCENT),
                 lines("Memory", "How much of the memory of its devices is used. On a shared GPU whose use is not "
                       "measured it is the whole GPU's; with --sharing split and measured use there is none.",
-                      Query(_its(memory(NAMESPACES, _POD)), "{{pod}}"), unit=PERCENT, most=1),
+                      Query(_its(memory_of_pods(NAMESPACES, _POD)), "{{pod}}"), unit=PERCENT, most=1),
                 lines("Multiprocessors", "How much of the time a multiprocessor had work. Far below “used”, the work "
                       "is too small for the GPU.", _pods("sm"), unit=PERCENT, most=1),
                 lines("Tensor cores", "How much of the time the tensor pipes were active.", _pods("tensor"),

@@ -17,14 +17,14 @@ from exporter.config.node import Config
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
-from exporter.node.diagnosis import as_json, diagnose
 from exporter.node.node import Node
+from exporter.node.role import as_json, diagnose
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
-from exporter.outputs.findings.report import Finding, Level, Report
+from exporter.outputs.findings import Diagnosis, Finding, fine
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 
-# A connection into the void ends after 10 s (the API sources' own timeout).
+# A connection that nobody answers ends after 10 s (the API sources' own timeout).
 FIRST_WORD_SECONDS = 15.0
 _AGAIN_SECONDS = 0.1
 _NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS}
@@ -34,28 +34,15 @@ _NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS}
 class Checkup:
     """What one look at a node showed. `files` go into the bundle, by name; they hold no token and no password."""
 
-    report: Report
+    report: Diagnosis
     files: Mapping[str, bytes]
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The report's findings, in its order."""
-        return self.report.findings
-
-    def works(self, *, strict: bool = False) -> bool:
-        """See `Report.works`."""
-        return self.report.works(strict=strict)
 
     def remarked(self, finding: Finding) -> "Checkup":
         """A copy of this checkup in which `finding` comes first."""
         return replace(self, report=replace(self.report, findings=(finding, *self.report.findings)))
 
     def write_bundle(self, path: Path) -> None:
-        """Write report, versions and files as a .tar.gz for a bug report.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write report, versions and files as a .tar.gz for a bug report. Raises OSError where it cannot."""
         versions = f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n"
         files = {"report.txt": self.report.render().encode(), "versions.txt": versions.encode(), **self.files}
         with tarfile.open(path, "w:gz") as archive:
@@ -66,7 +53,7 @@ class Checkup:
 
 
 async def examine(config: Config) -> Checkup:
-    """Ask every source once, each with its own timeout. Watches are heard for up to FIRST_WORD_SECONDS.
+    """Ask every source once, each with its own timeout. Watches and inventories have FIRST_WORD_SECONDS at first.
 
     Raises:
         ConfigError: a file that the configuration names cannot be used.
@@ -74,7 +61,7 @@ async def examine(config: Config) -> Checkup:
     node = make_node(config, read_node_files(config))
     try:
         snapshot = await _all_heard(node)
-        own = at_once(own_metrics.render(Look(snapshot=snapshot, telemetry=node.lasting.telemetry)))
+        own = at_once(own_metrics.render(Look(snapshot=snapshot, telemetry=node.handover.telemetry)))
         page = gpu_metrics.render(snapshot)
     finally:
         await node.close()
@@ -91,11 +78,11 @@ async def examine(config: Config) -> Checkup:
 
 
 async def _all_heard(node: Node) -> Snapshot:
-    """A look at the node once every source has said something, be it that it fails; after FIRST_WORD_SECONDS anyway."""
+    """A look at the node after every source has answered or failed; after FIRST_WORD_SECONDS in any case."""
     began = time.monotonic()
+    # a look does not wait for inventories as long as a busy machine may take to read them
+    await node.hear_watches(FIRST_WORD_SECONDS)
     snapshot = await node.look(None, _NEEDS)
-    if _are_unheard(snapshot):
-        await node.hear_watches(FIRST_WORD_SECONDS)
     was_finding_out = node.is_finding_out
     # it may have begun to find out while it looked
     while was_finding_out or node.is_finding_out or _are_unheard(snapshot):
@@ -111,11 +98,11 @@ def _are_unheard(snapshot: Snapshot) -> bool:
     return any(state.up is None for state in snapshot.health.values())
 
 
-def by_running(where: str, report: Report, answers: Mapping[str, bytes]) -> Checkup:
+def by_running(where: str, report: Diagnosis, answers: Mapping[str, bytes]) -> Checkup:
     """What the exporter at `where` says of itself. `answers` are the bodies of its pages, by path."""
     names = {"/debug/mapping": "mapping.json", "/gpu/metrics": "gpu-metrics.prom", "/metrics": "metrics.prom"}
     seen = Checkup(report=report, files={names[path]: body for path, body in answers.items() if path in names})
-    return seen.remarked(Finding(level=Level.OK, about="doctor", says=f"asked the exporter that runs here, {where}"))
+    return seen.remarked(fine("doctor", f"asked the exporter that runs here, {where}"))
 
 
 def _json(content: object) -> bytes:

@@ -51,7 +51,7 @@ def doctor(bundle: str | None, strict: bool, cuda_binary: str | None, **given: A
             seen.write_bundle(Path(bundle))
         except OSError as error:
             raise ExporterError(f"--bundle: {bundle} cannot be written: {error.strerror}") from error
-    if not seen.works(strict=strict):
+    if not seen.report.works(strict=strict):
         sys.exit(1)
 
 
@@ -67,7 +67,7 @@ def _list_kernels(path: str, *, alone: bool) -> None:
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     # imported only here: the node exporter must not carry what only this command needs
     from exporter.cli.doctor import checkup  # noqa: PLC0415
-    from exporter.outputs.findings.report import Finding, Level, read_report  # noqa: PLC0415
+    from exporter.outputs.findings import read_report, warning  # noqa: PLC0415
 
     if by_own_settings:
         return asyncio.run(checkup.examine(config))
@@ -83,11 +83,10 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
             f"{exporter} ({mapping.get('version')})", report, {"/debug/mapping": body, **_pages(exporter)}
         )
     return asyncio.run(checkup.examine(config)).remarked(
-        Finding(
-            level=Level.WARNING,
-            about="doctor",
-            says=f"{why}: this is judged by doctor's own settings",
-            remedy="give it the flags of the exporter in question, or its --web.listen-address",
+        warning(
+            "doctor",
+            f"{why}: this is judged by doctor's own settings",
+            "give it the flags of the exporter in question, or its --web.listen-address",
         )
     )
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from exporter.config.regular import open_regular
+from exporter.config.files import open_regular
 from exporter.errors import ExporterError, Malformed
+from exporter.outputs.findings import printable
 from exporter.sources.cuda_probe.cuda_binary import Compiled, CudaBinary, read_cuda_binary
 from exporter.sources.cuda_probe.reader import InFile
 
@@ -29,7 +30,7 @@ def listing(path: str, width: int | None) -> str:
         raise ExporterError(f"--cuda-binary: {path!r} cannot be read: {error.strerror}") from error
     except Malformed as error:
         raise ExporterError(f"--cuda-binary: {path!r}: {error}") from error
-    return "".join(f"{_printable(line)}\n" for line in _lines(binary, width))
+    return "".join(f"{printable(line)}\n" for line in _lines(binary, width))
 
 
 def _lines(binary: CudaBinary, width: int | None) -> Iterator[str]:
@@ -91,9 +92,3 @@ def _cut(name: str, most: int) -> str:
         return name
     end = most // 3
     return f"{name[: most - end - 1]}…{name[-end:]}"
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():  # a hundred times as fast, and all of what compilers write
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from exporter.cli.top.devices import Device, Holder, Process, Shown, Source
-from exporter.cli.top.fields import Object, number, objects, section, text
+from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
+from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
 from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated
 
 MOST_DEVICES = 50_000  # rows; a cluster of 5,000 nodes with 8 GPUs has 40,000
@@ -23,32 +23,32 @@ class _Rules:
     """`sharing` is "" where nobody knows it; `owners` are the mapping's word, by device."""
 
     sharing: str
-    owners: Mapping[tuple[str, str], Sequence[Object]]
+    owners: Mapping[tuple[str, str], Sequence[AnyObject]]
 
 
-def shown_of_node(url: str, mapping: Object, rows: object, trouble: str) -> Shown:
+def shown_of_node(url: str, about: AnyObject, rows: object, trouble: str) -> Shown:
     """Of a node's exporter: /debug/mapping, and /container/metrics as JSON or the reason why there is none."""
-    seen = [*objects(mapping.get("seen"), MOST_DEVICES)]
+    seen = mappings(about, "seen", MOST_DEVICES)
     rules = _Rules(
-        sharing=text(section(section(mapping, "settings"), "sharing"), "value"),
-        owners={_key(each): [*objects(each.get("owners"), MOST_DEVICES)] for each in seen},
+        sharing=text(mapping(about, "settings", "sharing"), "value"),
+        owners={_key(each): mappings(each, "owners", MOST_DEVICES) for each in seen},
     )
     return Shown(
         role="node",
         url=url,
-        version=text(mapping, "version"),
-        node=text(mapping, "node"),
+        version=text(about, "version"),
+        node=text(about, "node"),
         at=_latest(rows),
         devices=_devices(rows, rules),
-        sources=_sources(section(mapping, "sources")),
+        sources=_sources(mapping(about, "sources")),
         trouble=trouble,
     )
 
 
-def shown_of_cluster(url: str, nodes: Object, rows: object, trouble: str) -> Shown:
+def shown_of_cluster(url: str, nodes: AnyObject, rows: object, trouble: str) -> Shown:
     """Of the cluster role: /debug/nodes, and /container/metrics as JSON or the reason why there is none."""
-    known = [*objects(nodes.get("nodes"), MOST_DEVICES)]
-    which = section(nodes, "which_nodes")
+    nodes_shown = mappings(nodes, "nodes", MOST_DEVICES)
+    which = mapping(nodes, "which_nodes")
     unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
     return Shown(
         role="cluster",
@@ -56,82 +56,81 @@ def shown_of_cluster(url: str, nodes: Object, rows: object, trouble: str) -> Sho
         version=text(nodes, "version"),
         at=_latest(rows),
         devices=_devices(rows, _Rules(sharing="", owners={})),
-        sources=(*_sources(section(nodes, "sources")), *unknown),
-        missing=[_source(text(each, "name"), each, up=False) for each in known if each.get("missing")],
-        nodes=len(known),
+        sources=(*_sources(mapping(nodes, "sources")), *unknown),
+        missing=[_source(text(each, "name"), each, up=False) for each in nodes_shown if each.get("missing")],
+        nodes=len(nodes_shown),
         trouble=trouble,
     )
 
 
-def processes_of(found: object) -> Sequence[Process]:
+def processes_of(answer: object) -> Sequence[ShownProcess]:
     """/processes as JSON."""
-    return [_process(each) for each in objects(found, MOST_PROCESSES)]
+    return [_process(each) for each in each_mapping(answer, MOST_PROCESSES)]
 
 
-def _process(of: Object) -> Process:
-    container = section(of, "container")
+def _process(of: AnyObject) -> ShownProcess:
+    container = mapping(of, "container")
     names = [text(container, name) for name in ("namespace", "pod")]
     instance, index = text(of, "mig_instance_id"), text(of, "device_id") or text(of, "device_uuid")[:8]
-    ratio, memory = number(of, "sm_ratio"), number(of, "memory_bytes")
     kinds = of.get("kinds")
-    return Process(
+    return ShownProcess(
         node=text(of, "node_name"),
         device=f"{index}/{instance}" if instance else index,
-        pid=int(number(of, "pid") or 0),
+        pid=int(finite(of, "pid") or 0),
         user=text(of, "user"),
-        utilization_percent=None if ratio is None else 100 * ratio,
-        memory_used_mib=None if memory is None else memory / _MIB,
+        utilization_percent=_times(100, finite(of, "sm_ratio")),
+        memory_used_mib=_times(1 / _MIB, finite(of, "memory_bytes")),
         kinds=",".join(kind for kind in kinds if isinstance(kind, str)) if isinstance(kinds, list) else "",
         owner="/".join(names) if all(names) else f"({text(of, 'reason') or 'unknown'})",
         command=text(of, "command"),
     )
 
 
-def _sources(found: Object) -> Sequence[Source]:
-    return [_source(name, each, up=each.get("up") is True) for name, each in found.items() if isinstance(each, dict)]
+def _sources(answer: AnyObject) -> Sequence[ShownSource]:
+    return [_source(name, each, up=each.get("up") is True) for name, each in answer.items() if isinstance(each, dict)]
 
 
-def _source(name: str, of: Object, *, up: bool) -> Source:
-    return Source(name=name, up=up, reason=text(of, "reason"), message=text(of, "message"), remedy=text(of, "remedy"))
+def _source(name: str, of: AnyObject, *, up: bool) -> ShownSource:
+    return ShownSource(
+        name=name, up=up, reason=text(of, "reason"), message=text(of, "message"), remedy=text(of, "remedy")
+    )
 
 
-def _key(seen: Object) -> tuple[str, str]:
+def _key(seen: AnyObject) -> tuple[str, str]:
     return text(seen, "uuid") or text(seen, "gpu"), text(seen, "gpu_i_id")
 
 
 def _latest(rows: object) -> str:
-    return max((text(row, "timestamp") for row in objects(rows, MOST_DEVICES)), default="")
+    return max((text(row, "timestamp") for row in each_mapping(rows, MOST_DEVICES)), default="")
 
 
-def _devices(rows: object, rules: _Rules) -> Sequence[Device]:
-    found = [
-        _device([*of_device], rules)
-        for _, of_device in groupby(objects(rows, MOST_DEVICES), lambda row: [text(row, name) for name in _IDENTITY])
-    ]
-    return [*_with_parents(found, rules)]
+def _devices(rows: object, rules: _Rules) -> Sequence[ShownDevice]:
+    def identity(row: AnyObject) -> Sequence[str]:
+        return [text(row, name) for name in ("node_name", "device_uuid", "device_id", "mig_instance_id")]
+
+    by_device = groupby(each_mapping(rows, MOST_DEVICES), identity)
+    return [*_with_parents([_device([*of_device], rules) for _, of_device in by_device], rules)]
 
 
-_IDENTITY = ("node_name", "device_uuid", "device_id", "mig_instance_id")
-
-
-def _device(rows: Sequence[Object], rules: _Rules) -> Device:
+def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     first = rows[0]
     key = (text(first, "device_uuid") or text(first, "device_id"), text(first, "mig_instance_id"))
     owned = [row for row in rows if text(row, "pod")]
     # --sharing device has one row, without an owner, of a device that several share
     holders = [_holder(row, rules, alone=len(rows) == 1) for row in owned] or [
-        Holder(namespace=text(owner, "namespace"), pod=text(owner, "pod"), container=text(owner, "container"))
+        ShownHolder(namespace=text(owner, "namespace"), pod=text(owner, "pod"), container=text(owner, "container"))
         for owner in rules.owners.get(key, ())
     ]
     state = state_of_device(map(stated, rows))
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
-    utilization, activity = _utilization(rows), number(first, "graphics_engine_active")
-    busy = utilization if activity is None else 100 * activity
+    utilization = _utilization(rows)
+    if utilization is None:
+        utilization = _times(100, finite(first, "graphics_engine_active"))
     divided = _is_divided(rows, rules)
     used = _used(rows, divided=divided)
     total, free = (_whole(rows, f"framebuffer_{part}", divided=divided) for part in ("total", "free"))
-    return Device(
+    return ShownDevice(
         node=text(first, "node_name"),
         index=text(first, "device_id"),
         uuid=text(first, "device_uuid"),
@@ -143,29 +142,30 @@ def _device(rows: Sequence[Object], rules: _Rules) -> Device:
         is_before=all(map(is_before, rows)),
         why="shared by several" if state in IN_HAND and not holders else text(first, "state_reason"),
         shared=any(row.get("gpu_shared") is True for row in rows),
-        utilization_percent=utilization if utilization is not None else busy,
+        utilization_percent=_times(100, finite(first, "graphics_engine_active"))
+        if utilization is None
+        else utilization,
         memory_used_mib=used,
         memory_total_mib=total if total is not None else _sum([used, free]),
         power_watts=_whole(rows, "power_usage", divided=divided),
-        temperature_celsius=number(first, "temperature"),
-        sm_clock_mhz=number(first, "sm_clock"),
-        memory_activity_percent=_percent(first, "dram_active"),
-        tensor_percent=_percent(first, "tensor_active"),
-        xid=int(number(first, "xid_errors") or 0) or None,
+        temperature_celsius=finite(first, "temperature"),
+        sm_clock_mhz=finite(first, "sm_clock"),
+        memory_activity_percent=_times(100, finite(first, "dram_active")),
+        tensor_percent=_times(100, finite(first, "tensor_active")),
+        xid=int(finite(first, "xid_errors") or 0) or None,
         holders=tuple(holders),
     )
 
 
-def _holder(row: Object, rules: _Rules, *, alone: bool) -> Holder:
-    measured = section(row, "measured")
-    ratio, memory = number(measured, "utilization_ratio"), number(measured, "memory_used_bytes")
-    utilization = 100 * ratio if ratio is not None else None
-    used = memory / _MIB if memory is not None else None
+def _holder(row: AnyObject, rules: _Rules, *, alone: bool) -> ShownHolder:
+    measured = mapping(row, "measured")
+    utilization = _times(100, finite(measured, "utilization_ratio"))
+    used = _times(1 / _MIB, finite(measured, "memory_used_bytes"))
     if alone:
-        utilization = number(row, "gpu_utilization") if utilization is None else utilization
+        utilization = finite(row, "gpu_utilization") if utilization is None else utilization
     if used is None and (alone or rules.sharing == "split"):
-        used = number(row, "framebuffer_used")
-    return Holder(
+        used = finite(row, "framebuffer_used")
+    return ShownHolder(
         namespace=text(row, "namespace"),
         pod=text(row, "pod"),
         container=text(row, "container"),
@@ -178,53 +178,52 @@ def _holder(row: Object, rules: _Rules, *, alone: bool) -> Holder:
     )
 
 
-def _utilization(rows: Sequence[Object]) -> float | None:
+def _utilization(rows: Sequence[AnyObject]) -> float | None:
     """Of the whole device: what a row that is not measured repeats, else what is measured of all owners."""
-    copies = [row for row in rows if number(section(row, "measured"), "utilization_ratio") is None]
+    copies = [row for row in rows if finite(mapping(row, "measured"), "utilization_ratio") is None]
     if copies or len(rows) == 1:
-        return max(_known(copies or rows, "gpu_utilization"), default=None)
-    known = _known(rows, "gpu_utilization")
-    return min(100.0, sum(known)) if known else None
+        return max(_numbers(copies or rows, "gpu_utilization"), default=None)
+    percents = _numbers(rows, "gpu_utilization")
+    return min(100.0, sum(percents)) if percents else None
 
 
-def _is_divided(rows: Sequence[Object], rules: _Rules) -> bool:
+def _is_divided(rows: Sequence[AnyObject], rules: _Rules) -> bool:
     """Whether a device's rows have each a part of its power and memory."""
     if rules.sharing:
         return rules.sharing == "split"
-    return any(len(set(_known(rows, name))) > 1 for name in ("power_usage", "framebuffer_free"))
+    return any(len(set(_numbers(rows, name))) > 1 for name in ("power_usage", "framebuffer_free"))
 
 
-def _whole(rows: Sequence[Object], name: str, *, divided: bool) -> float | None:
+def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | None:
     """The whole device's amount of an additive field."""
-    known = _known(rows, name)
-    if not known:
+    numbers = _numbers(rows, name)
+    if not numbers:
         return None
-    return sum(known) if divided else known[0]
+    return sum(numbers) if divided else numbers[0]
 
 
-def _used(rows: Sequence[Object], *, divided: bool) -> float | None:
+def _used(rows: Sequence[AnyObject], *, divided: bool) -> float | None:
     """The memory that is used of the whole device: a row with a measured amount has its owner's alone."""
-    copies = [row for row in rows if number(section(row, "measured"), "memory_used_bytes") is None]
+    copies = [row for row in rows if finite(mapping(row, "measured"), "memory_used_bytes") is None]
     if copies and not divided:
         return _whole(copies, "framebuffer_used", divided=False)
     return _whole(rows, "framebuffer_used", divided=True)
 
 
-def _known(rows: Iterable[Object], name: str) -> Sequence[float]:
-    return [value for row in rows if (value := number(row, name)) is not None]
+def _numbers(rows: Iterable[AnyObject], name: str) -> Sequence[float]:
+    return [value for row in rows if (value := finite(row, name)) is not None]
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
 
 
-def _percent(row: Object, name: str) -> float | None:
-    ratio = number(row, name)
-    return None if ratio is None else 100 * ratio
+def _times(factor: float, value: float | None) -> float | None:
+    return None if value is None else factor * value
 
 
-def _with_parents(devices: Iterable[Device], rules: _Rules) -> Iterator[Device]:
+def _with_parents(devices: Iterable[ShownDevice], rules: _Rules) -> Iterator[ShownDevice]:
     """Before its instances the GPU that is cut, with what each instance repeats: power, temperature, the last XID."""
     for _, group in groupby(devices, lambda device: device.gpu):
         of_gpu = [*group]
@@ -234,7 +233,7 @@ def _with_parents(devices: Iterable[Device], rules: _Rules) -> Iterator[Device]:
             continue
         own = next((device for device in of_gpu if not device.instance), None)
         first = instances[0]
-        blank = Device(node=first.node, index=first.index, uuid=first.uuid, entity="mig-parent", model=first.model)
+        blank = ShownDevice(node=first.node, index=first.index, uuid=first.uuid, entity="mig-parent", model=first.model)
         parent = own or blank
         temperatures = [device.temperature_celsius for device in of_gpu]
         powers = [each.power_watts for each in instances if each.power_watts is not None]

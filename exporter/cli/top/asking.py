@@ -14,12 +14,12 @@ from urllib.parse import quote, urlsplit
 
 from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
 from exporter.cli.top.devices import Shown
-from exporter.cli.top.fields import Object, text
 from exporter.cli.top.state import View
 from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import without_secrets
 from exporter.config.tls import client_context
 from exporter.errors import ExporterError
+from exporter.lenient import AnyObject, mapping, text
 
 FLAG = "--http-config"
 TIMEOUT_SECONDS = 10.0
@@ -31,11 +31,11 @@ _MOST_TOLD_CHARS = 300
 
 
 class Gone(ExporterError):
-    """The exporter does not answer, or not in a way that is understood. The text is one line."""
+    """The exporter does not answer, or this program does not understand the answer. The text is one line."""
 
 
-class Asking:
-    """An exporter of either role. Each request has a connection of its own: one lost is one answer lost."""
+class ShownReader:
+    """An exporter of either role. Each request has its own connection: losing one loses only that answer."""
 
     def __init__(self, urls: tuple[str, ...], config: HttpConfig, *, verifies: bool = True) -> None:
         """Of several `urls` the first that speaks HTTP counts. Without `verifies` any certificate will do."""
@@ -46,7 +46,7 @@ class Asking:
         self._role: Role | None = None
 
     def read(self, view: View) -> Shown:
-        """What the exporter tells now.
+        """The exporter's present state.
 
         Raises:
             Gone: it tells nothing.
@@ -58,15 +58,15 @@ class Asking:
         shown = make(self._url, about, rows, trouble)
         if view == "devices":
             return shown
-        status, found = self._json("/processes")
-        if status == HTTPStatus.OK and isinstance(found, list):
-            return replace(shown, processes=processes_of(found))
-        said = text(found, "error") if isinstance(found, dict) else ""
+        status, answer = self._json("/processes")
+        if status == HTTPStatus.OK and isinstance(answer, list):
+            return replace(shown, processes=processes_of(answer))
+        why = text(mapping(answer), "error")
         if status == HTTPStatus.NOT_FOUND:
-            said = "the processes are on the exporter of their node: give its --url"
-        return replace(shown, processes_trouble=said or f"/processes answers with HTTP status {status}")
+            why = "the processes are on the exporter of their node: give its --url"
+        return replace(shown, processes_trouble=why or f"/processes answers with HTTP status {status}")
 
-    def _about(self) -> Object:
+    def _about(self) -> AnyObject:
         """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health."""
         *others, last = self._urls
         for self._url in others:
@@ -75,16 +75,16 @@ class Asking:
         self._url = last
         return self._tried()
 
-    def _tried(self) -> Object:
+    def _tried(self) -> AnyObject:
         roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
         for role in roles:
-            status, found = self._json(_ABOUT[role])
-            # what else answers at this path has no settings
-            if status == HTTPStatus.OK and isinstance(found, dict) and "settings" in found:
+            status, answer = self._json(_ABOUT[role])
+            # another program that answers at this path has no settings
+            if status == HTTPStatus.OK and isinstance(answer, dict) and "settings" in answer:
                 self._role = role
-                # this scheme works: from now on no other one is tried, also after a connection that broke
+                # this scheme works: try no other one from now on, even after a broken connection
                 self._urls = (self._url,)
-                return found
+                return answer
         self._role = None
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise Gone(f"the exporter at {self._url} asks for a password: give it with {FLAG}")
@@ -92,11 +92,11 @@ class Asking:
 
     def _rows(self) -> tuple[object, str]:
         """/container/metrics, and the reason where there is none."""
-        status, found = self._json("/container/metrics")
+        status, answer = self._json("/container/metrics")
         if status == HTTPStatus.OK:
-            return found, ""
-        said = text(found, "error") if isinstance(found, dict) else ""
-        return [], said or f"/container/metrics answers with HTTP status {status}"
+            return answer, ""
+        why = text(mapping(answer), "error")
+        return [], why or f"/container/metrics answers with HTTP status {status}"
 
     def _json(self, path: str) -> tuple[int, Any]:
         """An answer's status, and its body as JSON; None where it is none."""
@@ -113,7 +113,7 @@ class Asking:
         try:
             below = quote(urlsplit(url).path.rstrip("/"), safe="/%")
             headers = {"Accept": "application/json", **dict(self._config.headers), **authorization(self._config, FLAG)}
-            # as bytes: of a text, http.client refuses what is not in Latin-1
+            # as bytes: http.client refuses texts that are not Latin-1
             encoded = {name: value.encode() for name, value in headers.items()}
             connection.request("GET", below + path, headers=encoded)
             answer = connection.getresponse()
@@ -128,8 +128,8 @@ class Asking:
             why = getattr(error, "verify_message", "") or error.reason or "the connection broke"
             raise Gone(f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})") from error
         except (OSError, http.client.HTTPException) as error:
-            said = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
-            raise _OtherProtocol(f"{url} does not answer in HTTP: {said or type(error).__name__}") from error
+            message = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
+            raise _OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
         finally:
             connection.close()
 
@@ -146,11 +146,11 @@ class Asking:
 
 
 class _OtherProtocol(Gone):
-    """There is somebody, who does not speak what the URL says."""
+    """The peer does not speak the protocol of the URL."""
 
 
 class _Https(http.client.HTTPSConnection):
-    """HTTPS with the name that the certificate is to have."""
+    """HTTPS that expects `name` in the certificate."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str) -> None:
         super().__init__(host, port, timeout=TIMEOUT_SECONDS, context=context)
@@ -162,11 +162,7 @@ class _Https(http.client.HTTPSConnection):
 
 
 def _body(answer: http.client.HTTPResponse, until: float, url: str) -> bytes:
-    """The whole body. Each piece has a timeout of its own in the socket, all have one here.
-
-    Raises:
-        Gone: it is too large, or too slow.
-    """
+    """The whole body. The socket limits each piece's time, `until` that of all. Raises Gone if too large or slow."""
     body = bytearray()
     while piece := answer.read1(_PIECE_BYTES):
         body += piece

@@ -1,22 +1,130 @@
 """The columns of a table, and which of them a width has room for.
 
-A narrow terminal drops the columns that are worth least, one after the other. What room is left over goes to the texts
-that lack least of theirs, so that one very long name costs only itself, and then to the bars.
+A narrow terminal drops the columns that are worth least, one after the other. The room that is left goes first to the
+texts that miss fewest characters, so that one very long name takes nothing from the others, and then to the bars.
 """
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TextIO, TypeVar
 
-from exporter.cli.top.words import Glyphs, bar, cut, pad, width_of
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
 
+MOST_CHARS = 400  # of one name: Kubernetes allows 253 characters, and a command line may have thousands
+# Control characters, formats (bidirectional marks, joiners), surrogates, private, unassigned, line and paragraph ends.
+_UNSAFE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
+_STACKED = frozenset(["Mn", "Me"])  # accents, which combine with the letter before them, any number of them
+_RIGHT_TO_LEFT = frozenset(["R", "AL", "AN"])  # with them a terminal may reverse the rest of the line
 GAP = 1
-MOST_MEASURED = 2000  # rows whose texts decide on widths: of more, one may be cut
+MOST_MEASURED = 2000  # the widths fit this many rows; a text of a later row may be cut
 Row = TypeVar("Row")
+# The sixteen colours that users choose for their terminals, so that it is readable on light and dark.
+_STYLES = {
+    name: Style.parse(text)
+    for name, text in {
+        "title": "bold",
+        "head": "bold reverse",
+        "status": "reverse",
+        "label": "bold",
+        "dim": "dim",
+        "idle": "bold black on yellow",
+        "idle.number": "bold yellow",
+        "idle.owner": "yellow",
+        "owner": "cyan",
+        "load": "green",
+        "busy": "bold green",
+        "memory": "blue",
+        "full": "magenta",
+        "warn": "yellow",
+        "bad": "bold red",
+        "good": "green",
+    }.items()
+}
+_COLORS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glyphs:
+    """The characters beside letters and digits. `bar` holds the parts of a cell from the least to a whole one."""
+
+    bar: str = "▏▎▍▌▋▊▉█"
+    ellipsis: str = "…"
+    unknown: str = "\N{REPLACEMENT CHARACTER}"
+    branch: str = "├"
+    last: str = "└"
+    degrees: str = "°C"
+    down: str = "▼"
+    up: str = "▲"
+    dot: str = "·"
+
+
+UNICODE = Glyphs()
+ASCII = Glyphs(bar="#", ellipsis="~", unknown="?", branch="|", last="`", degrees="C", down="v", up="^", dot="-")
+
+
+@lru_cache(maxsize=4096)
+def harmless(text: str, glyphs: Glyphs) -> str:
+    """A text on one line, of printable characters from left to right; in ASCII where the glyphs are."""
+    if text.isascii() and text.isprintable():
+        return text[:MOST_CHARS]
+    shown = []
+    for char in unicodedata.normalize("NFC", text[:MOST_CHARS]):
+        category = unicodedata.category(char)
+        if category in _STACKED:
+            continue
+        is_safe = category not in _UNSAFE and unicodedata.bidirectional(char) not in _RIGHT_TO_LEFT
+        is_safe = is_safe and (glyphs is not ASCII or char.isascii())
+        # other kinds of spaces have other widths
+        shown.append((" " if category == "Zs" else char) if is_safe else glyphs.unknown)
+    return "".join(shown)
+
+
+def width_of(text: str) -> int:
+    """The cells that a harmless text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def cut(text: str, width: int, glyphs: Glyphs, *, keeps_end: int = 0) -> str:
+    """At most so many cells; an ellipsis stands for what is left out, before the last `keeps_end` characters."""
+    if width_of(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    end = text[-keeps_end:] if keeps_end and width > 2 * keeps_end + 1 else ""
+    left = width - width_of(glyphs.ellipsis) - width_of(end)
+    kept = []
+    for char in text:
+        left -= width_of(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + glyphs.ellipsis + end
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """A text with spaces after it, or before it with `right`, up to a width."""
+    space = " " * (width - width_of(text))
+    return space + text if right else text + space
+
+
+def bar(ratio: float, width: int, glyphs: Glyphs) -> str:
+    """A bar of at most `width` cells, without the space after it. A ratio above 0 always shows something."""
+    parts = len(glyphs.bar)
+    ratio = min(max(ratio, 0.0), 1.0)
+    eighths = round(ratio * width * parts)
+    if ratio and not eighths:
+        eighths = 1
+    whole, rest = divmod(eighths, parts)
+    return glyphs.bar[-1] * whole + (glyphs.bar[rest - 1] if rest else "")
+
+
+class TextCell(NamedTuple):
     """What stands in a column of a row: a text with its style, and where it is a bar, how full it is (0 to 1)."""
 
     text: str = ""
@@ -24,32 +132,32 @@ class Cell(NamedTuple):
     ratio: float | None = None
 
 
-EMPTY = Cell()
+EMPTY = TextCell()
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A part of a line: a text and the name of its style, "" for none."""
 
     text: str
     style: str = ""
 
 
-Line = Sequence[Span]
+Line = Sequence[TextSpan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column(Generic[Row]):
+class TopColumn(Generic[Row]):
     """A column. It takes at least `least` cells, or what its widest text takes where that is less, and at most `most`.
 
-    `worth` says in which order columns are chosen: 0 first. An extra one has to wait until all others have all the room
-    that they like. Of a text that is too long, its last `keeps_end` characters
-    stay: those of a pod's name tell it from its siblings.
+    `worth` says in which order columns are chosen: 0 first. An extra column is shown only if all others have their full
+    width. Of a text that is too long, its last `keeps_end` characters stay: those of a pod's name tell it from its
+    siblings.
     """
 
     name: str
     title: str
     worth: int
-    cell: Callable[[Row], Cell]
+    cell: Callable[[Row], TextCell]
     least: int = 99
     most: int = 99
     right: bool = False
@@ -58,8 +166,8 @@ class Column(Generic[Row]):
     keeps_end: int = 0
 
 
-def fit(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Mapping[str, int]:
-    """The width of each chosen column by name. One that would be empty in every row is not chosen."""
+def fit(columns: Sequence[TopColumn[Row]], rows: Iterable[Row], width: int) -> Mapping[str, int]:
+    """The width of each chosen column by name. A column that is empty in every row is left out."""
     natural = _natural(columns, rows)
     by_worth = sorted((column for column in columns if column.name in natural), key=lambda column: column.worth)
     chosen: dict[str, int] = {}
@@ -84,8 +192,8 @@ def fit(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Mapp
     return chosen
 
 
-def _natural(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> dict[str, int]:
-    """The widths that the columns would like to have."""
+def _natural(columns: Sequence[TopColumn[Row]], rows: Iterable[Row]) -> dict[str, int]:
+    """The width of each column's widest text."""
     natural: dict[str, int] = {}
     for row in islice(rows, MOST_MEASURED):
         for column in columns:
@@ -99,7 +207,7 @@ def _natural(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> dict[str, i
     return {name: min(max(each, titles[name]), mosts[name]) for name, each in natural.items()}
 
 
-def head(columns: Sequence[Column[Row]], widths: Mapping[str, int]) -> str:
+def head(columns: Sequence[TopColumn[Row]], widths: Mapping[str, int]) -> str:
     """The line of titles."""
     titles = (
         pad(column.title[: widths[column.name]], widths[column.name], right=column.right)
@@ -109,15 +217,15 @@ def head(columns: Sequence[Column[Row]], widths: Mapping[str, int]) -> str:
     return (" " * GAP).join(titles)
 
 
-def line(columns: Sequence[Column[Row]], widths: Mapping[str, int], row: Row, glyphs: Glyphs) -> Line:
+def line(columns: Sequence[TopColumn[Row]], widths: Mapping[str, int], row: Row, glyphs: Glyphs) -> Line:
     """A row as spans, cut to the columns' widths."""
-    spans: list[Span] = []
+    spans: list[TextSpan] = []
     for column in columns:
         width = widths.get(column.name)
         if width is None:
             continue
         if spans:
-            spans.append(Span(" " * GAP))
+            spans.append(TextSpan(" " * GAP))
         cell = column.cell(row)
         spans += (
             _bar(cell, width, glyphs)
@@ -127,15 +235,46 @@ def line(columns: Sequence[Column[Row]], widths: Mapping[str, int], row: Row, gl
     return spans
 
 
-def _text(column: Column[Row], cell: Cell, width: int, glyphs: Glyphs) -> Line:
+def _text(column: TopColumn[Row], cell: TextCell, width: int, glyphs: Glyphs) -> Line:
     text = cut(cell.text, width, glyphs, keeps_end=column.keeps_end)
     padded = pad(text, width, right=column.right)
     if not cell.style or not text:
-        return [Span(padded)]
+        return [TextSpan(padded)]
     space = padded.replace(text, "", 1)
-    return [Span(space), Span(text, cell.style)] if column.right else [Span(text, cell.style), Span(space)]
+    return (
+        [TextSpan(space), TextSpan(text, cell.style)] if column.right else [TextSpan(text, cell.style), TextSpan(space)]
+    )
 
 
-def _bar(cell: Cell, width: int, glyphs: Glyphs) -> Line:
+def _bar(cell: TextCell, width: int, glyphs: Glyphs) -> Line:
     text = bar(cell.ratio or 0.0, width, glyphs)
-    return [Span(text, cell.style), Span(" " * (width - width_of(text)))]
+    return [TextSpan(text, cell.style), TextSpan(" " * (width - width_of(text)))]
+
+
+class Painter:
+    """Makes text of lines: plain where `stream` is no terminal, without colours where the user wants none."""
+
+    def __init__(self, stream: TextIO, *, no_color: bool) -> None:
+        console = Console(file=stream, no_color=no_color or None)
+        self._system = _COLORS.get(console.color_system or "")
+        self._styles = {name: style.without_color if console.no_color else style for name, style in _STYLES.items()}
+
+    def text(self, line: Line) -> str:
+        """A line without its end. Trailing spaces are left out."""
+        spans = [(span.text, self._styles.get(span.style)) for span in line]
+        while spans and not spans[-1][0].strip() and not _is_seen(spans[-1][1]):
+            spans.pop()
+        if spans and not _is_seen(spans[-1][1]):
+            spans[-1] = (spans[-1][0].rstrip(), spans[-1][1])
+        if self._system is None:
+            return "".join(text for text, _ in spans).rstrip()
+        return "".join(style.render(text, color_system=self._system) if style else text for text, style in spans)
+
+    def lines(self, lines: Sequence[Line]) -> str:
+        """Lines with their ends."""
+        return "".join(f"{self.text(line)}\n" for line in lines)
+
+
+def _is_seen(style: Style | None) -> bool:
+    """Whether one sees a space in this style."""
+    return style is not None and bool(style.reverse or style.bgcolor)

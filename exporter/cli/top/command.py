@@ -5,21 +5,20 @@ import locale
 import os
 import shutil
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import click
 
 from exporter.cli.options import web_of
 from exporter.cli.running import Running
-from exporter.cli.top.asking import FLAG, Asking
-from exporter.cli.top.devices import Shown
-from exporter.cli.top.document import document
+from exporter.cli.top.asking import FLAG, ShownReader
+from exporter.cli.top.columns import ASCII, UNICODE, Painter
+from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder
 from exporter.cli.top.layout import draw
-from exporter.cli.top.state import SORTS, State
-from exporter.cli.top.styles import Painter
-from exporter.cli.top.words import ASCII, UNICODE
-from exporter.config.files import read_structured
-from exporter.config.http_file import HttpConfig, read_http_config
-from exporter.config.named_files import check_usable
+from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
+from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError
 
@@ -100,23 +99,16 @@ def _end(shown: Shown) -> None:
     sys.exit(1 if shown.trouble else 0)
 
 
-def _asking(url: str | None, path: str | None) -> Asking:
-    """Whom to ask.
-
-    Raises:
-        ConfigError: a flag, a file or the environment says what cannot be.
-    """
-    config = HttpConfig()
-    if path is not None:
-        config = read_http_config(read_structured(path, FLAG), path, FLAG)
-        check_usable(config, f"{FLAG}: {path!r}")
+def _asking(url: str | None, path: str | None) -> ShownReader:
+    """Whom to ask. Raises ConfigError where a flag, a file or the environment says what cannot be."""
+    config = read_http_file(path, FLAG)
     if url is None:
         address = web_of({}).listen_addresses[0]
-        # on this machine: whose name is in the certificate makes no difference
+        # on this machine the name in the certificate does not matter
         here = tuple(str(Running(address, tls)) for tls in (False, True))
-        return Asking(here, config, verifies=False)
+        return ShownReader(here, config, verifies=False)
     try:
-        return Asking((base_url(url),), config)
+        return ShownReader((base_url(url),), config)
     except ValueError:
         raise ConfigError(
             f"--url: {url!r} is not allowed; it takes http://HOST:PORT or https://HOST:PORT, without a path of its own,"
@@ -136,3 +128,54 @@ def _print(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # `top --once | head`: whoever read it has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def document(shown: Shown, state: State) -> Mapping[str, Any]:
+    """Percent, MiB, W, °C and MHz; null is unknown."""
+    about = {"url": shown.url, "version": shown.version, "role": shown.role, "node": shown.node or None}
+    content: dict[str, Any] = {
+        "exporter": {**about, "nodes": shown.nodes},
+        "read_at": shown.at or None,
+        "error": shown.trouble or None,
+        "counts": {**shown.counts, "power_watts": shown.power_watts},
+        "sources": [asdict(source) for source in shown.sources],
+        "missing_nodes": [asdict(node) for node in shown.missing],
+        "devices": [_device(device) for device in chosen_devices(shown.devices, state)],
+    }
+    if state.view == "processes":
+        content["processes"] = [asdict(each) for each in chosen_processes(shown.processes or (), state)]
+        content["processes_error"] = shown.processes_trouble or None
+    return content
+
+
+def _device(device: ShownDevice) -> Mapping[str, Any]:
+    return {
+        "node": device.node,
+        "gpu": device.index,
+        "uuid": device.uuid,
+        "entity": device.entity,
+        "mig_instance_id": device.instance or None,
+        "mig_profile": device.profile or None,
+        "mig_instances": device.instances,
+        "model": device.model,
+        "state": device.state,
+        "before": device.is_before,
+        "held": device.held,
+        "why": device.why or None,
+        "shared": device.shared,
+        "idle": device.idle,
+        "utilization_percent": device.utilization_percent,
+        "memory_used_mib": device.memory_used_mib,
+        "memory_total_mib": device.memory_total_mib,
+        "power_watts": device.power_watts,
+        "temperature_celsius": device.temperature_celsius,
+        "sm_clock_mhz": device.sm_clock_mhz,
+        "dram_active_percent": device.memory_activity_percent,
+        "tensor_active_percent": device.tensor_percent,
+        "xid": device.xid,
+        "owners": [_holder(holder) for holder in device.holders],
+    }
+
+
+def _holder(holder: ShownHolder) -> Mapping[str, Any]:
+    return asdict(holder) | {"workload": holder.workload or None, "workload_kind": holder.workload_kind or None}

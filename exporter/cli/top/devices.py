@@ -1,4 +1,4 @@
-"""What is shown: the devices, their owners, and the health of what tells of them.
+"""What `top` shows: devices, their owners, and the health of the exporter's sources.
 
 Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. `answers` makes these of an exporter's answers.
 """
@@ -12,8 +12,8 @@ from exporter.model.states import IN_HAND, DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A container that holds a device. What it uses of it is None where it has no part of its own."""
+class ShownHolder:
+    """A container that holds a device. Its use is None where nobody measures it by container."""
 
     namespace: str
     pod: str
@@ -32,11 +32,8 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """A GPU, a MIG instance, or a GPU that is cut into some (`mig-parent`).
-
-    `is_before`: the values were read before the device came into these hands.
-    """
+class ShownDevice:
+    """A GPU, a MIG instance, or a cut GPU (`mig-parent`). `is_before`: read before it came into these hands."""
 
     node: str
     index: str
@@ -59,7 +56,7 @@ class Device:
     memory_activity_percent: float | None = None
     tensor_percent: float | None = None
     xid: int | None = None
-    holders: Sequence[Holder] = ()
+    holders: Sequence[ShownHolder] = ()
 
     @property
     def label(self) -> str:
@@ -69,7 +66,7 @@ class Device:
 
     @property
     def idle(self) -> bool:
-        """Whether somebody holds it, and no holder does anything."""
+        """Whether it is held, and no holder uses it."""
         return self.state is DeviceState.IDLE
 
     @property
@@ -86,7 +83,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ShownSource:
     """A source of the exporter, or a node that its cluster role asks."""
 
     name: str
@@ -97,7 +94,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ShownProcess:
     """A process on a GPU, as /processes tells of it."""
 
     node: str
@@ -120,12 +117,12 @@ class Shown:
     version: str = ""
     node: str = ""
     at: str = ""
-    devices: Sequence[Device] = ()
-    sources: Sequence[Source] = ()
-    missing: Sequence[Source] = ()
+    devices: Sequence[ShownDevice] = ()
+    sources: Sequence[ShownSource] = ()
+    missing: Sequence[ShownSource] = ()
     nodes: int = 1
     trouble: str = ""
-    processes: Sequence[Process] | None = None
+    processes: Sequence[ShownProcess] | None = None
     processes_trouble: str = ""
 
     @property
@@ -145,5 +142,5 @@ class Shown:
     @property
     def power_watts(self) -> float | None:
         """Of all GPUs that tell theirs; None where none does."""
-        known = [device.power_watts for device in self.devices if device.power_watts is not None]
-        return sum(known) if known else None
+        watts = [device.power_watts for device in self.devices if device.power_watts is not None]
+        return sum(watts) if watts else None

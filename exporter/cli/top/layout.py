@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from exporter.cli.top import columns as table
-from exporter.cli.top.columns import Column, Line, Span
-from exporter.cli.top.devices import Shown, Source
+from exporter.cli.top.columns import Glyphs, Line, TextSpan, TopColumn, cut, harmless, width_of
+from exporter.cli.top.devices import Shown, ShownSource
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.cli.top.tables import device_columns, entries, process_columns
-from exporter.cli.top.words import Glyphs, cut, harmless, width_of
 
-MOST_TROUBLES = 3  # that are told of in full
+MOST_TROUBLES = 3  # shown in full
 Row = TypeVar("Row")
 
 _HELP = (
@@ -34,10 +33,7 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Lines above the table, its heads, and its rows.
-
-    A row becomes a line when it is asked for: of 40,000 GPUs a screen shows fifty.
-    """
+    """Lines above the table, its heads, and its rows: of 40,000, the fifty of a screen become lines."""
 
     above: Sequence[Line] = ()
     heads: Sequence[Line] = ()
@@ -46,7 +42,7 @@ class Picture:
 
     @property
     def lines(self) -> Sequence[Line]:
-        """All of it."""
+        """Every line."""
         return [*self.above, *self.heads, *map(self.row, range(self.count))]
 
 
@@ -97,29 +93,29 @@ def frame(
 
 def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
     """What the keys do."""
-    lines = []
-    for keys, says in _HELP:
-        lines.append(_headed(Span(f"  {keys:<12}" if keys else "", "label"), Span(says), width, glyphs))
-    return lines
+    return [
+        _headed(TextSpan(f"  {keys:<12}" if keys else "", "label"), TextSpan(says), width, glyphs)
+        for keys, says in _HELP
+    ]
 
 
 def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, seen: str = "") -> Line:
     """The last line: how the table is shown, and the keys that people look for first."""
     if state.typing:
-        return [Span(cut(f" filter: {harmless(state.filter, glyphs)}_", width, glyphs), "status")]
-    # the first key is the sort's own, in whose direction the largest come first
+        return [TextSpan(cut(f" filter: {harmless(state.filter, glyphs)}_", width, glyphs), "status")]
+    # down: the largest first, as the key of the order does
     arrow = glyphs.up if state.reverse else glyphs.down
-    told = [
+    parts = [
         "paused" if state.paused else f"every {interval_seconds:g}s",
         f"sort {state.sort} {arrow}",
         *([f"filter {harmless(state.filter, glyphs)}"] if state.filter else ()),
         *([seen] if seen else ()),
     ]
     keys = "? help  q quit"
-    left = " " + f" {glyphs.dot} ".join(told)
+    left = " " + f" {glyphs.dot} ".join(parts)
     space = width - width_of(left) - len(keys) - 1
     text = f"{left}{' ' * space}{keys} " if space > 0 else cut(left, width, glyphs)
-    return [Span(text + " " * (width - width_of(text)), "status")]
+    return [TextSpan(text + " " * (width - width_of(text)), "status")]
 
 
 def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -127,28 +123,28 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     where = f"node {harmless(shown.node, glyphs)}" if shown.role == "node" else f"{shown.nodes} nodes"
     watts = shown.power_watts
     parts = [
-        Span(where, "title"),
-        Span(f"{counts['gpus']} GPU{'' if counts['gpus'] == 1 else 's'}"),
-        *([Span(f"{counts['instances']} MIG instances")] if counts["instances"] else ()),
-        Span(f"{counts['held']} held"),
-        *([Span(f"{counts['idle']} idle", "idle")] if counts["idle"] else ()),
-        Span(f"{counts['free']} free"),
-        *([Span(f"{counts['outside']} used around Kubernetes", "warn")] if counts["outside"] else ()),
-        *([Span(f"{counts['unknown']} unknown", "warn")] if counts["unknown"] else ()),
-        *([Span(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W")] if watts is not None else ()),  # noqa: PLR2004
-        *([Span(_time(shown.at), "dim")] if _time(shown.at) else ()),
-        *([Span(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),
+        TextSpan(where, "title"),
+        TextSpan(f"{counts['gpus']} GPU{'' if counts['gpus'] == 1 else 's'}"),
+        *([TextSpan(f"{counts['instances']} MIG instances")] if counts["instances"] else ()),
+        TextSpan(f"{counts['held']} held"),
+        *([TextSpan(f"{counts['idle']} idle", "idle")] if counts["idle"] else ()),
+        TextSpan(f"{counts['free']} free"),
+        *([TextSpan(f"{counts['outside']} used around Kubernetes", "warn")] if counts["outside"] else ()),
+        *([TextSpan(f"{counts['unknown']} unknown", "warn")] if counts["unknown"] else ()),
+        *([TextSpan(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W")] if watts is not None else ()),  # noqa: PLR2004
+        *([TextSpan(_time(shown.at), "dim")] if _time(shown.at) else ()),
+        *([TextSpan(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),
     ]
     # as many as there is room for, the first ones first
-    line: list[Span] = []
+    line: list[TextSpan] = []
     left = width
     for part in parts:
         gap = 2 if line else 0
         if left < gap + width_of(part.text) and line:
             break
-        line += [Span(" " * gap)] if gap else []
+        line += [TextSpan(" " * gap)] if gap else []
         text = cut(part.text, left - gap, glyphs)
-        line.append(Span(text, part.style))
+        line.append(TextSpan(text, part.style))
         left -= gap + width_of(text)
     yield line
 
@@ -158,48 +154,48 @@ def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     if shown.trouble:
         yield _words(shown.trouble, "bad", width, glyphs)
     down = [source for source in shown.sources if not source.up]
-    # what nobody asked for is down too, without a word
-    told = [source for source in down if source.message or source.reason]
-    if shown.sources and not told and not shown.missing:
+    # a source that nobody asked for is down too, and gives no reason
+    described = [source for source in down if source.message or source.reason]
+    if shown.sources and not described and not shown.missing:
         names = " ".join(source.name for source in shown.sources if source.up)
-        yield _headed(Span("up ", "good"), Span(harmless(names, glyphs), "dim"), width, glyphs)
-    for source in told[:MOST_TROUBLES]:
+        yield _headed(TextSpan("up ", "good"), TextSpan(harmless(names, glyphs), "dim"), width, glyphs)
+    for source in described[:MOST_TROUBLES]:
         yield _down(source, "down", width, glyphs)
-    yield from _more(len(told), "sources are down", width, glyphs)
+    yield from _more(len(described), "sources are down", width, glyphs)
     for node in shown.missing[:MOST_TROUBLES]:
         yield _down(node, "missing", width, glyphs)
     yield from _more(len(shown.missing), "nodes are missing", width, glyphs)
 
 
-def _down(source: Source, word: str, width: int, glyphs: Glyphs) -> Line:
+def _down(source: ShownSource, word: str, width: int, glyphs: Glyphs) -> Line:
     remedy = f": {source.remedy}" if source.remedy else ""
     says = harmless(f" {source.name}: {source.message or source.reason}{remedy}", glyphs)
-    return _headed(Span(word, "bad"), Span(says), width, glyphs)
+    return _headed(TextSpan(word, "bad"), TextSpan(says), width, glyphs)
 
 
-def _headed(head: Span, rest: Span, width: int, glyphs: Glyphs) -> Line:
+def _headed(head: TextSpan, rest: TextSpan, width: int, glyphs: Glyphs) -> Line:
     first = cut(head.text, width, glyphs)
-    return [Span(first, head.style), Span(cut(rest.text, width - width_of(first), glyphs), rest.style)]
+    return [TextSpan(first, head.style), TextSpan(cut(rest.text, width - width_of(first), glyphs), rest.style)]
 
 
 def _more(count: int, what: str, width: int, glyphs: Glyphs) -> Iterator[Line]:
     if count > MOST_TROUBLES:
-        yield [Span(cut(f"and {count - MOST_TROUBLES} more {what}", width, glyphs), "bad")]
+        yield [TextSpan(cut(f"and {count - MOST_TROUBLES} more {what}", width, glyphs), "bad")]
 
 
 def _words(text: str, style: str, width: int, glyphs: Glyphs) -> Line:
-    return [Span(cut(harmless(" ".join(text.split()), glyphs), width, glyphs), style)]
+    return [TextSpan(cut(harmless(" ".join(text.split()), glyphs), width, glyphs), style)]
 
 
 def _table(
-    above: Sequence[Line], columns: Sequence[Column[Row]], rows: Sequence[Row], width: int, glyphs: Glyphs
+    above: Sequence[Line], columns: Sequence[TopColumn[Row]], rows: Sequence[Row], width: int, glyphs: Glyphs
 ) -> Picture | None:
     if not rows:
         return None
     widths = table.fit(columns, rows, width)
     return Picture(
         above=above,
-        heads=[[Span(table.head(columns, widths), "head")]],
+        heads=[[TextSpan(table.head(columns, widths), "head")]],
         count=len(rows),
         row=lambda number: table.line(columns, widths, rows[number], glyphs),
     )

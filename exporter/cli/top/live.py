@@ -1,18 +1,16 @@
-"""The table that lives: one thread asks the exporter, the other one shows and listens to keys."""
+"""The live table: one thread asks the exporter, the other one shows its answers and reads keys."""
 
 import signal
 import threading
 import time
 from dataclasses import replace
 
-from exporter.cli.top.asking import Asking
+from exporter.cli.top.asking import ShownReader
+from exporter.cli.top.columns import Glyphs, Painter
 from exporter.cli.top.devices import Shown
-from exporter.cli.top.keys import Keys
 from exporter.cli.top.layout import frame
 from exporter.cli.top.state import State, View, press
-from exporter.cli.top.styles import Painter
-from exporter.cli.top.terminal import Ended, Terminal, opened
-from exporter.cli.top.words import Glyphs
+from exporter.cli.top.terminal import Ended, Keys, Terminal, opened
 from exporter.errors import ExporterError
 
 _ESCAPE_SECONDS = 0.05  # a sequence that takes longer than this between two bytes was the Escape key
@@ -21,10 +19,10 @@ _AGE_SECONDS = 1.0
 _REST = 2
 
 
-class _Reader(threading.Thread):
-    """Asks again and again, and wakes the terminal after each answer."""
+class _Poller(threading.Thread):
+    """Asks the exporter at every interval, and wakes the terminal after each answer."""
 
-    def __init__(self, asking: Asking, terminal: Terminal, interval_seconds: float, view: View) -> None:
+    def __init__(self, asking: ShownReader, terminal: Terminal, interval_seconds: float, view: View) -> None:
         super().__init__(daemon=True)  # the program does not wait for an answer when it ends
         self._asking = asking
         self._terminal = terminal
@@ -37,7 +35,7 @@ class _Reader(threading.Thread):
         self.error: Exception | None = None
 
     def ask(self, view: View) -> None:
-        """Do not wait for the next turn."""
+        """Ask at once, not at the next interval."""
         self.view = view
         self._at_once.set()
 
@@ -63,10 +61,10 @@ class _Reader(threading.Thread):
         self._terminal.wake()
 
 
-def run(asking: Asking, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
+def run(asking: ShownReader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
     """Show until the user quits; the exit code."""
     with opened() as terminal:
-        reader = _Reader(asking, terminal, interval_seconds, state.view)
+        reader = _Poller(asking, terminal, interval_seconds, state.view)
         reader.start()
         try:
             _show(terminal, reader, state, interval_seconds, painter, glyphs)
@@ -77,7 +75,7 @@ def run(asking: Asking, state: State, interval_seconds: float, painter: Painter,
 
 
 def _show(
-    terminal: Terminal, reader: _Reader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
+    terminal: Terminal, reader: _Poller, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
 ) -> None:
     keys = Keys()
     answer = reader.answer
@@ -98,7 +96,7 @@ def _show(
                 reader.ask(state.view)
 
 
-def _trouble(answer: tuple[Shown | None, str], reader: _Reader) -> str:
+def _trouble(answer: tuple[Shown | None, str], reader: _Poller) -> str:
     shown, trouble = answer
     if not trouble or shown is None:
         return trouble

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from exporter.cli.top.devices import Device, Process
+from exporter.cli.top.devices import ShownDevice, ShownProcess
 from exporter.model.states import IN_HAND, DeviceState
 
 MOST_FILTER_CHARS = 100
@@ -15,15 +15,7 @@ Row = TypeVar("Row")
 Key = tuple[Any, ...]
 View = Literal["devices", "processes"]
 # What `--sort` takes, with the key that chooses it.
-SORTS: Mapping[str, str] = {
-    "gpu": "g",
-    "utilization": "u",
-    "memory": "m",
-    "watts": "w",
-    "temperature": "t",
-    "name": "n",
-    "idle": "i",
-}
+SORTS = {"gpu": "g", "utilization": "u", "memory": "m", "watts": "w", "temperature": "t", "name": "n", "idle": "i"}
 _SORT_OF = {key: name for name, key in SORTS.items()}
 
 
@@ -73,19 +65,15 @@ def _moved(lines: int) -> Callable[[State], State]:
 
 
 _ACTIONS: Mapping[str, Callable[[State], State]] = {
-    "q": lambda state: replace(state, quits=True),
-    "quit": lambda state: replace(state, quits=True),
-    "?": lambda state: replace(state, helps=True),
-    "h": lambda state: replace(state, helps=True),
+    **dict.fromkeys(("q", "quit"), lambda state: replace(state, quits=True)),
+    **dict.fromkeys(("?", "h"), lambda state: replace(state, helps=True)),
     "r": lambda state: replace(state, reverse=not state.reverse, offset=0),
     "/": lambda state: replace(state, typing=True, before_typing=state.filter),
     "escape": lambda state: replace(state, filter="", offset=0),
     " ": lambda state: replace(state, paused=not state.paused),
     "p": lambda state: replace(state, view="devices" if state.view == "processes" else "processes", offset=0),
-    "up": _moved(-1),
-    "k": _moved(-1),
-    "down": _moved(1),
-    "j": _moved(1),
+    **dict.fromkeys(("up", "k"), _moved(-1)),
+    **dict.fromkeys(("down", "j"), _moved(1)),
     "page up": _moved(-_PAGE),
     "page down": _moved(_PAGE),
     "home": _moved(-_END),
@@ -93,7 +81,7 @@ _ACTIONS: Mapping[str, Callable[[State], State]] = {
 }
 
 
-def chosen_devices(devices: Sequence[Device], state: State) -> Sequence[Device]:
+def chosen_devices(devices: Sequence[ShownDevice], state: State) -> Sequence[ShownDevice]:
     """The devices that the filter leaves, sorted. By GPU, one that is cut stays above its instances, if any is left."""
     words = state.filter.lower().split()
     left = [device for device in devices if not words or _matches(_words_of(device), words)]
@@ -103,26 +91,26 @@ def chosen_devices(devices: Sequence[Device], state: State) -> Sequence[Device]:
     if state.sort != "gpu":
         return ordered
     parents = {device.gpu: device for device in devices if device.instances}
-    found: list[Device] = []
+    chosen: list[ShownDevice] = []
     for device in ordered:
         if device.gpu in parents:
-            found.append(parents.pop(device.gpu))
-        found.append(device)
-    return found
+            chosen.append(parents.pop(device.gpu))
+        chosen.append(device)
+    return chosen
 
 
-def chosen_processes(processes: Sequence[Process], state: State) -> Sequence[Process]:
+def chosen_processes(processes: Sequence[ShownProcess], state: State) -> Sequence[ShownProcess]:
     """The processes that the filter leaves, sorted."""
     words = state.filter.lower().split()
     left = [each for each in processes if _matches(f"{each.node} {each.device} {each.owner} {each.command}", words)]
     return _sorted(left, _PROCESS_KEYS.get(state.sort, lambda _: (False,)), state)
 
 
-def _sorted(found: Sequence[Row], key: Callable[[Row], Key], state: State) -> Sequence[Row]:
-    """Sorted; what goes last does so in either direction."""
+def _sorted(rows: Sequence[Row], key: Callable[[Row], Key], state: State) -> Sequence[Row]:
+    """Sorted; rows that go last do so in both directions."""
     if state.reverse and state.sort == "gpu":
-        found = found[::-1]
-    ordered = sorted(found, key=key, reverse=state.reverse)
+        rows = rows[::-1]
+    ordered = sorted(rows, key=key, reverse=state.reverse)
     return sorted(ordered, key=lambda row: key(row)[0])
 
 
@@ -131,14 +119,18 @@ def _matches(text: str, words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _words_of(device: Device) -> str:
+def _words_of(device: ShownDevice) -> str:
     names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in device.holders)
-    state = "idle" if device.idle or any(each.idle for each in device.holders) else ""
+    state = "idle" if _is_partly_idle(device) else ""
     about = (device.node, device.label, device.uuid, device.model, device.profile, _WORDS[device.state], state)
     return " ".join((*about, *names))
 
 
-# what the filter takes a state for
+def _is_partly_idle(device: ShownDevice) -> bool:
+    return device.idle or any(each.idle for each in device.holders)
+
+
+# the words by which the filter finds a state
 _WORDS: Mapping[DeviceState, str] = {
     **{state: state for state in DeviceState},
     **dict.fromkeys(IN_HAND, "held"),
@@ -154,7 +146,7 @@ def _most(value: float | None) -> Key:
 # of a GPU that is cut, these are known as a whole
 _OF_WHOLE_GPUS = frozenset(["watts", "temperature"])
 # Whether a row goes last, and by what it is sorted among its like.
-_DEVICE_KEYS: Mapping[str, Callable[[Device], Key]] = {
+_DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
     "gpu": lambda of: (False, of.node, len(of.index), of.index, len(of.instance), of.instance),
     "utilization": lambda of: _most(of.utilization_percent),
     "memory": lambda of: _most(of.memory_used_mib),
@@ -162,13 +154,9 @@ _DEVICE_KEYS: Mapping[str, Callable[[Device], Key]] = {
     "temperature": lambda of: _most(of.temperature_celsius),
     "name": lambda of: (not of.holders, [each.name for each in of.holders]),
     # of those that are held and not used, the ones that hold most memory
-    "idle": lambda of: (
-        not (of.idle or any(each.idle for each in of.holders)),
-        not of.idle,
-        *_most(of.memory_used_mib),
-    ),
+    "idle": lambda of: (not _is_partly_idle(of), not of.idle, *_most(of.memory_used_mib)),
 }
-_PROCESS_KEYS: Mapping[str, Callable[[Process], Key]] = {
+_PROCESS_KEYS: Mapping[str, Callable[[ShownProcess], Key]] = {
     "utilization": lambda of: _most(of.utilization_percent),
     "memory": lambda of: _most(of.memory_used_mib),
     "name": lambda of: (False, of.owner, of.command),

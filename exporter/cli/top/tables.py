@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from exporter.cli.top.columns import EMPTY, Cell, Column
-from exporter.cli.top.devices import Device, Holder, Process, Shown
-from exporter.cli.top.words import Glyphs, harmless
+from exporter.cli.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
+from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess
 from exporter.model.states import DeviceState
 
 _KIB = 1024
@@ -17,11 +16,11 @@ _END_OF_A_POD = 5  # what a ReplicaSet puts after a pod's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TableEntry:
     """A line of the table of devices: a device, with its holder if it has one alone, or one of several `holder`s."""
 
-    device: Device
-    holder: Holder | None = None
+    device: ShownDevice
+    holder: ShownHolder | None = None
     is_part: bool = False
     is_last: bool = False
 
@@ -31,44 +30,46 @@ class Entry:
         return self.holder.idle if self.is_part and self.holder else self.device.idle
 
 
-def entries(devices: Sequence[Device]) -> Iterator[Entry]:
+def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
     """The lines of devices: one each, and below a device with several holders one each of theirs."""
     for device in devices:
         if len(device.holders) == 1:
-            yield Entry(device=device, holder=device.holders[0])
+            yield TableEntry(device=device, holder=device.holders[0])
             continue
-        yield Entry(device=device)
+        yield TableEntry(device=device)
         for holder in device.holders:
-            yield Entry(device=device, holder=holder, is_part=True, is_last=holder is device.holders[-1])
+            yield TableEntry(device=device, holder=holder, is_part=True, is_last=holder is device.holders[-1])
 
 
 def device_columns(
     shown: Shown, glyphs: Glyphs, width: int, *, number_says_idle: bool = False
-) -> Sequence[Column[Entry]]:
+) -> Sequence[TopColumn[TableEntry]]:
     """The columns of devices, in their order on the screen. The word idle stands where a bar would, or the number."""
     cells = _Cells(glyphs, number_says_idle=number_says_idle)
     several_nodes = len({device.node for device in shown.devices}) > 1
     # the names of pods are worth two fifths of a terminal, and most of them are shorter than this
     pods = min(max(16, width * 2 // 5), 48)
-    node = [Column(name="node", title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
+    node = [TopColumn(name="node", title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
     return [
         *(node if several_nodes else ()),
-        Column(name="gpu", title="GPU", worth=0, cell=cells.label, most=9),
-        Column(name="model", title="MODEL", worth=10, cell=cells.model, least=12, most=24),
-        Column(name="bar", title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
-        Column(name="util", title="UTIL", worth=2, cell=cells.utilization, right=True),
-        Column(name="membar", title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
-        Column(name="memory", title="MEM", worth=4, cell=cells.memory, right=True),
-        Column(name="temperature", title="TEMP", worth=6, cell=cells.temperature, right=True),
-        Column(name="power", title="POWER", worth=7, cell=cells.power, right=True),
-        Column(name="clock", title="SM MHz", worth=15, cell=_part(lambda of: of.sm_clock_mhz), right=True),
-        Column(name="dram", title="DRAM", worth=13, cell=_percent(lambda of: of.memory_activity_percent), right=True),
-        Column(name="tensor", title="TENSOR", worth=14, cell=_percent(lambda of: of.tensor_percent), right=True),
-        Column(name="xid", title="XID", worth=8, cell=cells.xid, right=True),
-        Column(name="pod", title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
-        Column(name="container", title="CONTAINER", worth=12, cell=cells.container, least=12, most=40),
-        Column(name="workload", title="WORKLOAD", worth=11, cell=cells.workload, least=16, most=60),
-        Column(name="uuid", title="UUID", worth=16, cell=cells.uuid, is_extra=True),
+        TopColumn(name="gpu", title="GPU", worth=0, cell=cells.label, most=9),
+        TopColumn(name="model", title="MODEL", worth=10, cell=cells.model, least=12, most=24),
+        TopColumn(name="bar", title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
+        TopColumn(name="util", title="UTIL", worth=2, cell=cells.utilization, right=True),
+        TopColumn(name="membar", title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
+        TopColumn(name="memory", title="MEM", worth=4, cell=cells.memory, right=True),
+        TopColumn(name="temperature", title="TEMP", worth=6, cell=cells.temperature, right=True),
+        TopColumn(name="power", title="POWER", worth=7, cell=_whole(lambda of: of.power_watts, "W"), right=True),
+        TopColumn(name="clock", title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
+        TopColumn(
+            name="dram", title="DRAM", worth=13, cell=_whole(lambda of: of.memory_activity_percent, "%"), right=True
+        ),
+        TopColumn(name="tensor", title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_percent, "%"), right=True),
+        TopColumn(name="xid", title="XID", worth=8, cell=cells.xid, right=True),
+        TopColumn(name="pod", title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
+        TopColumn(name="container", title="CONTAINER", worth=12, cell=cells.container, least=12, most=40),
+        TopColumn(name="workload", title="WORKLOAD", worth=11, cell=cells.workload, least=16, most=60),
+        TopColumn(name="uuid", title="UUID", worth=16, cell=cells.uuid, is_extra=True),
     ]
 
 
@@ -82,152 +83,137 @@ class _Cells:
     def _harmless(self, text: str) -> str:
         return harmless(text, self._glyphs)
 
-    def node(self, entry: Entry) -> Cell:
-        return EMPTY if entry.is_part else Cell(self._harmless(entry.device.node), "dim")
+    def node(self, entry: TableEntry) -> TextCell:
+        return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.node), "dim")
 
-    def label(self, entry: Entry) -> Cell:
+    def label(self, entry: TableEntry) -> TextCell:
         if entry.is_part:
-            return Cell(f" {self._glyphs.last if entry.is_last else self._glyphs.branch}", "dim")
-        return Cell(self._harmless(entry.device.label), "label")
+            return TextCell(f" {self._glyphs.last if entry.is_last else self._glyphs.branch}", "dim")
+        return TextCell(self._harmless(entry.device.label), "label")
 
-    def model(self, entry: Entry) -> Cell:
+    def model(self, entry: TableEntry) -> TextCell:
         device = entry.device
         if entry.is_part:
             return EMPTY
-        return Cell(self._harmless(device.profile or device.model.removeprefix("NVIDIA ")), "dim")
+        return TextCell(self._harmless(device.profile or device.model.removeprefix("NVIDIA ")), "dim")
 
-    def utilization_bar(self, entry: Entry) -> Cell:
+    def utilization_bar(self, entry: TableEntry) -> TextCell:
         if entry.device.is_before or entry.is_idle:
-            return Cell("before", "dim") if entry.device.is_before else Cell("idle", "idle")
+            return TextCell("before", "dim") if entry.device.is_before else TextCell("idle", "idle")
         percent = _utilization(entry)
-        return EMPTY if percent is None else Cell("", _of_load(percent), percent / 100)
+        return EMPTY if percent is None else TextCell("", _of_load(percent), percent / 100)
 
-    def utilization(self, entry: Entry) -> Cell:
+    def utilization(self, entry: TableEntry) -> TextCell:
         percent = _utilization(entry)
         if self._number_says_idle and (entry.is_idle or entry.device.is_before):
-            return Cell("before", "dim") if entry.device.is_before else Cell("idle", "idle")
+            return TextCell("before", "dim") if entry.device.is_before else TextCell("idle", "idle")
         if percent is None:
             return EMPTY
-        return Cell(f"{percent:.0f}%", "dim" if entry.device.is_before else "idle.number" if entry.is_idle else "")
+        return TextCell(f"{percent:.0f}%", "dim" if entry.device.is_before else "idle.number" if entry.is_idle else "")
 
-    def memory_bar(self, entry: Entry) -> Cell:
+    def memory_bar(self, entry: TableEntry) -> TextCell:
         used, total = _memory(entry)
         if used is None or not total:
             return EMPTY
-        return Cell("", "full" if used > total * _FULL else "memory", used / total)
+        return TextCell("", "full" if used > total * _FULL else "memory", used / total)
 
-    def memory(self, entry: Entry) -> Cell:
+    def memory(self, entry: TableEntry) -> TextCell:
         used, total = _memory(entry)
         if used is None:
             return EMPTY
         # a holder's part is below the device's own line, which has the total
-        return Cell(f"{_gib(used)}G" if entry.is_part or not total else f"{_gib(used)}/{_gib(total)}G")
+        return TextCell(f"{_gib(used)}G" if entry.is_part or not total else f"{_gib(used)}/{_gib(total)}G")
 
-    def temperature(self, entry: Entry) -> Cell:
+    def temperature(self, entry: TableEntry) -> TextCell:
         celsius = None if entry.is_part else entry.device.temperature_celsius
         if celsius is None:
             return EMPTY
         style = "bad" if celsius >= _HOT_CELSIUS else "warn" if celsius >= _WARM_CELSIUS else ""
-        return Cell(f"{celsius:.0f}{self._glyphs.degrees}", style)
+        return TextCell(f"{celsius:.0f}{self._glyphs.degrees}", style)
 
-    def power(self, entry: Entry) -> Cell:
-        watts = None if entry.is_part else entry.device.power_watts
-        return EMPTY if watts is None else Cell(f"{watts:.0f}W")
-
-    def xid(self, entry: Entry) -> Cell:
+    def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid
-        return EMPTY if xid is None else Cell(str(xid), "bad")
+        return EMPTY if xid is None else TextCell(str(xid), "bad")
 
-    def owner(self, entry: Entry) -> Cell:
+    def owner(self, entry: TableEntry) -> TextCell:
         device, holder = entry.device, entry.holder
         if holder:
-            return Cell(self._harmless(holder.name), "idle.owner" if entry.is_idle else "owner")
+            return TextCell(self._harmless(holder.name), "idle.owner" if entry.is_idle else "owner")
         if device.entity == "mig-parent":
-            return Cell(f"{device.instances} MIG instances", "dim")
+            return TextCell(f"{device.instances} MIG instances", "dim")
         if device.holders:
-            return Cell(f"{len(device.holders)} containers share it", "dim")
+            return TextCell(f"{len(device.holders)} containers share it", "dim")
         if device.state is DeviceState.OUTSIDE:
-            return Cell("used around Kubernetes", "warn")
+            return TextCell("used around Kubernetes", "warn")
         why = f" ({self._harmless(device.why)})" if device.why else ""
-        return Cell(f"{device.held}{why}", "dim" if device.held == "free" else "warn")
+        return TextCell(f"{device.held}{why}", "dim" if device.held == "free" else "warn")
 
-    def container(self, entry: Entry) -> Cell:
-        return Cell(self._harmless(entry.holder.container), "dim") if entry.holder else EMPTY
+    def container(self, entry: TableEntry) -> TextCell:
+        return TextCell(self._harmless(entry.holder.container), "dim") if entry.holder else EMPTY
 
-    def workload(self, entry: Entry) -> Cell:
+    def workload(self, entry: TableEntry) -> TextCell:
         holder = entry.holder
         if not holder or not holder.workload:
             return EMPTY
         kind = f"{holder.workload_kind}/" if holder.workload_kind else ""
-        return Cell(self._harmless(kind + holder.workload), "dim")
+        return TextCell(self._harmless(kind + holder.workload), "dim")
 
-    def uuid(self, entry: Entry) -> Cell:
-        return EMPTY if entry.is_part else Cell(self._harmless(entry.device.uuid), "dim")
+    def uuid(self, entry: TableEntry) -> TextCell:
+        return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.uuid), "dim")
 
 
-def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[Column[Process]]:
+def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:
     """The columns of processes, in their order on the screen."""
     processes = shown.processes or ()
     several_nodes = len({process.node for process in processes}) > 1
 
-    def words(of: Callable[[Process], str], style: str = "") -> Callable[[Process], Cell]:
-        return lambda process: Cell(harmless(of(process), glyphs), style)
+    def words(of: Callable[[ShownProcess], str], style: str = "") -> Callable[[ShownProcess], TextCell]:
+        return lambda process: TextCell(harmless(of(process), glyphs), style)
 
-    node = [Column(name="node", title="NODE", worth=3, cell=words(lambda of: of.node, "dim"), least=12, most=40)]
+    owner = words(lambda of: of.owner, "owner")
+    node = [TopColumn(name="node", title="NODE", worth=3, cell=words(lambda of: of.node, "dim"), least=12, most=40)]
     return [
         *(node if several_nodes else ()),
-        Column(name="gpu", title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
-        Column(name="pid", title="PID", worth=1, cell=lambda process: Cell(str(process.pid)), right=True),
-        Column(name="user", title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
-        Column(name="util", title="UTIL", worth=4, cell=_process_utilization, right=True),
-        Column(name="memory", title="MEM", worth=3, cell=_process_memory, right=True),
-        Column(name="kinds", title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
-        Column(
-            name="pod",
-            title="POD",
-            worth=2,
-            cell=words(lambda of: of.owner, "owner"),
-            least=max(16, width // 3),
-            most=80,
-            keeps_end=_END_OF_A_POD,
+        TopColumn(name="gpu", title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
+        TopColumn(name="pid", title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
+        TopColumn(name="user", title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
+        TopColumn(name="util", title="UTIL", worth=4, cell=_process_utilization, right=True),
+        TopColumn(name="memory", title="MEM", worth=3, cell=_process_memory, right=True),
+        TopColumn(name="kinds", title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
+        TopColumn(
+            name="pod", title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD
         ),
-        Column(name="command", title="COMMAND", worth=5, cell=words(lambda of: of.command), least=12, most=400),
+        TopColumn(name="command", title="COMMAND", worth=5, cell=words(lambda of: of.command), least=12, most=400),
     ]
 
 
-def _process_utilization(process: Process) -> Cell:
+def _process_utilization(process: ShownProcess) -> TextCell:
     percent = process.utilization_percent
-    return EMPTY if percent is None else Cell(f"{percent:.0f}%")
+    return EMPTY if percent is None else TextCell(f"{percent:.0f}%")
 
 
-def _process_memory(process: Process) -> Cell:
+def _process_memory(process: ShownProcess) -> TextCell:
     used = process.memory_used_mib
-    return EMPTY if used is None else Cell(f"{_gib(used)}G")
+    return EMPTY if used is None else TextCell(f"{_gib(used)}G")
 
 
-def _part(of: Callable[[Device], float | None]) -> Callable[[Entry], Cell]:
-    def cell(entry: Entry) -> Cell:
+def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
+    """A number of the device as a whole; the lines of its parts leave it out."""
+
+    def cell(entry: TableEntry) -> TextCell:
         value = None if entry.is_part else of(entry.device)
-        return EMPTY if value is None else Cell(f"{value:.0f}")
+        return EMPTY if value is None else TextCell(f"{value:.0f}{unit}")
 
     return cell
 
 
-def _percent(of: Callable[[Device], float | None]) -> Callable[[Entry], Cell]:
-    def cell(entry: Entry) -> Cell:
-        value = None if entry.is_part else of(entry.device)
-        return EMPTY if value is None else Cell(f"{value:.0f}%")
-
-    return cell
-
-
-def _utilization(entry: Entry) -> float | None:
+def _utilization(entry: TableEntry) -> float | None:
     if entry.is_part and entry.holder:
         return entry.holder.utilization_percent
     return entry.device.utilization_percent
 
 
-def _memory(entry: Entry) -> tuple[float | None, float | None]:
+def _memory(entry: TableEntry) -> tuple[float | None, float | None]:
     """What is used, and of how much, in MiB."""
     total = entry.device.memory_total_mib
     if entry.is_part and entry.holder:
@@ -241,5 +227,5 @@ def _of_load(percent: float) -> str:
 
 def _gib(mib: float) -> str:
     gib = mib / _KIB
-    # what rounds to ten or more needs no decimal, and nothing needs none
+    # 10 and more are shown without a decimal, and so is 0
     return f"{gib:.1f}" if 0 < gib < 9.95 else f"{gib:.0f}"  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""The terminal: keys without Enter, the second screen, its size, signals. However it ends, it is as it was before."""
+"""The terminal: keys without Enter, the second screen, its size, signals. The program always restores it."""
 
 import os
 import select
@@ -7,6 +7,7 @@ import sys
 import termios
 import threading
 import tty
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -18,6 +19,20 @@ _READ_BYTES = 1024
 _SMALLEST = (1, 2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _HANDLED = (*_ENDING, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
+_SEQUENCES = {
+    "up": ("\x1b[A", "\x1bOA"),
+    "down": ("\x1b[B", "\x1bOB"),
+    "page up": ("\x1b[5~",),
+    "page down": ("\x1b[6~",),
+    "home": ("\x1b[H", "\x1bOH", "\x1b[1~"),
+    "end": ("\x1b[F", "\x1bOF", "\x1b[4~"),
+    "escape": ("\x1b",),
+    "enter": ("\r", "\n"),
+    "backspace": ("\x7f", "\x08"),
+    "quit": ("\x03", "\x04"),
+}
+_NAMED = {sequence: name for name, sequences in _SEQUENCES.items() for sequence in sequences}
+_MOST_OF_A_SEQUENCE = 16
 
 
 class Ended(Exception):
@@ -29,7 +44,10 @@ class Ended(Exception):
 
 
 class Terminal:
-    """A terminal that shows one picture at a time. Make it with `opened`."""
+    """A terminal that shows one picture at a time. Make it with `opened`.
+
+    `size`, `show` and `wait` raise Ended where the terminal is gone, and `wait` where a signal says so.
+    """
 
     def __init__(self) -> None:
         self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
@@ -49,11 +67,7 @@ class Terminal:
                 os.write(self._waker, b"\0")
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines.
-
-        Raises:
-            Ended: the terminal is gone.
-        """
+        """Columns and lines."""
         try:
             columns, lines = os.get_terminal_size(self._out)
         except OSError as error:
@@ -62,11 +76,7 @@ class Terminal:
         return max(columns or 80, _SMALLEST[0]), max(lines or 24, _SMALLEST[1])
 
     def show(self, lines: Sequence[str]) -> None:
-        """Replace the picture by these lines, which fit. Only what differs is sent: the line may be a slow one.
-
-        Raises:
-            Ended: the terminal is gone.
-        """
+        """Replace the picture by these lines, which fit. Only what differs is sent: the connection may be slow."""
         sent = []
         if len(lines) != len(self._shown):
             sent.append("\x1b[2J")
@@ -79,11 +89,7 @@ class Terminal:
         self._write("".join(sent))
 
     def wait(self, seconds: float | None) -> bytes:
-        """What the user types; b"" where something else ended the wait, or the time is over.
-
-        Raises:
-            Ended: a signal says so, or the terminal is gone.
-        """
+        """What the user types; b"" where something else ended the wait, or the time is over."""
         ready, _, _ = select.select([self._in, self._awake], [], [], seconds)
         if self._awake in ready:
             for signum in os.read(self._awake, _READ_BYTES):
@@ -142,7 +148,7 @@ class Terminal:
 
 
 def _note(signum: int, frame: FrameType | None) -> None:
-    """Nothing: the number of the signal is in the pipe, where the loop finds it."""
+    """Does nothing: Python writes the number of the signal into the pipe, where the loop reads it."""
 
 
 @contextmanager
@@ -160,3 +166,51 @@ def opened() -> Iterator[Terminal]:
         for signum, handler in before.items():
             signal.signal(signum, handler)
         terminal.close()
+
+
+class Keys:
+    """Bytes as they come, in pieces that may end anywhere."""
+
+    def __init__(self) -> None:
+        self._decoder = getincrementaldecoder("utf-8")("ignore")
+        self._rest = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a sequence has begun: if nothing follows soon, it was the Escape key."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """The keys that are complete now."""
+        text = self._rest + self._decoder.decode(data)
+        self._rest = ""
+        while text:
+            length = _length(text)
+            if not length:
+                self._rest = text
+                return
+            key, text = text[:length], text[length:]
+            if key in _NAMED:
+                yield _NAMED[key]
+            elif key.isprintable():
+                yield key
+
+    def flush(self) -> Iterator[str]:
+        """The key of a sequence that did not continue."""
+        if self._rest:
+            self._rest = ""
+            yield "escape"
+
+
+def _length(text: str) -> int:
+    """How much of a text its first key is; 0 while it is not known."""
+    if text[0] != "\x1b":
+        return 1
+    if len(text) == 1:
+        return 0
+    if text[1] not in "[O":
+        return 1  # Escape, and another key
+    for at, char in enumerate(text[2:_MOST_OF_A_SEQUENCE], start=2):
+        if "@" <= char <= "~":
+            return at + 1
+    return 0 if len(text) < _MOST_OF_A_SEQUENCE else len(text)

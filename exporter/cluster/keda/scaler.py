@@ -9,7 +9,10 @@ alone. (kedacore/keda, pkg/scaling/scale_handler.go and pkg/scalers/external_sca
 
 import asyncio
 import logging
+import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from math import ceil
 
@@ -17,13 +20,18 @@ import grpc
 
 from exporter._gen import externalscaler_pb2 as messages
 from exporter.cluster.cluster import Cluster
-from exporter.cluster.keda.notes import MOST_REMEMBERED, Notes
 from exporter.cluster.keda.trigger import Trigger, read_trigger
 from exporter.cluster.scaling import Scaled, Unanswerable, scaled
 from exporter.errors import SourceError, Unsupported
 from exporter.log import log
 from exporter.sources.source import Bound
 
+MOST_REMEMBERED = 4096
+MOST_LINES = 60
+PERIOD_SECONDS = 60.0
+_GOOD = "good"
+
+_Key = tuple[str, str, str, str]
 # Each stream is a trigger `external-push`, held for as long as its ScaledObject is there.
 MOST_STREAMS = 512
 # grpc sends it in a header, percent-encoded where it is not ASCII; many clients take 8 KiB of headers.
@@ -36,6 +44,62 @@ _CODES = {
 }
 
 
+class Notes:
+    """Remembers how each trigger's last answer was."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: OrderedDict[_Key, str] = OrderedDict()
+        self._period_began = clock()
+        self._lines = self._left_out = 0
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def answered(self, trigger: Trigger, workload: str, pods: int) -> None:
+        """There was a value, over so many pods."""
+        if pods:
+            self._turn(trigger, _GOOD, logging.INFO, "KEDA is answered again", workload=workload)
+            return
+        self._turn(
+            trigger,
+            "no pods",
+            logging.WARNING,
+            "no pod of a workload that KEDA scales has a GPU: its value is 0",
+            workload=workload,
+            remedy="without a pod there is no GPU metric: from 0 to 1 another trigger is needed. If there are pods,"
+            " name their topmost owner with `workload`",
+        )
+
+    def refused(self, trigger: Trigger, code: str, why: str) -> None:
+        """There was an error: KEDA leaves the replicas as they are."""
+        self._turn(trigger, code, logging.WARNING, "KEDA is answered with an error", code=code, error=why)
+
+    def _turn(self, trigger: Trigger, now: str, level: int, message: str, **fields: object) -> None:
+        key = (trigger.namespace, trigger.scaled_object, trigger.metric, trigger.workload)
+        before = self._last.get(key, _GOOD)
+        self._last[key] = now
+        self._last.move_to_end(key)
+        while len(self._last) > MOST_REMEMBERED:
+            self._last.popitem(last=False)
+        if before != now and self._may_write():
+            if self._left_out:
+                fields["left_out_since_the_last"] = self._left_out
+                self._left_out = 0
+            where = f"{trigger.namespace}/{trigger.scaled_object}"
+            log(level, message, scaled_object=where, metric=trigger.metric, **fields)
+
+    def _may_write(self) -> bool:
+        now = self._clock()
+        if now - self._period_began >= PERIOD_SECONDS:
+            self._period_began, self._lines = now, 0
+        self._lines += 1
+        if self._lines > MOST_LINES:
+            self._left_out += 1
+            return False
+        return True
+
+
 class NoAnswer(Exception):
     """The call ends with this status. The text is one line that says why, and what to do."""
 
@@ -46,7 +110,10 @@ class NoAnswer(Exception):
 
 
 class Scaler:
-    """Answers by the cluster role of the moment, which `current` gives."""
+    """Answers by the cluster role of the moment, which `current` gives.
+
+    The calls raise NoAnswer: the metadata cannot be meant, or (all but `metric_spec`) the value is not known.
+    """
 
     def __init__(self, current: Callable[[], Cluster], notes: Notes | None = None) -> None:
         self._current = current
@@ -63,11 +130,7 @@ class Scaler:
         self._ending.set()
 
     async def metric_spec(self, asked: messages.ScaledObjectRef) -> messages.GetMetricSpecResponse:
-        """The name of the metric, and what one pod may have of it.
-
-        Raises:
-            NoAnswer: the metadata cannot be meant.
-        """
+        """The name of the metric, and what one pod may have of it."""
         trigger = _trigger(asked)
         # KEDA before 2.17 reads the whole number alone. With 0 its HPA is refused: better than a rounded target.
         whole = int(trigger.target) if trigger.target.is_integer() else 0
@@ -75,11 +138,7 @@ class Scaler:
         return messages.GetMetricSpecResponse(metricSpecs=[spec])
 
     async def metrics(self, asked: messages.GetMetricsRequest) -> messages.GetMetricsResponse:
-        """The value: the sum over the workload's pods, which the HPA divides by their number.
-
-        Raises:
-            NoAnswer: it is not known.
-        """
+        """The value: the sum over the workload's pods, which the HPA divides by their number."""
         trigger = _trigger(asked.scaledObjectRef)
         if asked.metricName != trigger.metric:
             raise NoAnswer(
@@ -89,24 +148,16 @@ class Scaler:
         value = (await self._scaled(trigger)).value
         # KEDA before 2.17 reads the whole number: rounded up, since a value above 0 must not become 0
         whole = max(-_MOST_INT, min(_MOST_INT, ceil(value)))
-        found = messages.MetricValue(metricName=trigger.metric, metricValue=whole, metricValueFloat=value)
-        return messages.GetMetricsResponse(metricValues=[found])
+        metric = messages.MetricValue(metricName=trigger.metric, metricValue=whole, metricValueFloat=value)
+        return messages.GetMetricsResponse(metricValues=[metric])
 
     async def is_active(self, asked: messages.ScaledObjectRef) -> messages.IsActiveResponse:
-        """Whether the value is above the activation threshold.
-
-        Raises:
-            NoAnswer: it is not known.
-        """
+        """Whether the value is above the activation threshold."""
         trigger = _trigger(asked)
         return messages.IsActiveResponse(result=(await self._scaled(trigger)).value > trigger.threshold)
 
     async def stream_is_active(self, asked: messages.ScaledObjectRef) -> AsyncGenerator[messages.IsActiveResponse]:
-        """The same now, and again whenever it has changed.
-
-        Raises:
-            NoAnswer: it is not known, or not known any more. KEDA opens another stream after a while.
-        """
+        """The same now, and whenever it has changed. After NoAnswer KEDA opens another stream after a while."""
         trigger = _trigger(asked)
         if self._streams >= MOST_STREAMS:
             raise NoAnswer(
@@ -122,22 +173,17 @@ class Scaler:
                     last = now
                     yield messages.IsActiveResponse(result=now)
                 # the nodes are not asked more often than this
-                await self._wait(self._current().pulse_seconds or 1.0)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), self._current().pulse_seconds or 1.0)
         finally:
             self._streams -= 1
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._ending.wait(), seconds)
-        except TimeoutError:
-            return
 
     async def _scaled(self, trigger: Trigger) -> Scaled:
         """The answer, or NoAnswer; the log hears of both."""
         try:
             cluster = self._current()
             workload = trigger.workload or await _scaled_by(cluster, trigger)
-            found = scaled(await cluster.look(None), trigger.question(workload))
+            answer = scaled(await cluster.look(None), trigger.question(workload))
         except Unanswerable as error:
             failed = NoAnswer(_CODES.get(error.status, grpc.StatusCode.UNAVAILABLE), str(error))
         except SourceError as error:
@@ -147,18 +193,14 @@ class Scaler:
                 code, f"it is not known what ScaledObject {trigger.scaled_object} scales: {error.trouble}"
             )
         else:
-            self._notes.answered(trigger, workload, found.pods)
-            return found
+            self._notes.answered(trigger, workload, answer.pods)
+            return answer
         self._notes.refused(trigger, failed.code.name, str(failed))
         raise failed
 
 
 async def _scaled_by(cluster: Cluster, trigger: Trigger) -> str:
-    """What the trigger's ScaledObject scales, as `<kind>:<name>`.
-
-    Raises:
-        SourceError: it is not known.
-    """
+    """What the trigger's ScaledObject scales, as `<kind>:<name>`. Raises SourceError where that is not known."""
     if cluster.scaled_objects is None:
         raise Unsupported(
             "unimplemented",
@@ -170,11 +212,6 @@ async def _scaled_by(cluster: Cluster, trigger: Trigger) -> str:
 
 
 def _trigger(asked: messages.ScaledObjectRef) -> Trigger:
-    """The trigger of a call.
-
-    Raises:
-        NoAnswer: the metadata cannot be meant.
-    """
     try:
         return read_trigger(asked.namespace, asked.name, asked.scalerMetadata)
     except Unanswerable as error:
@@ -182,6 +219,6 @@ def _trigger(asked: messages.ScaledObjectRef) -> Trigger:
 
 
 def fault(error: Exception, of: str) -> NoAnswer:
-    """What a call ends with that a fault of this program broke."""
+    """The status of a call that a fault of this program ended."""
     log(logging.ERROR, "a call of KEDA failed by a fault of the exporter", error, call=of)
     return NoAnswer(grpc.StatusCode.INTERNAL, "a fault of the exporter: its log has the trace")

@@ -1,24 +1,36 @@
-"""The gRPC server that KEDA's operator asks: limits, TLS that can be exchanged, and who may ask."""
+"""The gRPC server that KEDA's operator asks: limits, TLS that can be exchanged, and who may ask.
 
+gRPC cannot limit its connections. So it listens on an abstract unix socket, and `Door` in front of it hands bytes on.
+"""
+
+import asyncio
 import logging
 import secrets
+import socket
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from typing import TypeVar
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from exporter._gen import externalscaler_pb2 as messages
-from exporter.cluster.keda.certificates import Certificates
-from exporter.cluster.keda.door import Door
 from exporter.cluster.keda.scaler import MOST_STREAMS, NoAnswer, Scaler, fault
+from exporter.config.files import read_regular
 from exporter.config.parsers import Address
+from exporter.config.tls import ServerTls
 from exporter.config.web_file import WebConfig
-from exporter.errors import PortTaken
+from exporter.errors import ConfigError, PortTaken
 from exporter.log import log
 
+MOST_CONNECTIONS = 128
+_HAND_ON_SECONDS = 1.0
+_PIECE_BYTES = 64 * 1024
+_SAID_EVERY_SECONDS = 60.0
+_PLAIN = ServerTls(cert_file="", key_file="")
 SERVICE = "externalscaler.ExternalScaler"
 MOST_CALLS = 256
 # A trigger's metadata are a few short texts.
@@ -30,7 +42,7 @@ OPTIONS = (
     ("grpc.absolute_max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", MOST_CALLS + MOST_STREAMS),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # a peer that is gone without a word would hold its stream for ever
+    # a peer that has gone without closing would hold its stream for ever
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     # KEDA keeps one connection for each address, and a silent one costs it nothing to open again
@@ -41,15 +53,149 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 Asked = TypeVar("Asked", bound=Message)
 
 
+class Door:
+    """Listens from `start` to `close`. With too many connections, the peer that has most of them loses its oldest."""
+
+    def __init__(self, inside: str) -> None:
+        """`inside` is the name of the abstract unix socket on which gRPC listens."""
+        self._inside = inside
+        self._server: asyncio.Server | None = None
+        self._peers: dict[asyncio.Task[None], str] = {}  # by the task of a connection, oldest first
+        self._said_at = -_SAID_EVERY_SECONDS
+
+    async def start(self, address: Address) -> int:
+        """Listen, without a host for IPv4 and IPv6, and return the port. OSError: the address cannot be had."""
+        is_dual = not address.host and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual or ":" in address.host else socket.AF_INET
+        listening = socket.create_server(
+            (address.host, address.port), family=family, backlog=MOST_CONNECTIONS, dualstack_ipv6=is_dual
+        )
+        self._server = await asyncio.start_server(self._welcome, sock=listening)
+        port: int = listening.getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """Stop listening. The last answers of gRPC are handed on for _HAND_ON_SECONDS at most."""
+        if self._server is not None:
+            self._server.close()
+        if tasks := tuple(self._peers):
+            await asyncio.wait(tasks, timeout=_HAND_ON_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername") or ("",)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._peers[task] = str(peer[0])
+        task.add_done_callback(lambda ended: self._peers.pop(ended, None))
+        if len(self._peers) > MOST_CONNECTIONS:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close one connection. It counts no longer from here on, whenever its task ends."""
+        counts = Counter(self._peers.values())
+        most = max(counts.values())
+        oldest = next(task for task, peer in self._peers.items() if counts[peer] == most)
+        peer = self._peers.pop(oldest)
+        oldest.cancel()
+        if time.monotonic() - self._said_at >= _SAID_EVERY_SECONDS:
+            self._said_at = time.monotonic()
+            log(
+                logging.WARNING,
+                "too many connections to KEDA's port: the oldest of the peer with most of them is closed",
+                peer=peer,
+                connections=most,
+                remedy="let a NetworkPolicy admit KEDA's operator alone",
+            )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError):
+                from_inside, inside = await asyncio.open_unix_connection(f"\0{self._inside}")
+                forward = asyncio.create_task(_hand_on(reader, inside))
+                try:
+                    await _hand_on(from_inside, writer)
+                finally:
+                    forward.cancel()
+                    inside.close()
+            writer.close()
+        finally:
+            # where `_make_room` cancelled this task; a closed connection stays as it is
+            if not writer.is_closing():
+                writer.transport.abort()
+
+
+async def _hand_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while piece := await source.read(_PIECE_BYTES):
+            to.write(piece)
+            await to.drain()
+        to.write_eof()
+
+
+def check_fits(tls: ServerTls) -> None:
+    """Refuse protection that gRPC cannot give: a user must not believe that it is there.
+
+    A client certificate that is optional is not asked for: clients without one are allowed anyway.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    for key in ("min_version", "max_version"):
+        if getattr(tls, key) != getattr(_PLAIN, key):
+            raise ConfigError(
+                f"--keda.listen-address: {key} of --web.config.file cannot be kept over gRPC, which speaks TLS 1.2 and"
+                " 1.3; leave it out"
+            )
+    if tls.ciphers:
+        raise ConfigError(
+            "--keda.listen-address: cipher_suites of --web.config.file cannot be kept over gRPC; leave them out"
+        )
+
+
+class Certificates:
+    """What gRPC needs of a web config's TLS. Another certificate is used from the next handshake on."""
+
+    def __init__(self, tls: ServerTls) -> None:
+        """Read the files, which the web config's check found usable. Raises ConfigError if gRPC cannot use them."""
+        check_fits(tls)
+        self.allowed_sans = frozenset(tls.client_allowed_sans)
+        self._tls = tls
+        self._is_required = tls.client_certificate == "required"
+        self._next: grpc.ServerCertificateConfiguration | None = None
+        try:
+            first = self._read()
+        except OSError as error:
+            raise ConfigError(f"--web.config.file: {error.filename!r}: {error.strerror or error}") from error
+        # None says that nothing has changed, which types-grpcio does not know
+        take: Any = self._take
+        self.credentials = grpc.dynamic_ssl_server_credentials(first, take, self._is_required)
+
+    def read_again(self) -> None:
+        """The files may have changed. If one cannot be read, the certificates stay as they are."""
+        try:
+            self._next = self._read()
+        except OSError as error:
+            log(logging.WARNING, "certificates for KEDA's port could not be read again", error=str(error))
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        tls = self._tls
+        pair = (read_regular(tls.key_file), read_regular(tls.cert_file))
+        authority = read_regular(tls.client_ca_file) if self._is_required else None
+        return grpc.ssl_server_certificate_configuration([pair], authority)
+
+    def _take(self) -> grpc.ServerCertificateConfiguration | None:
+        """What has changed since the last handshake, for a thread of gRPC's."""
+        pair, self._next = self._next, None
+        return pair
+
+
 class KedaServer:
     """Listens from `start` to `close`, whichever role answers."""
 
     def __init__(self, scaler: Scaler, web: WebConfig) -> None:
-        """`web` says who may connect.
-
-        Raises:
-            ConfigError: gRPC cannot protect what it protects.
-        """
+        """`web` says who may connect. Raises ConfigError where gRPC cannot protect what it protects."""
         self._scaler = scaler
         self._certificates = Certificates(web.tls) if web.tls else None
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS + MOST_STREAMS)
@@ -65,11 +211,7 @@ class KedaServer:
             )
 
     async def start(self, address: Address) -> Address:
-        """Listen. Returns the address, with the real number in place of port 0.
-
-        Raises:
-            PortTaken: it cannot be listened on; one line that says what to do.
-        """
+        """Listen. Returns the address, with the real number in place of port 0, or raises PortTaken."""
         named = f"unix-abstract:{self._inside}"
         if self._certificates:
             self._server.add_secure_port(named, self._certificates.credentials)
@@ -87,7 +229,7 @@ class KedaServer:
         return Address(host=address.host, port=port)
 
     def read_certificates_again(self) -> None:
-        """Use the certificates as they are in their files now."""
+        """See `Certificates.read_again`."""
         if self._certificates:
             self._certificates.read_again()
 
@@ -130,8 +272,8 @@ class KedaServer:
         try:
             self._check_peer(context)
             async with aclosing(self._scaler.stream_is_active(_read(messages.ScaledObjectRef, body))) as answers:
-                async for said in answers:
-                    await context.write(said.SerializeToString())
+                async for response in answers:
+                    await context.write(response.SerializeToString())
         except NoAnswer as error:
             failed = error
         except Exception as error:  # noqa: BLE001 - see _unary
@@ -152,11 +294,6 @@ class KedaServer:
 
 
 def _read(kind: type[Asked], body: bytes) -> Asked:
-    """The message.
-
-    Raises:
-        NoAnswer: it is none.
-    """
     try:
         return kind.FromString(body)
     except DecodeError:

@@ -1,7 +1,7 @@
 """What KEDA sends with every call → what is asked. Pure.
 
 A trigger's metadata are texts. KEDA adds its own keys to them (where the scaler answers, TLS), and a later KEDA may add
-others: a key is refused only where it looks like one of ours with a slip of the pen.
+others: a key is refused only if it looks like a misspelt one of ours.
 """
 
 import re
@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from exporter.attribution.workloads import is_object_name
-from exporter.cluster.questions import question_of
-from exporter.cluster.scaling import Question, Unanswerable, check_metric
+from exporter.cluster.scaling import ScalingQuestion, Unanswerable, check_metric, question_of
+from exporter.ownership.workloads import is_object_name
 
 METRIC, TARGET, THRESHOLD, WORKLOAD = KEYS = ("metric", "target", "activationThreshold", "workload")
 # What KEDA's triggers `external` and `external-push` read themselves.
@@ -36,12 +35,8 @@ class Trigger:
     threshold: float
     workload: str
 
-    def question(self, workload: str) -> Question:
-        """The question about a workload, by its name or `<kind>:<name>`.
-
-        Raises:
-            Unanswerable: 400, nothing can have this name.
-        """
+    def question(self, workload: str) -> ScalingQuestion:
+        """The question about a workload, by its name or `<kind>:<name>`. Raises Unanswerable (400) for no such name."""
         try:
             return question_of(self.namespace, workload, self.metric)
         except ValueError as error:
@@ -49,11 +44,7 @@ class Trigger:
 
 
 def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trigger:
-    """The trigger of the ScaledObject `name` that these metadata are of.
-
-    Raises:
-        Unanswerable: 400, with the key and what to do.
-    """
+    """The trigger of the ScaledObject `name`. Raises Unanswerable (400), which names the key and what to do."""
     if not is_object_name(name):
         raise _refused(f"{_shown(name)} is no ScaledObject's name")
     if len(metadata) > MOST_KEYS:
@@ -86,10 +77,10 @@ def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trig
 
 
 def _check_key(key: str) -> None:
-    """Refuse a key that is ours but for its letters' case, or nearly so: what it says would otherwise be ignored."""
+    """Refuse a misspelt key of ours: the scaler would ignore its value."""
     if key in KEYS or key in KEDAS_KEYS:
         return
-    lower = {known.lower(): known for known in KEYS}
+    lower = {key_name.lower(): key_name for key_name in KEYS}
     meant = lower.get(key.lower())
     if meant is None and len(key) <= 2 * len(THRESHOLD):
         from difflib import get_close_matches  # noqa: PLC0415 - only with keys of KEDA's or of somebody's making

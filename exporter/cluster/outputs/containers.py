@@ -1,7 +1,7 @@
 """/container/metrics: the objects of all nodes, as their exporters wrote them, with the node role's filters.
 
-It is an array as a node's is, so the nodes that are missing in it are named in a header. Their last objects are too old
-to count, and are left out.
+It is an array as a node's is, so the nodes that are missing in it are named in a header. Their last objects are too
+old, and are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from itertools import islice
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
 from exporter.model.cluster import ClusterView, HeldDevice
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.outputs.containers import FILTERS, error, wrong_query
-from exporter.outputs.output import JSON_FORMAT, Answer, Need, Output, Question, json_refusal
+from exporter.outputs.containers import FILTERS, wrong_query
+from exporter.outputs.output import JSON_FORMAT, Answer, Output, Question, json_refusal
 
 _OF: Mapping[str, Callable[[HeldDevice], str]] = {
     "pod": lambda held: held.pod,
@@ -40,19 +40,19 @@ def render(view: ClusterView, filters: Mapping[str, str]) -> Work[Sequence[bytes
 
 def _refuse(question: Question) -> Answer | None:
     wrong = wrong_query(question.query)
-    return json_refusal(error(wrong), HTTPStatus.BAD_REQUEST) if wrong else None
+    return json_refusal(wrong, HTTPStatus.BAD_REQUEST) if wrong else None
 
 
 def _make(look: ClusterLook) -> Work[Answer]:
     view, filters = look.view, dict(look.question.query)
     one = view.nodes.get(filters.get("node", ""))
     why = f"node {one.name} has not answered: {one.trouble}" if one and one.trouble else why_nothing(view)
-    # which nodes there are makes no difference to whoever asks for one that has answered
+    # who asks for one node that has answered does not need the list of all nodes
     if not why and view.trouble and not one:
         why = f"it is not known which nodes there are: {view.trouble}"
     headers = missing_header(view)
     if why:
-        return json_refusal(error(why), HTTPStatus.SERVICE_UNAVAILABLE)._replace(headers=headers)
+        return json_refusal(why, HTTPStatus.SERVICE_UNAVAILABLE)._replace(headers=headers)
     pieces = yield from render(view, filters)
     return Answer(JSON_FORMAT, pieces, sum(map(len, pieces)), headers=headers)
 
@@ -63,6 +63,5 @@ OUTPUT = Output(
     path="/container/metrics",
     says="the containers of all nodes, as JSON",
     make=_make,
-    needs=frozenset({Need.NODE}),
     refuse=_refuse,
 )

@@ -4,22 +4,22 @@ import json
 from datetime import UTC, datetime
 
 from exporter.cluster.outputs.look import ClusterLook
-from exporter.errors import Trouble
 from exporter.model.cluster import NodeView
+from exporter.outputs.complaints import in_parts
 from exporter.outputs.output import JSON_FORMAT, Answer, Need, Output, answer
 
 
 def _make(look: ClusterLook) -> Answer:
-    said = {
+    content = {
         **look.about,
         "sources": {
-            name: {"up": health.up, **_trouble(health.trouble), "seconds": health.duration_seconds}
+            name: {"up": health.up, **in_parts(health.trouble), "seconds": health.duration_seconds}
             for name, health in look.health.items()
         },
-        "which_nodes": _trouble(look.view.trouble),
+        "which_nodes": in_parts(look.view.trouble),
         "nodes": [_node(node) for node in look.view.nodes.values()],
     }
-    return answer(JSON_FORMAT, json.dumps(said, indent=2).encode() + b"\n")
+    return answer(JSON_FORMAT, json.dumps(content, indent=2).encode() + b"\n")
 
 
 def _node(node: NodeView) -> dict[str, object]:
@@ -27,21 +27,13 @@ def _node(node: NodeView) -> dict[str, object]:
     return {
         "name": node.name,
         "missing": node.is_missing,
-        **_trouble(node.trouble),
+        **in_parts(node.trouble),
         "answered_at": None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
         "devices": len({held.device for held in node.devices}),
         "containers": sum(bool(held.pod) for held in node.devices),
         "without_workload": sorted(
             {f"{held.namespace}/{held.pod}" for held in node.devices if held.pod and not held.workload}
         ),
-    }
-
-
-def _trouble(trouble: Trouble | None) -> dict[str, str]:
-    return {
-        "reason": trouble.reason if trouble else "",
-        "message": trouble.message if trouble else "",
-        "remedy": trouble.remedy if trouble else "",
     }
 
 

@@ -15,7 +15,7 @@ MOST_NAMED = 20
 
 @dataclass(kw_only=True, eq=False)
 class ClusterLook(AnyLook):
-    """A look at the cluster, at `at_seconds` since 1970, with the health of what it is seen by."""
+    """A look at the cluster, at `at_seconds` since 1970, with the health of the sources."""
 
     view: ClusterView
     health: Mapping[str, Health]
@@ -23,7 +23,7 @@ class ClusterLook(AnyLook):
 
 
 def answered(view: ClusterView) -> Sequence[NodeView]:
-    """The nodes whose last word counts."""
+    """The nodes whose last answer is not too old."""
     return [node for node in view.nodes.values() if not node.is_missing]
 
 
@@ -40,8 +40,8 @@ def why_nothing(view: ClusterView) -> str:
 def which_are_missing(view: ClusterView) -> str:
     """The missing nodes, the first few with the reason."""
     missing = view.missing
-    said = "; ".join(f"{name}: {view.nodes[name].trouble}" for name in islice(missing, MOST_NAMED))
-    return said + (f"; and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else "")
+    names = "; ".join(f"{name}: {view.nodes[name].trouble}" for name in islice(missing, MOST_NAMED))
+    return names + (f"; and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else "")
 
 
 def missing_header(view: ClusterView) -> Sequence[tuple[str, str]]:

@@ -8,23 +8,21 @@ from itertools import islice
 from urllib.parse import quote
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing
+from exporter.dcgm.fields import METRICS
 from exporter.model.cluster import NodeView
 from exporter.model.slices import Work
-from exporter.outputs.objects import METRICS
-from exporter.outputs.output import Answer, Need, Output
-from exporter.outputs.page.devices import Object, devices_table
-from exporter.outputs.page.document import Column, alert, document, sources, state, table, text
-from exporter.outputs.page.summary import Figures, summary
-from exporter.outputs.page.tools import MORE, TOOLS
+from exporter.outputs.output import Answer, Output
+from exporter.outputs.page.devices import Figures, Object, devices_table, summary
+from exporter.outputs.page.document import MORE, TOOLS, PageColumn, alert, document, sources, state, table, text
 
 # Without its script the page shows so many objects; /container/metrics has all, and ?node= those of a node.
 MOST_ROWS = 200
 # So many nodes are shown at once; of more, only the heading.
 MOST_OPEN_NODES = 12
 _COLUMNS = (
-    Column(title="Node", is_header=True),
+    PageColumn(title="Node", is_header=True),
     *(
-        Column(title=title)
+        PageColumn(title=title)
         for title in ("State", "Last answer", "GPUs", "Held", "Held but idle", "Unknown", "What is wrong")
     ),
 )
@@ -97,4 +95,4 @@ def _node(node: NodeView, figures: Figures | None) -> Sequence[str]:
     )
 
 
-OUTPUT = Output(path="/", says="", make=render, needs=frozenset({Need.NODE}))
+OUTPUT = Output(path="/", says="", make=render)

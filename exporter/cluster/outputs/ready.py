@@ -1,6 +1,6 @@
 """/-/ready: 200 once the nodes are known and each was asked, then for good. Missing nodes are named there.
 
-They do not take a replica out of service: another one would miss them, too, and what does not need them is answered.
+A missing node does not make a replica unready: another replica would miss it too, and most answers do not need it.
 """
 
 from exporter.cluster.outputs.look import ClusterLook, which_are_missing

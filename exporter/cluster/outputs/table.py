@@ -1,13 +1,12 @@
 """The cluster role's outputs, in the order in which the page for people names them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from exporter.cluster.outputs import autoscale, containers, debug, nodes, own_metrics, page, ready
-from exporter.outputs import healthy, openapi
+from exporter.outputs import openapi, probes
 from exporter.outputs.output import Output
-from exporter.outputs.page import files
+from exporter.outputs.page import document
 
 OUTPUTS: Sequence[Output[Any]] = (
     containers.OUTPUT,
@@ -17,9 +16,9 @@ OUTPUTS: Sequence[Output[Any]] = (
     debug.OUTPUT,
     openapi.OUTPUT,
     page.OUTPUT,
-    files.STYLE,
-    files.SCRIPT,
-    healthy.OUTPUT,
-    replace(healthy.OUTPUT, path="/healthz", says=""),
+    document.STYLE,
+    document.SCRIPT,
+    probes.HEALTHY,
+    probes.HEALTHZ,
     ready.OUTPUT,
 )

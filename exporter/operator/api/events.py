@@ -1,7 +1,6 @@
-"""Events of Kubernetes (events.k8s.io/v1) about what the operator does: what `kubectl describe` shows below an object.
+"""Kubernetes events (events.k8s.io/v1) about what the operator does: `kubectl describe` shows them below an object.
 
-The same event again is the first one with a count (its `series`), as client-go does it. Events are told as well as may
-be: that one cannot be written never holds up anything else.
+The same event again adds to a count (`series`), as in client-go. One that cannot be written holds up nothing else.
 """
 
 import time
@@ -11,17 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from exporter.errors import SourceError
+from exporter.lenient import AnyObject, text
 from exporter.log import debug
 from exporter.operator.api.writer import Writer
-from exporter.operator.objects.kinds import EVENT, OPERATOR, Object, metadata
-from exporter.operator.objects.parts import AnyObject, text
+from exporter.operator.event_texts import Event
+from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata
+from exporter.operator.objects.resources import Object
 
 MOST_REMEMBERED = 1000
 # The API server keeps an event for an hour. One that comes again after this is a new one.
 SERIES_SECONDS = 360.0
 # A series is written no more often than this, however often its event comes.
 QUIET_SECONDS = 30.0
-MOST_NOTE_BYTES = 1024  # of the API
 
 
 @dataclass(slots=True)
@@ -40,28 +40,27 @@ class Events:
         self._writer = writer
         self._instance = instance
         self._clock = clock
-        self._told: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
+        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many are remembered."""
-        return len(self._told)
+        return len(self._series)
 
-    async def tell(self, about: AnyObject, kind: str, reason: str, action: str, note: str) -> None:
-        """An event about an object; `kind` is Normal or Warning, `note` a sentence for people."""
+    async def tell(self, about: AnyObject, event: Event) -> None:
+        """Write an event about an object."""
         now = self._clock()
-        key = (text(metadata(about), "uid"), kind, reason, action, note)
-        series = self._told.get(key)
+        key = (text(metadata(about), "uid"), *event)
+        series = self._series.get(key)
         try:
             if series is not None and now - series.last_seconds < SERIES_SECONDS:
                 await self._again(series, now)
             else:
-                item = self._event(about, kind, reason, action, note, now)
+                item = self._object(about, event, now)
                 await self._writer.create(item, tries=2)
-                self._told[key] = _Series(item, 1, now, now)
-                while len(self._told) > MOST_REMEMBERED:
-                    self._told.popitem(last=False)
+                self._series[key] = _Series(item, 1, now, now)
+                while len(self._series) > MOST_REMEMBERED:
+                    self._series.popitem(last=False)
         except SourceError as error:
-            debug("an event could not be told", reason=reason, note=note, error=str(error))
+            debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
 
     async def _again(self, series: _Series, now: float) -> None:
         series.count, series.last_seconds = series.count + 1, now
@@ -71,16 +70,11 @@ class Events:
         named = {name: series.item[name] for name in ("apiVersion", "kind", "metadata")}
         await self._writer.merge({**named, "series": {"count": series.count, "lastObservedTime": _micro(now)}})
 
-    def _event(self, about: AnyObject, kind: str, reason: str, action: str, note: str, now: float) -> Object:
+    def _object(self, about: AnyObject, event: Event, now: float) -> Object:
         named = metadata(about)
         name, namespace = text(named, "name"), text(named, "namespace") or "default"
-        regarding = {
-            "apiVersion": about.get("apiVersion"),
-            "kind": about.get("kind"),
-            "name": name,
-            "namespace": text(named, "namespace"),
-            "uid": text(named, "uid"),
-        }
+        regarding = {key: about.get(key) for key in ("apiVersion", "kind")}
+        regarding |= {key: text(named, key) for key in ("name", "namespace", "uid")}
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
@@ -89,11 +83,8 @@ class Events:
             "eventTime": _micro(now),
             "reportingController": OPERATOR,
             "reportingInstance": self._instance[:128],
-            "type": kind,
-            "reason": reason,
-            "action": action,
-            "note": note.encode()[:MOST_NOTE_BYTES].decode(errors="ignore"),
             "regarding": regarding,
+            **event._asdict(),
         }
 
 

@@ -1,27 +1,25 @@
-"""One of several replicas works: the one that holds a Lease (coordination.k8s.io/v1).
+"""One of several replicas works: the one that holds a Lease (coordination.k8s.io/v1), as client-go does it.
 
-As client-go does it, and with its times: of a lease of 15 s, the holder renews it every 2 s; who has not renewed it for
-10 s stops; who has seen no renewal for 15 s takes it. What is compared is when this process saw a change, and never
-another machine's clock.
-
-An API server may answer late, and what it did for a request may have been done at any moment in between. So a write of
-one's own counts from when it was sent, and what another one wrote from when it was read.
+The holder renews its lease of 15 s every 2 s, and stops after 10 s without a renewal; others take it when they have
+seen none for 15 s. A process compares the times at which it saw changes, and never another machine's clock. An API
+server may answer late: so a process counts its own write from when it was sent, and another's from when it was read.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from exporter.config.operator import MOST_LEASE_SECONDS
 from exporter.errors import SourceError, Unsupported
+from exporter.lenient import mapping, number, text
 from exporter.log import log
-from exporter.operator.api.refused import Refused
-from exporter.operator.api.writer import Writer
-from exporter.operator.objects.kinds import LEASE, Object
-from exporter.operator.objects.parts import text
+from exporter.operator.api.writer import Refused, Writer
+from exporter.operator.objects.kinds import LEASE
+from exporter.operator.objects.resources import Object
 
 # Parts of the lease: how long the holder works without a renewal, and how often anybody tries.
 RENEW = 10 / 15
@@ -32,15 +30,7 @@ RELEASE_SECONDS = 3.0
 class Leader:
     """Takes the lease, works while it is held, and lets go of it at the end."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        namespace: str,
-        name: str,
-        identity: str,
-        lease_seconds: int,
-    ) -> None:
+    def __init__(self, *, writer: Writer, namespace: str, name: str, identity: str, lease_seconds: int) -> None:
         """`identity` is this process': no other may have it."""
         self.is_leader = False
         self.holder = ""
@@ -113,78 +103,54 @@ class Leader:
         return False
 
     async def _try(self) -> bool:
+        """Write the lease, or make it, unless somebody else holds it."""
+        spec: Object = {}
+        write = self._writer.replace
         try:
             lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
         except Unsupported:
-            return await self._created()
-        now = asyncio.get_running_loop().time()
-        spec = lease.get("spec")
-        spec = dict(spec) if isinstance(spec, Mapping) else {}
-        if spec != self._seen:
-            self._seen, self._seen_at = spec, now
-        self.holder = text(spec, "holderIdentity")
-        is_own = self.holder == self._identity
-        seconds = spec.get("leaseDurationSeconds")
-        lasts = self._lease_seconds
-        if isinstance(seconds, int) and 0 < seconds <= MOST_LEASE_SECONDS:
-            lasts = seconds
-        if not is_own and self.holder and now < self._seen_at + lasts:
-            return False
-        spec.update(self._spec(spec if is_own else None, spec.get("leaseTransitions")))
+            named = {"name": self._name, "namespace": self._namespace}
+            lease = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": named}
+            write = partial(self._writer.create, tries=1)
+        else:
+            spec = dict(mapping(lease, "spec"))
+            if not self._may_be_had(spec):
+                return False
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if text(spec, "holderIdentity") != self._identity:
+            transitions = number(spec, "leaseTransitions")
+            spec |= {"acquireTime": now, "leaseTransitions": 0 if transitions is None else (transitions + 1) % 2**31}
+        spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": self._lease_seconds, "renewTime": now}
         try:
-            answer = await self._writer.replace({**lease, "spec": spec})
+            answer = await write({**lease, "spec": spec})
         except Refused as error:
             if error.status == HTTPStatus.CONFLICT:
                 return False  # another one was faster
             raise
-        self._note(answer)
-        return True
-
-    async def _created(self) -> bool:
-        item = {
-            "apiVersion": LEASE.api_version,
-            "kind": LEASE.name,
-            "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": self._spec(None, -1),
-        }
-        try:
-            answer = await self._writer.create(item, tries=1)
-        except Refused as error:
-            if error.status == HTTPStatus.CONFLICT:
-                return False
-            raise
-        self._note(answer)
-        return True
-
-    def _spec(self, own: Mapping[str, Any] | None, transitions: object) -> Object:
-        """What this process writes: `own` is what it wrote before, None where it takes the lease."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        changes = {} if own else {"acquireTime": now, "leaseTransitions": _number(transitions) + 1}
-        return {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": self._lease_seconds,
-            "renewTime": now,
-            **changes,
-        }
-
-    def _note(self, answer: Mapping[str, Any]) -> None:
         self.holder = self._identity
         self._seen, self._seen_at = answer.get("spec"), asyncio.get_running_loop().time()
+        return True
+
+    def _may_be_had(self, spec: Object) -> bool:
+        """Note what a lease says; whether it is this process', nobody's, or has run out."""
+        now = asyncio.get_running_loop().time()
+        if spec != self._seen:
+            self._seen, self._seen_at = spec.copy(), now
+        self.holder = text(spec, "holderIdentity")
+        seconds = number(spec, "leaseDurationSeconds") or 0
+        lasts = seconds if 0 < seconds <= MOST_LEASE_SECONDS else self._lease_seconds
+        return self.holder in ("", self._identity) or now >= self._seen_at + lasts
 
     async def _release(self) -> None:
         """Let another one work at once. Where that fails it takes over when the lease has run out."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
-                spec = lease.get("spec")
-                if not isinstance(spec, Mapping) or spec.get("holderIdentity") != self._identity:
+                spec = mapping(lease, "spec")
+                if spec.get("holderIdentity") != self._identity:
                     return
                 changed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._writer.replace({**lease, "spec": changed})
                 self.holder = ""
         except (SourceError, TimeoutError) as error:
             log(logging.WARNING, "the lease could not be released; it runs out by itself", error=str(error))
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value < 2**31 - 1 else -1

@@ -1,18 +1,26 @@
-"""How objects are read for the worker: as they are now, and none where there is none.
+"""Reads objects for the worker, as they are now, and watches which of them change.
 
-What else is in a namespace is listed once for all who look at it one after the other: with a thousand objects, a list
-for each of them would take minutes.
+What else is in a namespace is listed once for all who look at it in a row: a list for each of a thousand objects would
+take minutes. Each kind of custom resource, and each that the operator makes, is watched. An event only names what
+changed, and the worker reads it: so nothing but metadata is asked for, and a ConfigMap of 1 MB weighs as much as an
+empty one. A kind whose list or watch fails is asked again, with a growing pause, and holds up no other.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
 from exporter.errors import Malformed, SourceError, Unsupported
-from exporter.operator.objects.kinds import BY_NAME, CLUSTER_WIDE, Key, Kind, key_of
-from exporter.operator.objects.parts import AnyObject
+from exporter.lenient import AnyObject, mappings
+from exporter.log import log
+from exporter.model.snapshot import Health
+from exporter.operator.objects import kinds
+from exporter.operator.objects.kinds import Key, Kind, key_of, whose
 from exporter.sources.kubernetes.api import KubernetesApi, as_it_is
+from exporter.sources.kubernetes.list_watch import ListWatch
 
 # So many objects of a kind in one namespace are looked through, and so many are kept of all namespaces together.
 MOST_NEIGHBOURS = 2_000
@@ -47,20 +55,18 @@ class Reader:
         self._listed: dict[tuple[Kind, str | None], _Listed] = {}
 
     async def get(self, key: Key) -> AnyObject | None:
-        """An object; None where there is none.
-
-        One of the whole cluster that may not be read is none either: who may not read it has not made it.
+        """An object; None where there is none, or one of the whole cluster that may not be read: it is not ours.
 
         Raises:
             SourceError: it is not known.
         """
-        kind = BY_NAME[key.kind]
+        kind = kinds.BY_NAME[key.kind]
         try:
             return _of(kind, await self._api.get(kind.path(key.namespace, key.name)))
         except Unsupported:
             return None
         except SourceError as error:
-            if kind in CLUSTER_WIDE and error.reason == "permission":
+            if kind in kinds.CLUSTER_WIDE and error.reason == "permission":
                 return None
             raise
 
@@ -71,8 +77,8 @@ class Reader:
             SourceError: it is not known.
         """
         wanted = tuple(keys)
-        found = await asyncio.gather(*(self.get(key) for key in wanted))
-        return {key: item for key, item in zip(wanted, found, strict=True) if item is not None}
+        objects = await asyncio.gather(*(self.get(key) for key in wanted))
+        return {key: item for key, item in zip(wanted, objects, strict=True) if item is not None}
 
     async def listed(
         self, kind: Kind, namespace: str | None, labels: Mapping[str, str], use: Use = as_it_is
@@ -90,21 +96,21 @@ class Reader:
         Raises:
             SourceError: it is not known.
         """
-        found, counts = set[Key](), Counter[str]()
+        keys, counts = set[Key](), Counter[str]()
 
         def note(item: AnyObject) -> None:
             key = key_of(_of(kind, item))
             counts[key.namespace] += 1
             if counts[key.namespace] <= MOST_NAMES_OF_NAMESPACE:
-                found.add(key)
+                keys.add(key)
 
         await self._api.list(kind.path(namespace), {}, note, metadata_only=True, most=MOST_NAMES)
-        return found
+        return keys
 
     async def neighbours(self, kind: Kind, namespace: str | None, use: Use) -> Sequence[AnyObject]:
-        """What `use` makes of all objects of a kind in a namespace or everywhere, as they were when the key was named.
+        """What `use` makes of all objects of a kind, in a namespace or everywhere.
 
-        It may be as they were later. Of one list the sequence is the same object.
+        They are as they were when the key was named, or later. Callers that share a list get the same sequence.
 
         Raises:
             SourceError: it is not known, or they are too many.
@@ -177,3 +183,91 @@ def _too_many(kind: Kind, namespace: str | None) -> Malformed:
 
 def _of(kind: Kind, item: AnyObject) -> AnyObject:
     return {**item, "apiVersion": kind.api_version, "kind": kind.name}
+
+
+async def served(api: KubernetesApi, wanted: Iterable[Kind] = kinds.COME_AND_GO) -> AbstractSet[Kind]:
+    """Those of the kinds that the API serves, as its discovery says, which everybody may read.
+
+    A CustomResourceDefinition that says Established may not be served yet (recorded on 1.36: 404 for 0.1 s, then 429).
+
+    Raises:
+        SourceError: it is not known.
+    """
+    by_root: dict[str, list[Kind]] = {}
+    for kind in wanted:
+        by_root.setdefault(kind.root, []).append(kind)
+    kinds_served: set[Kind] = set()
+    for root, there in by_root.items():
+        try:
+            answer = await api.get(root)
+        except Unsupported:
+            continue
+        names = {item.get("name") for item in mappings(answer, "resources", MOST_NEIGHBOURS)}
+        kinds_served.update(kind for kind in there if kind.plural in names)
+    return frozenset(kinds_served)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """Names what changed for as long as `run` runs. No `namespaces` means all of them.
+
+    `on_key` is called with each custom resource that may have to be looked at, `on_list` after each list: what is gone
+    since the list before is not in it. `on_failure` is called for each list or watch that failed.
+    """
+
+    api: KubernetesApi
+    namespaces: Sequence[str]
+    on_key: Callable[[Key], None]
+    on_list: Callable[[], None]
+    on_failure: Callable[[], None]
+    _failing: dict[str, str] = field(default_factory=dict)
+
+    async def run(self, served: AbstractSet[Kind]) -> None:
+        """Watch, of the kinds that come and go, those that are `served`; until this is cancelled."""
+        watched = [kind for kind in (*kinds.CUSTOM, *kinds.MADE) if kind in served or kind not in kinds.COME_AND_GO]
+        watches = [self._list_watch(kind, within) for kind in watched for within in self._places(kind)]
+        try:
+            for each in watches:
+                each.begin()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.gather(*(each.end() for each in watches))
+
+    def _places(self, kind: Kind) -> Sequence[str | None]:
+        """Where a kind is watched: who looks after some namespaces may not see what is in none."""
+        if not self.namespaces:
+            return (None,)
+        return () if kind in kinds.CLUSTER_WIDE else self.namespaces
+
+    def _list_watch(self, kind: Kind, namespace: str | None) -> ListWatch:
+        def name(item: AnyObject) -> None:
+            # in metadata alone the kind is PartialObjectMetadata
+            for key in [key_of({**item, "kind": kind.name})] if kind in kinds.CUSTOM else whose(item):
+                self.on_key(key)
+
+        return ListWatch(
+            kind.path(namespace),
+            self.api,
+            paths=(kind.path(namespace),),
+            # of what the operator makes, only what has its label
+            labels="" if kind in kinds.CUSTOM else f"{kinds.MANAGER_LABEL}={kinds.OPERATOR}",
+            metadata_only=True,
+            most=MOST_NAMES,
+            # named as it is read, and let go: of a million objects nothing is kept
+            read=name,
+            replace=lambda _: self.on_list(),
+            put=lambda _: None,
+            remove=lambda _: None,
+            on_health=self._note,
+        )
+
+    def _note(self, path: str, health: Health) -> None:
+        """Say once what fails, however many kinds fail by it."""
+        trouble = str(health.trouble) if health.trouble else ""
+        if trouble:
+            self.on_failure()
+            if trouble not in self._failing.values():
+                log(logging.WARNING, "what changes cannot be watched, and is asked for again", path=path, error=trouble)
+            self._failing[path] = trouble
+        elif self._failing.pop(path, ""):
+            log(logging.INFO, "what changes is watched again", path=path)

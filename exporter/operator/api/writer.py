@@ -8,26 +8,74 @@ though it says Established), and 409 where somebody else wrote at the same time.
 import asyncio
 import json
 import random
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 
-from exporter.config.tls import ClientTls
-from exporter.errors import SourceError
-from exporter.operator.api.refused import Refused, is_by_admission, may_go_well, reason_in
-from exporter.operator.objects.kinds import OPERATOR, Object, kind_of, metadata, path_of
-from exporter.operator.objects.parts import AnyObject, text
-from exporter.sources.http import Client
+from exporter.errors import SourceError, TimedOut, Unavailable
+from exporter.lenient import AnyObject, text
+from exporter.operator.objects.kinds import OPERATOR, kind_of, metadata, path_of
+from exporter.operator.objects.resources import Object
 from exporter.sources.kubernetes.api import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
     MAX_OBJECT_BYTES,
     KubernetesApi,
     read_object,
+    resource_of,
+    told_by,
 )
-from exporter.sources.kubernetes.refusals import resource_of, told_by
+from exporter.sources.pause import Pause
+
+_FOR_WANT_OF_A_RIGHT = re.compile(
+    r"""\b[Uu]ser "|\bRBAC: |cannot set (?:blockOwnerDeletion|an ownerRef)|not yet ready"""
+)
+
+
+class Refused(Unavailable):
+    """The API server refuses this for good. `why` is its text on one line, `reason_given` its word (AlreadyExists)."""
+
+    def __init__(self, path: str, status: int, why: str, reason_given: str) -> None:
+        super().__init__(
+            "http_status",
+            f"the Kubernetes API refuses {path} with {status}{': ' if why else ''}{why}",
+            remedy="change what it names",
+        )
+        self.status = status
+        self.why = why or f"HTTP status {status}"
+        self.reason_given = reason_given
+
+
+def may_go_well(error: SourceError) -> bool:
+    """Whether to try again: 404 without a Status is a group not served yet, 409 Conflict a simultaneous change."""
+    if isinstance(error, Refused):
+        # a conflict with another owner of a field, or about a uid, does not pass
+        is_lasting = any(words in error.why for words in ("conflict with", "recondition", "uid mismatch"))
+        return error.status == HTTPStatus.CONFLICT and error.reason_given == "Conflict" and not is_lasting
+    if isinstance(error, TimedOut):
+        return True
+    return isinstance(error, Unavailable) and error.reason not in ("permission", "tls", "unauthorized")
+
+
+def is_by_admission(message: str) -> bool:
+    """Whether a 403 is not for want of a right: a quota, a policy or a webhook says no, or the namespace is going.
+
+    What is refused for want of a right names who asks, or what of owners they may not set (recorded on 1.36). An API
+    server that starts is not ready to admit anything: that passes.
+    """
+    return bool(message) and not _FOR_WANT_OF_A_RIGHT.search(message)
+
+
+def reason_in(body: bytes) -> str:
+    """The reason of a Status, such as AlreadyExists; "" where the body is none."""
+    try:
+        return text(json.loads(body), "reason")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+
 
 MANIFEST = "deploy/operator/operator.yaml"
 MEANWHILE = "what the operator made stays as it is"
@@ -35,9 +83,7 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 TRIES = 5
-FIRST_PAUSE_SECONDS = 0.2
-# A watch of each kind in each namespace of --operator.namespace has a connection of its own.
-MOST_CONNECTIONS = 10_000
+PAUSE = Pause(0.2, least=0.5)
 # Somebody who asks for more patience than this is asked by a later attempt.
 LONGEST_WAIT_SECONDS = 5.0
 _MANAGER: Mapping[str, str] = {"fieldManager": OPERATOR}
@@ -51,52 +97,24 @@ _REFUSED = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 }
+_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS)
 OnAnswer = Callable[[str, str], None]
-
-
-class _WritingClient(Client):
-    """A client that also sends what changes something."""
-
-    def send(
-        self, method: str, url: str, *, body: bytes, headers: Mapping[str, str], parameters: Mapping[str, str]
-    ) -> "aiohttp.client._RequestContextManager":
-        """A request with a body: await it, or enter it.
-
-        Raises:
-            ConfigError: a file of TLS cannot be used.
-        """
-        return self._begun().request(
-            method,
-            url,
-            data=body,
-            params=parameters,
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            allow_redirects=False,
-            ssl=self._context_now() if url.startswith("https:") else True,
-        )
 
 
 class Writer(KubernetesApi):
     """Writes, and reads as every client of the Kubernetes API here does."""
 
+    # a watch of each kind in each namespace of --operator.namespace has a connection of its own
+    most_connections = 10_000
+
     def __init__(
         self, *, url: str, token_file: str, ca_file: str, on_answer: OnAnswer, seed: int | None = None
     ) -> None:
-        """`on_answer` hears of each answer: the verb, and the HTTP status, or `none` where no answer came.
-
-        `seed` is of the pauses between two tries.
-        """
-        super().__init__(url=url, token_file=token_file, ca_file=ca_file, manifest=MANIFEST, meanwhile=MEANWHILE)
-        self._on_answer = on_answer
-        self._client = self._writing = _WritingClient(
-            flag="--kubernetes.ca-file",
-            tls=ClientTls(ca_file=ca_file),
-            headers=(("Accept", "application/json"), ("User-Agent", OPERATOR)),
-            may_lack_authority=True,
-            unpacks=True,
-            most_connections=MOST_CONNECTIONS,
+        """`on_answer` hears of each: verb, and HTTP status or `none` (no answer). `seed` is of the pauses."""
+        super().__init__(
+            url=url, token_file=token_file, ca_file=ca_file, manifest=MANIFEST, meanwhile=MEANWHILE, agent=OPERATOR
         )
+        self._on_answer = on_answer
         self._chance = random.Random(seed)  # noqa: S311 - no secret
 
     async def apply(self, item: Object, there: AnyObject | None) -> Object:
@@ -198,8 +216,7 @@ class Writer(KubernetesApi):
             try:
                 return await self._sent(method, path, verb, data, parameters or {}, media_type)
             except SourceError as error:
-                pause = FIRST_PAUSE_SECONDS * 2 ** (again - 1) * self._chance.uniform(0.5, 1.0)
-                pause = max(pause, error.retry_after_seconds or 0.0)
+                pause = max(PAUSE.after(again, self._chance), error.retry_after_seconds or 0.0)
                 if again == tries or not may_go_well(error) or pause > LONGEST_WAIT_SECONDS:
                     raise
                 await asyncio.sleep(pause)
@@ -213,8 +230,8 @@ class Writer(KubernetesApi):
         status = "none"
         try:
             with self._translated(path):
-                async with self._writing.send(
-                    method, self._url + path, body=data, headers=headers, parameters=parameters
+                async with self._client.request(
+                    method, self._url + path, body=data, headers=headers, parameters=parameters, timeout=_TIMEOUT
                 ) as response:
                     status = str(response.status)
                     body = await self._body(response.content.iter_any(), path, MAX_OBJECT_BYTES)
@@ -228,7 +245,11 @@ class Writer(KubernetesApi):
         if response.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
             self._allowed.add(right)
             return
-        told = told_by(body)
-        if response.status in _REFUSED and told and (response.status != HTTPStatus.FORBIDDEN or is_by_admission(told)):
-            raise Refused(path, response.status, told, reason_in(body))
-        raise self._refusal(response, path, right, told, has_token=has_token)
+        message = told_by(body)
+        if (
+            response.status in _REFUSED
+            and message
+            and (response.status != HTTPStatus.FORBIDDEN or is_by_admission(message))
+        ):
+            raise Refused(path, response.status, message, reason_in(body))
+        raise self._refusal(response, path, right, message, has_token=has_token)

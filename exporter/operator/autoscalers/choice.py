@@ -1,60 +1,55 @@
-"""A GPUAutoscaler, and what is there → what is to be applied and deleted, or why not. Pure.
+"""A GPUAutoscaler, and who scales what in its namespace → what is to be applied and deleted, or why not. Pure.
 
-One of two objects scales: a ScaledObject where KEDA is, otherwise a HorizontalPodAutoscaler (HPA). **Never both**: each
-would undo what the other does, since KEDA, too, scales by an HPA of its own. So the wrong one is deleted first, and the
-right one is applied only when no trace of the other is left. In the other order, KEDA's admission webhook refuses the
-ScaledObject ("already managed by the hpa", apis/keda/v1alpha1/scaledobject_webhook.go), and two HPAs over the same pods
-stop each other (AmbiguousSelector, pkg/controller/podautoscaler/horizontal.go). In between, the workload keeps the
-replicas that it has.
+A ScaledObject scales where KEDA is, otherwise a HorizontalPodAutoscaler (HPA). **Never both**: KEDA scales by an HPA,
+too, and each would undo what the other does. So the wrong one is deleted first, and the right one applied when no trace
+of it is left: KEDA's webhook refuses a target that has an HPA ("already managed by the hpa",
+apis/keda/v1alpha1/scaledobject_webhook.go), and two HPAs over the same pods stop each other (AmbiguousSelector,
+pkg/controller/podautoscaler/horizontal.go). In between, the workload keeps its replicas.
 
-While something is wrong with the GPUAutoscaler or its target, what was applied before stays as it is, and goes on
-scaling: the status says so. It goes only where somebody else scales the target.
+While something is wrong with the GPUAutoscaler or its target, what was applied goes on scaling, and the status says so.
+It goes only where somebody else scales the target. Anybody may have made the HPAs and ScaledObjects: one that has not
+the form of its kind belongs to nobody and scales nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from exporter.operator.autoscalers.doubts import misgivings, why_invalid
-from exporter.operator.autoscalers.hindrance import Hindrance, at
-from exporter.operator.autoscalers.objects import (
-    ADAPTED,
-    autoscaler,
-    object_name,
-    scaled_object,
+from exporter.errors import Trouble
+from exporter.lenient import AnyObject, mapping
+from exporter.operator.autoscalers.objects import ADAPTED, autoscaler, labels, object_name, scaled_object
+from exporter.operator.autoscalers.troubles import REF, LiveTarget, at, misgivings, why_invalid, why_not
+from exporter.operator.objects.fields import is_going
+from exporter.operator.objects.kinds import (
+    AUTOSCALER,
+    GPU_AUTOSCALER,
+    INSTANCE_LABEL,
+    SCALED_OBJECT,
+    Kind,
+    controller_of,
+    is_controlled_by,
+    metadata,
 )
-from exporter.operator.autoscalers.scalers import Scalers, is_a, is_an_autoscalers, name_of, older, uid_of, whose
-from exporter.operator.autoscalers.targets import REF, Target, why_not
-from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, SCALED_OBJECT, Kind, is_controlled_by, metadata
-from exporter.operator.objects.parts import AnyObject, is_going
-from exporter.operator.objects.resources import GPUAutoscalerSpec, Object
+from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, ScaleTarget
 
 Via = Literal["keda", "hpa"]
 # A target that is not there, and one that somebody else scales, are not watched: look again after this time.
 LOOK_AGAIN_SECONDS = 30.0
-
-
-class Reference(NamedTuple):
-    """An object to delete. `uid` goes into the deletion's preconditions: another one of its name is not meant."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
+# what a ScaledObject means that names no kind (KEDA's ParseGVKR)
+_KEDAS_USUAL = "apps/v1", "Deployment"
+_LONGEST_NAME = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class There:
-    """What a GPUAutoscaler finds in its namespace.
+class NamespaceObjects:
+    """What exists in the namespace of a GPUAutoscaler. Each object has its apiVersion and kind (list items have none).
 
-    Objects are as the API gave them, each with its apiVersion and kind, which the items of a list leave out.
-    `keda`: whether ScaledObjects are served; None while that is not known. `scalers` are all HPAs and ScaledObjects of
-    the namespace, of whomever, and `autoscalers` all its GPUAutoscalers, this one among them.
+    `keda` says whether the API serves ScaledObjects, None while that is not known. `scalers` are all HPAs and
+    ScaledObjects, whoever made them; `autoscalers` are all GPUAutoscalers, including this one.
     """
 
     keda: bool | None
-    target: Target
+    target: LiveTarget
     scalers: Sequence[AnyObject]
     autoscalers: Sequence[AnyObject]
 
@@ -63,24 +58,46 @@ class There:
 class Wanted:
     """`delete` goes first. While `waits_for` says what is still there, nothing is applied: look again when it is gone.
 
-    Everything that is neither in `apply` nor in `delete` stays as it is, the GPUAutoscaler's own objects, too.
+    With a `trouble` nothing is applied either; with a `misgiving` not all will happen that is asked for.
+
+    An object in neither `apply` nor `delete` stays as it is, also one of the GPUAutoscaler's own.
     """
 
     apply: tuple[Object, ...] = ()
-    delete: tuple[Reference, ...] = ()
-    trouble: Hindrance | None = None
+    delete: tuple[AnyObject, ...] = ()
+    trouble: Trouble | None = None
+    misgiving: Trouble | None = None
     waits_for: str = ""
 
 
+class Scalers(NamedTuple):
+    """The objects that scale one target, by whose they are. No object is in two of these.
+
+    `own` are the GPUAutoscaler's, whatever they scale. `kedas` are the HPAs that KEDA made for these, and what an
+    uninstalled KEDA left behind. `others` belong to other GPUAutoscalers, or to an earlier one of this name. `foreign`
+    are not this operator's.
+    """
+
+    own: Sequence[AnyObject]
+    kedas: Sequence[AnyObject]
+    others: Sequence[AnyObject]
+    foreign: Sequence[AnyObject]
+
+
 def desired(
-    spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, there: There, annotations: Mapping[str, str]
+    spec: GPUAutoscalerSpec,
+    name: str,
+    namespace: str,
+    uid: str,
+    there: NamespaceObjects,
+    annotations: Mapping[str, str],
 ) -> Wanted:
     """What is to be done for the GPUAutoscaler of this name, namespace, uid and annotations."""
     scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda is not False)
     via: Via | None = None if there.keda is None else "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):
         left_behind = scalers.kedas if via == "hpa" else ()
-        return Wanted(delete=_deletions([*scalers.own, *left_behind]), trouble=taken)
+        return Wanted(delete=_not_going([*scalers.own, *left_behind]), trouble=taken)
     trouble = (
         why_invalid(spec)
         or why_not(spec.scale_target_ref, there.target, namespace)
@@ -93,30 +110,30 @@ def desired(
         return Wanted(waits_for="the API server to say whether KEDA is installed")
     wrong, in_the_way = _not_wanted(name, uid, via, scalers, there.scalers)
     if in_the_way:
-        return Wanted(delete=_deletions(wrong), waits_for=_until_gone(in_the_way[0]))
+        return Wanted(delete=_not_going(wrong), waits_for=_until_gone(in_the_way[0]))
     if via == "keda":
         item = scaled_object(spec, name, namespace, uid, annotations)
     else:
         item = autoscaler(spec, name, namespace, uid)
-    return Wanted(apply=(item,), trouble=misgivings(spec, keda=via == "keda"))
+    return Wanted(apply=(item,), misgiving=misgivings(spec, keda=via == "keda"))
 
 
 def _not_wanted(
     name: str, uid: str, via: Via, scalers: Scalers, all_scalers: Iterable[AnyObject]
 ) -> tuple[list[AnyObject], list[AnyObject]]:
-    """What is to be deleted here, and all that has to be gone before something is applied."""
+    """The objects to delete now, and all objects that must be gone before anything is applied."""
     wanted = SCALED_OBJECT if via == "keda" else AUTOSCALER
     wrong = [item for item in scalers.own if not is_a(item, wanted) or name_of(item) != object_name(name)]
     if via == "hpa":
         # the garbage collector takes them, too, but not while it cannot ask for their owner's kind
         wrong += scalers.kedas
     going = [item for item in scalers.own if item not in wrong and is_going(item)]
-    # of a GPUAutoscaler that had this name before, or of one that must leave the target to this one
+    # they belong to an earlier GPUAutoscaler of this name, or to one that must leave the target to this one
     others = [item for item in all_scalers if _is_called(item, wanted, name) and not is_controlled_by(item, uid)]
     return wrong, [*wrong, *scalers.others, *others, *going]
 
 
-def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: Scalers) -> Hindrance | None:
+def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects, scalers: Scalers) -> Trouble | None:
     """Whether somebody else scales the target: an older GPUAutoscaler, or a ScaledObject or an HPA of other making."""
     if rival := older(spec.scale_target_ref, uid, there.autoscalers):
         by = f"{GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
@@ -132,8 +149,8 @@ def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: There, scalers: S
     )
 
 
-def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Hindrance | None:
-    """Whether the object's name is that of somebody else's, who scales another target."""
+def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Trouble | None:
+    """Whether another owner's autoscaler already uses this name."""
     kinds = {None: (SCALED_OBJECT, AUTOSCALER), "keda": (SCALED_OBJECT,), "hpa": (AUTOSCALER,)}[via]
     for item in scalers:
         if any(_is_called(item, kind, name) for kind in kinds) and not is_an_autoscalers(item):
@@ -147,7 +164,7 @@ def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Hin
     return None
 
 
-def _not_adapted(spec: GPUAutoscalerSpec) -> Hindrance | None:
+def _not_adapted(spec: GPUAutoscalerSpec) -> Trouble | None:
     if spec.metric in ADAPTED:
         return None
     return at(
@@ -158,11 +175,14 @@ def _not_adapted(spec: GPUAutoscalerSpec) -> Hindrance | None:
     )
 
 
-def with_what_stays(trouble: Hindrance, own: Sequence[AnyObject]) -> Hindrance:
-    """What is wrong, and what scales all the same: `own` are the GPUAutoscaler's objects."""
+def with_what_stays(trouble: Trouble, own: Sequence[AnyObject]) -> Trouble:
+    """The trouble, with what scales all the same: `own` are the GPUAutoscaler's objects."""
     if not own:
         return trouble
-    return trouble._replace(message=f"{trouble.message}. Meanwhile {own[0]['kind']} {name_of(own[0])} stays as it was")
+    stays = f"Meanwhile {own[0]['kind']} {name_of(own[0])} stays as it was"
+    if not trouble.remedy:
+        return replace(trouble, message=f"{trouble.message}. {stays}")
+    return replace(trouble, remedy=f"{trouble.remedy}. {stays}")
 
 
 def _until_gone(item: AnyObject) -> str:
@@ -176,15 +196,107 @@ def _is_called(item: AnyObject, kind: Kind, name: str) -> bool:
     return is_a(item, kind) and name_of(item) == object_name(name)
 
 
-def _deletions(items: Iterable[AnyObject]) -> tuple[Reference, ...]:
-    return tuple(
-        Reference(
-            str(item.get("apiVersion")),
-            str(item.get("kind")),
-            str(metadata(item).get("namespace")),
-            name_of(item),
-            uid_of(item),
-        )
-        for item in items
-        if not is_going(item)
-    )
+def _not_going(items: Iterable[AnyObject]) -> tuple[AnyObject, ...]:
+    return tuple(item for item in items if not is_going(item))
+
+
+def used_of(item: AnyObject) -> AnyObject:
+    """An object's name, its owner and what it scales. The rest is left out: it may be large."""
+    about, by, target = metadata(item), controller_of(item), mapping(item, "spec", "scaleTargetRef")
+    return {
+        **_cut(item, "apiVersion", "kind"),
+        "metadata": {
+            **_cut(about, "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"),
+            "labels": _cut(mapping(about, "labels"), *labels("")),
+            "finalizers": [True] if about.get("finalizers") else [],
+            "ownerReferences": [{**_cut(by, "apiVersion", "kind", "name", "uid"), "controller": True}] if by else [],
+        },
+        "spec": {"scaleTargetRef": _cut(target, "apiVersion", "kind", "name")},
+    }
+
+
+def _cut(of: AnyObject, *names: str) -> AnyObject:
+    """Those of the fields that exist, each cut to the length of a long name."""
+    return {name: str(of[name] or "")[:_LONGEST_NAME] for name in names if name in of}
+
+
+def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *, keda: bool) -> Scalers:
+    """Part the objects that scale the target; ScaledObjects come before HPAs. `keda`: it may be there."""
+    ordered = sorted(scalers, key=lambda item: not is_a(item, SCALED_OBJECT))
+    own = [item for item in ordered if controller_of(item).get("uid") == uid]
+    by_us = {uid_of(item) for item in ordered if is_an_autoscalers(item)}
+    kedas, others, foreign = list[AnyObject](), list[AnyObject](), list[AnyObject]()
+    own_uids = {uid_of(item) for item in own}
+    for item in of_target(ref, ordered):
+        if item in own:
+            continue
+        above = _scaled_object_above(item)
+        is_kedas = bool(above) and _is_labelled(item)
+        if str(above.get("uid")) in own_uids or (is_kedas and (not keda or above.get("name") == object_name(name))):
+            kedas.append(item)
+        elif is_an_autoscalers(item) or str(above.get("uid")) in by_us or is_kedas:
+            others.append(item)
+        else:
+            foreign.append(item)
+    return Scalers(own, kedas, others, foreign)
+
+
+def of_target(ref: ScaleTarget, items: Iterable[AnyObject]) -> Iterator[AnyObject]:
+    """The objects whose spec.scaleTargetRef is this one, in whatever version of its group."""
+    wanted = (ref.api_version.rpartition("/")[0], ref.kind, ref.name)
+    for item in items:
+        if not (target := mapping(item, "spec", "scaleTargetRef")):
+            continue
+        version, kind = _KEDAS_USUAL if is_a(item, SCALED_OBJECT) else ("", "")
+        version, kind = target.get("apiVersion") or version, target.get("kind") or kind
+        # an HPA may leave the version out
+        group = str(version).rpartition("/")[0] if version else wanted[0]
+        if (group, kind, target.get("name")) == wanted:
+            yield item
+
+
+def older(ref: ScaleTarget, uid: str, autoscalers: Sequence[AnyObject]) -> AnyObject | None:
+    """This target's oldest GPUAutoscaler that precedes the one with this uid; one not in the list is the youngest."""
+    me = next((_age(item) for item in autoscalers if uid_of(item) == uid), None)
+    before = [
+        item
+        for item in of_target(ref, autoscalers)
+        if uid_of(item) != uid and not is_going(item) and (me is None or _age(item) < me)
+    ]
+    return min(before, key=_age, default=None)
+
+
+def is_an_autoscalers(item: AnyObject) -> bool:
+    """Whether a GPUAutoscaler made it."""
+    return is_a(controller_of(item), GPU_AUTOSCALER)
+
+
+def is_a(item: AnyObject, kind: Kind) -> bool:
+    """Whether an object is of this kind."""
+    return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
+
+
+def name_of(item: AnyObject) -> str:
+    """Its name."""
+    return str(metadata(item).get("name"))
+
+
+def uid_of(item: AnyObject) -> str:
+    """Its uid."""
+    return str(metadata(item).get("uid"))
+
+
+def _scaled_object_above(item: AnyObject) -> AnyObject:
+    by = controller_of(item)
+    group = str(by.get("apiVersion")).rpartition("/")[0]
+    return by if (group, by.get("kind")) == (SCALED_OBJECT.group, SCALED_OBJECT.name) else {}
+
+
+def _is_labelled(item: AnyObject) -> bool:
+    """Whether it has labels as some GPUAutoscaler's object has: KEDA copies them from the ScaledObject to its HPA."""
+    own_labels = mapping(metadata(item), "labels")
+    return all(own_labels.get(key) == value for key, value in labels("").items() if key != INSTANCE_LABEL)
+
+
+def _age(item: AnyObject) -> tuple[str, str]:
+    return str(metadata(item).get("creationTimestamp")), name_of(item)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
-from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, SCALED_OBJECT, Kind
-from exporter.operator.objects.names import INSTANCE_LABEL, MANAGER, MANAGER_LABEL, NAME_LABEL, base_name, owner
+from exporter.operator.objects import kinds
+from exporter.operator.objects.kinds import Kind, base_name, owner
 from exporter.operator.objects.quantities import in_thousandths, plain, read, written
 from exporter.operator.objects.resources import Behavior, GPUAutoscalerSpec, Object, ScaleTarget, ScalingRules
 
@@ -22,7 +22,7 @@ _NAME = "pod-gpu-metrics-autoscaler"
 _TELLS_KEDA = "autoscaling.keda.sh/"
 
 
-class Adapted(NamedTuple):
+class AdapterMetric(NamedTuple):
     """A custom metric of prometheus-adapter: its name, and what the value of /container/metrics is multiplied by."""
 
     name: str
@@ -31,12 +31,12 @@ class Adapted(NamedTuple):
 
 # deploy/prometheus-adapter/values.yaml; tests hold the two together.
 ADAPTED = {
-    "gpu_utilization": Adapted("gpu_utilization"),
-    "graphics_engine_active": Adapted("gpu_graphics_engine_active", 100),
-    "framebuffer_used": Adapted("gpu_memory_used_mib"),
-    "power_usage": Adapted("gpu_power_watts"),
-    "pod_gpu_utilization_ratio": Adapted("gpu_own_utilization", 100),
-    "pod_gpu_memory_used_bytes": Adapted("gpu_own_memory_bytes"),
+    "gpu_utilization": AdapterMetric("gpu_utilization"),
+    "graphics_engine_active": AdapterMetric("gpu_graphics_engine_active", 100),
+    "framebuffer_used": AdapterMetric("gpu_memory_used_mib"),
+    "power_usage": AdapterMetric("gpu_power_watts"),
+    "pod_gpu_utilization_ratio": AdapterMetric("gpu_own_utilization", 100),
+    "pod_gpu_memory_used_bytes": AdapterMetric("gpu_own_memory_bytes"),
 }
 
 
@@ -47,7 +47,7 @@ def object_name(name: str) -> str:
 
 def labels(name: str) -> dict[str, str]:
     """The labels of the object; KEDA puts them on its own HorizontalPodAutoscaler, too."""
-    return {NAME_LABEL: _NAME, INSTANCE_LABEL: base_name(name), MANAGER_LABEL: MANAGER}
+    return {kinds.NAME_LABEL: _NAME, kinds.INSTANCE_LABEL: base_name(name), kinds.MANAGER_LABEL: kinds.OPERATOR}
 
 
 def scaled_object(
@@ -84,7 +84,7 @@ def scaled_object(
             },
         }
     ]
-    item = _object(SCALED_OBJECT, name, namespace, uid, wanted)
+    item = _object(kinds.SCALED_OBJECT, name, namespace, uid, wanted)
     if handed_on := {key: value for key, value in annotations.items() if key.startswith(_TELLS_KEDA)}:
         item["metadata"]["annotations"] = handed_on
     return item
@@ -99,26 +99,16 @@ def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> 
         KeyError: prometheus-adapter has no such metric.
     """
     adapted = ADAPTED[spec.metric]
+    target = {"type": "AverageValue", "averageValue": written(in_thousandths(spec.target) * adapted.times)}
     wanted: Object = {
         "scaleTargetRef": _target(spec.scale_target_ref),
         "minReplicas": max(1, spec.min_replicas),
         "maxReplicas": spec.max_replicas,
-        "metrics": [
-            {
-                "type": "Pods",
-                "pods": {
-                    "metric": {"name": adapted.name},
-                    "target": {
-                        "type": "AverageValue",
-                        "averageValue": written(in_thousandths(spec.target) * adapted.times),
-                    },
-                },
-            }
-        ],
+        "metrics": [{"type": "Pods", "pods": {"metric": {"name": adapted.name}, "target": target}}],
     }
     if behavior := _behavior(spec.behavior):
         wanted["behavior"] = behavior
-    return _object(AUTOSCALER, name, namespace, uid, wanted)
+    return _object(kinds.AUTOSCALER, name, namespace, uid, wanted)
 
 
 def tolerance_of(rules: ScalingRules) -> Decimal | None:
@@ -138,7 +128,7 @@ def _object(kind: Kind, name: str, namespace: str, uid: str, spec: Object) -> Ob
             "name": object_name(name),
             "namespace": namespace,
             "labels": labels(name),
-            "ownerReferences": [owner(name, uid, GPU_AUTOSCALER.name)],
+            "ownerReferences": [owner(name, uid, kinds.GPU_AUTOSCALER.name)],
         },
         "spec": spec,
     }
@@ -152,20 +142,19 @@ def _behavior(behavior: Behavior | None) -> Object:
     if behavior is None:
         return {}
     both = {"scaleUp": behavior.scale_up, "scaleDown": behavior.scale_down}
-    return {name: said for name, rules in both.items() if rules is not None and (said := _rules(rules))}
+    return {name: written for name, rules in both.items() if rules is not None and (written := _rules(rules))}
 
 
 def _rules(rules: ScalingRules) -> Object:
     tolerance = tolerance_of(rules)
-    said: Object = {
+    policies = [
+        {"type": policy.type, "value": policy.value, "periodSeconds": policy.period_seconds}
+        for policy in rules.policies or ()
+    ]
+    rules_written: Object = {
         "stabilizationWindowSeconds": rules.stabilization_window_seconds,
         "selectPolicy": rules.select_policy,
-        "policies": None
-        if rules.policies is None
-        else [
-            {"type": policy.type, "value": policy.value, "periodSeconds": policy.period_seconds}
-            for policy in rules.policies
-        ],
+        "policies": policies if rules.policies is not None else None,
         "tolerance": None if tolerance is None else written(tolerance),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in rules_written.items() if value is not None}

@@ -1,19 +1,15 @@
-"""A GPUAutoscaler, what was done for it and what its autoscaler says → its status. Pure.
-
-What was known stays where it is not known now: a scale of an hour ago outlives the event that told of it.
-"""
+"""A GPUAutoscaler, what was done for it, what its autoscaler says → its status. What is not known now stays. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from exporter.operator.autoscalers.choice import Via
-from exporter.operator.autoscalers.hindrance import Hindrance
+from exporter.errors import Trouble
+from exporter.lenient import AnyObject, mapping, number
+from exporter.operator.autoscalers.choice import Via, Wanted
 from exporter.operator.autoscalers.scaling import Decision
-from exporter.operator.objects.conditions import Verdict, conditions_of
-from exporter.operator.objects.kinds import Object
-from exporter.operator.objects.obstacles import Obstacle
-from exporter.operator.objects.parts import AnyObject, mapping, number
+from exporter.operator.objects.fields import Verdict, conditions_of
+from exporter.operator.objects.resources import Object
 
 # The fields that tell of the object that scales.
 _FOUND = ("via", "currentReplicas", "desiredReplicas")
@@ -21,36 +17,32 @@ _WHAT = {"keda": "KEDA scales the workload", "hpa": "a HorizontalPodAutoscaler s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
-    """How a GPUAutoscaler is.
+class ScaledNow:
+    """How a GPUAutoscaler is. `obstacles` are why its object could not be written, the worst first.
 
-    `trouble` is what is wrong with it or its target; `obstacles` are why its object could not be written, the worst
-    first; `waits_for` says what has to go before. `via` is None where nothing scales. `is_known` is False where the API
-    server did not say what there is.
+    `wanted` is None where the API server did not say what there is; `via` is None where nothing scales.
     """
 
-    is_known: bool = True
+    wanted: Wanted | None
     via: Via | None = None
     decision: Decision | None = None
-    trouble: Hindrance | None = None
-    obstacles: Sequence[Obstacle] = field(default=())
-    waits_for: str = ""
+    obstacles: Sequence[Trouble] = field(default=())
 
 
-def autoscaler_status(owner: AnyObject, scaled: Scaled, now: datetime) -> Object:
+def autoscaler_status(owner: AnyObject, scaled: ScaledNow, now: datetime) -> Object:
     """The whole status. `owner` is the GPUAutoscaler with the status that it has; `now` is in UTC."""
     old = mapping(owner, "status")
     generation = number(mapping(owner, "metadata"), "generation") or 0
     status: Object = {"observedGeneration": generation}
-    if not scaled.is_known:
+    if scaled.wanted is None:
         status |= {name: old[name] for name in _FOUND if name in old}
     if scaled.via:
         status["via"] = scaled.via
     decision = scaled.decision
     if decision is not None:
         last = decision.last_scale.as_object() if decision.last_scale else None
-        known = {"currentReplicas": decision.replicas, "desiredReplicas": decision.wanted, "lastScale": last}
-        status |= {name: value for name, value in known.items() if value is not None}
+        numbers = {"currentReplicas": decision.replicas, "desiredReplicas": decision.wanted, "lastScale": last}
+        status |= {name: value for name, value in numbers.items() if value is not None}
     elif "lastScale" in old:
         # the API server forgets events after an hour
         status["lastScale"] = old["lastScale"]
@@ -58,20 +50,19 @@ def autoscaler_status(owner: AnyObject, scaled: Scaled, now: datetime) -> Object
     return status
 
 
-def _ready(scaled: Scaled) -> Verdict:
-    trouble, decision = scaled.trouble, scaled.decision
-    if scaled.obstacles:
-        return Verdict("False", scaled.obstacles[0].reason, scaled.obstacles[0].message)
-    if trouble is not None and trouble.blocks:
-        return Verdict("False", trouble.reason, trouble.message)
-    if scaled.waits_for:
-        return Verdict("False", "Waiting", f"it waits for {scaled.waits_for}")
+def _ready(scaled: ScaledNow) -> Verdict:
+    decision, wanted = scaled.decision, scaled.wanted or Wanted()
+    for trouble in (*scaled.obstacles, wanted.trouble):
+        if trouble is not None:
+            return Verdict("False", trouble.reason, str(trouble))
+    if wanted.waits_for:
+        return Verdict("False", "Waiting", f"it waits for {wanted.waits_for}")
     if decision is None or scaled.via is None or not decision.has_spoken:
         return Verdict("Unknown", "Starting", "the autoscaler has just been made, and has not looked at its metric yet")
     if decision.trouble is not None:
-        return Verdict("False", decision.trouble.reason, decision.trouble.message)
-    if trouble is not None:
-        return Verdict("True", trouble.reason, trouble.message)
+        return Verdict("False", decision.trouble.reason, str(decision.trouble))
+    if wanted.misgiving is not None:
+        return Verdict("True", wanted.misgiving.reason, str(wanted.misgiving))
     if decision.is_idle:
         return Verdict("True", "Idle", "nothing has used the workload's GPUs for idleSeconds: it has no pods")
     limited = f", within its bounds: {decision.limited}" if decision.limited else ""

@@ -1,8 +1,8 @@
 """What keeps an exporter from running on its node, as its pod says. Pure.
 
-A pod that starts is no trouble. What a container fails with comes and goes while the kubelet tries again (ErrImagePull
-and ImagePullBackOff, CrashLoopBackOff, running for a moment, and ended again), and so do the numbers in its messages:
-here it has one name and one text for as long as it lasts, so that a status does not change with each try.
+A pod that starts is no trouble. While the kubelet tries again, the reason of a failure changes with each try
+(ErrImagePull and ImagePullBackOff; CrashLoopBackOff, running, ended), and so do the numbers in its message. Here a
+failure has one reason and one text for as long as it lasts, so that the status does not change with each try.
 """
 
 import re
@@ -10,21 +10,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from exporter.operator.objects.parts import (
-    AnyObject,
-    condition,
-    is_going,
-    mapping,
-    mappings,
-    moment,
-    number,
-    one_line,
-    text,
-    word,
-)
+from exporter.errors import Trouble
+from exporter.lenient import AnyObject, mapping, mappings, number, text
+from exporter.operator.objects.fields import condition, is_going, moment, one_line, word
 
 POD, EXPORTER = "pod", "exporter"  # as sources of trouble
-# Of a pod that has not become ready after so long it is not said any more that it starts (a Deployment's own limit,
+# A pod that is not ready after this time no longer counts as starting (a Deployment's own limit,
 # progressDeadlineSeconds). The image of dcgm-exporter has some hundred megabytes.
 STARTING_SECONDS = 600.0
 # A container that ended with an error within this time ago has not recovered: the kubelet starts it again after 5
@@ -71,21 +62,18 @@ class NodeTrouble(NamedTuple):
     message: str
 
 
-def trouble(node: str, source: str, reason: str, message: str) -> NodeTrouble:
-    """A trouble within the limits of the status."""
+def on_node(node: str, source: str, trouble: Trouble) -> NodeTrouble:
+    """A trouble of a node, within the limits of the status."""
     return NodeTrouble(
         one_line(node, _MOST_NAME_CHARS),
         one_line(source, _MOST_NAME_CHARS),
-        one_line(reason, 63),
-        one_line(message, MOST_CHARS),
+        one_line(trouble.reason, 63),
+        one_line(str(trouble), MOST_CHARS),
     )
 
 
 def node_of(pod: AnyObject) -> str:
-    """The node that a pod of a DaemonSet runs on, or is made for; "" where it does not say.
-
-    The DaemonSet's controller writes the node into the pod's affinity, and the scheduler puts it there.
-    """
+    """The node that a DaemonSet's pod is on, or is made for, by its affinity; "" where it does not say."""
     spec = mapping(pod, "spec")
     if name := text(spec, "nodeName"):
         return name
@@ -100,7 +88,7 @@ def node_of(pod: AnyObject) -> str:
 
 def is_ready(pod: AnyObject) -> bool:
     """Whether the kubelet says that all of it works."""
-    return condition(pod, "Ready").get("status") == "True"
+    return condition(mapping(pod, "status"), "Ready").get("status") == "True"
 
 
 def age_seconds(pod: AnyObject, now: datetime) -> float:
@@ -115,52 +103,60 @@ def pod_troubles(pod: AnyObject, now: datetime) -> Iterator[NodeTrouble]:
         return
     name = one_line(text(mapping(pod, "metadata"), "name"), _MOST_NAME_CHARS)
     node = node_of(pod) or f"(the node of pod {name})"
-    found = _of_pod(pod, name) or next(_of_containers(pod, name, now), None)
-    if found is None and not is_ready(pod) and age_seconds(pod, now) >= STARTING_SECONDS:
-        message = f"its pod {name} has not become ready within {STARTING_SECONDS / 60:g} minutes{_what_waits(pod)}"
-        found = "NotReady", f"{message} -> kubectl describe pod {name} says what it waits for"
-    if found:
-        yield trouble(node, POD, *found)
+    of_pod = _of_pod(pod, name) or next(_of_containers(pod, name, now), None)
+    if of_pod is None and not is_ready(pod) and age_seconds(pod, now) >= STARTING_SECONDS:
+        of_pod = Trouble(
+            "NotReady",
+            f"its pod {name} has not become ready within {STARTING_SECONDS / 60:g} minutes{_what_waits(pod)}",
+            f"kubectl describe pod {name} says what it waits for",
+        )
+    if of_pod:
+        yield on_node(node, POD, of_pod)
 
 
-def _of_pod(pod: AnyObject, name: str) -> tuple[str, str] | None:
-    """What is wrong with the pod as a whole: reason and message."""
+def _of_pod(pod: AnyObject, name: str) -> Trouble | None:
     status = mapping(pod, "status")
-    scheduled = condition(pod, "PodScheduled")
+    scheduled = condition(status, "PodScheduled")
     if text(scheduled, "reason") == "Unschedulable":
-        told = _without_numbers(text(scheduled, "message"))
-        return "Unschedulable", (
-            f"its pod {name} finds no place: {told or 'the scheduler does not say why'} -> make room on the node"
-            " (cpu, memory, pods), or ask for less with spec.resources"
+        message = _without_numbers(text(scheduled, "message"))
+        return Trouble(
+            "Unschedulable",
+            f"its pod {name} finds no place: {message or 'the scheduler does not say why'}",
+            "make room on the node (cpu, memory, pods), or ask for less with spec.resources",
         )
     if text(status, "phase") in _ENDED:
+        message = one_line(text(status, "message").partition(". ")[0], _MOST_TOLD_CHARS)
         reason = word(text(status, "reason")) or "Failed"
-        told = one_line(text(status, "message").partition(". ")[0], _MOST_TOLD_CHARS)
-        return reason, (
-            f"its pod {name} has ended{': ' if told else ''}{told} -> it is made again; if that does not help, look at"
-            " the node"
+        return Trouble(
+            reason,
+            f"its pod {name} has ended{': ' if message else ''}{message}",
+            "it is made again; if that does not help, look at the node",
         )
     # The node's controller takes the readiness of a pod away, and leaves what its kubelet said last.
-    if condition(pod, "Ready").get("status") == "False" and condition(pod, "ContainersReady").get("status") == "True":
-        return "NodeLost", "the node's kubelet does not report to Kubernetes any more -> look at the node: is it up?"
+    if (
+        condition(status, "Ready").get("status") == "False"
+        and condition(status, "ContainersReady").get("status") == "True"
+    ):
+        message = "the node's kubelet does not report to Kubernetes any more"
+        return Trouble("NodeLost", message, "look at the node: is it up?")
     return None
 
 
-def _of_containers(pod: AnyObject, name: str, now: datetime) -> Iterator[tuple[str, str]]:
+def _of_containers(pod: AnyObject, name: str, now: datetime) -> Iterator[Trouble]:
     status = mapping(pod, "status")
     for container in (*mappings(status, "initContainerStatuses"), *mappings(status, "containerStatuses")):
         called = one_line(text(container, "name"), 63)
         waiting = mapping(container, "state", "waiting")
         reason = one_line(text(waiting, "reason"), 63)
         if reason in _PULLS:
-            yield _TRYING_AGAIN.get(reason, reason), _no_image(container, called, text(waiting, "message"))
+            yield _no_image(_TRYING_AGAIN.get(reason, reason), container, called, text(waiting, "message"))
         elif reason == "CrashLoopBackOff" or (crash := _crash(container, now)):
             ended = mapping(container, "lastState", "terminated") if reason == "CrashLoopBackOff" else crash
-            yield "CrashLoopBackOff", _crashed(ended or {}, called, name)
+            yield _crashed(ended or {}, called, name)
         elif reason not in _STARTING:
-            told = one_line(text(waiting, "message"), _MOST_TOLD_CHARS) or "the kubelet does not say why"
+            message = one_line(text(waiting, "message"), _MOST_TOLD_CHARS) or "the kubelet does not say why"
             remedy = f"mend what it names; kubectl describe pod {name} says more"
-            yield reason, f"its container {called} cannot start: {told} -> {remedy}"
+            yield Trouble(reason, f"its container {called} cannot start: {message}", remedy)
 
 
 def _crash(container: AnyObject, now: datetime) -> AnyObject | None:
@@ -178,29 +174,27 @@ def _crash(container: AnyObject, now: datetime) -> AnyObject | None:
     return ended if lately and restarts >= _LOOP else None
 
 
-def _crashed(ended: AnyObject, called: str, name: str) -> str:
-    reason = text(ended, "reason")
-    if reason == "OOMKilled":
+def _crashed(ended: AnyObject, called: str, name: str) -> Trouble:
+    reason = "CrashLoopBackOff"
+    if text(ended, "reason") == "OOMKilled":
         field = "dcgm" if "dcgm" in called else "exporter"
-        return f"its container {called} needs more memory than its limit -> raise spec.resources.{field}.limits.memory"
+        remedy = f"raise spec.resources.{field}.limits.memory"
+        return Trouble(reason, f"its container {called} needs more memory than its limit", remedy)
     code = ended.get("exitCode")
     how = f" with exit code {code}" if type(code) is int else ""
     hint = " (a field in spec.collectors that it does not know ends it)" if "dcgm" in called else ""
-    return (
-        f"its container {called} ended{how}, and is started again -> kubectl logs --previous -c {called} {name} says"
-        f" why{hint}"
-    )
+    remedy = f"kubectl logs --previous -c {called} {name} says why{hint}"
+    return Trouble(reason, f"its container {called} ended{how}, and is started again", remedy)
 
 
-def _no_image(container: AnyObject, called: str, told: str) -> str:
+def _no_image(reason: str, container: AnyObject, called: str, message: str) -> Trouble:
     image = one_line(text(container, "image"), _MOST_TOLD_CHARS)
+    cannot = f"the image {image} of container {called} cannot be had"
     for fits, why, remedy in _WHY_NO_IMAGE:
-        if re.search(fits, told[: 4 * MOST_CHARS], re.IGNORECASE):
-            return f"the image {image} of container {called} cannot be had: {why} -> {remedy}"
-    return (
-        f"the image {image} of container {called} cannot be had -> is its name right, does the node reach the registry,"
-        " and does spec.imagePullSecrets name its password?"
-    )
+        if re.search(fits, message[: 4 * MOST_CHARS], re.IGNORECASE):
+            return Trouble(reason, f"{cannot}: {why}", remedy)
+    remedy = "is its name right, does the node reach the registry, and does spec.imagePullSecrets name its password?"
+    return Trouble(reason, cannot, remedy)
 
 
 def _what_waits(pod: AnyObject) -> str:
@@ -212,12 +206,9 @@ def _what_waits(pod: AnyObject) -> str:
     return f" ({', '.join(waits)} not ready)" if waits else ""
 
 
-def _without_numbers(told: str) -> str:
-    """What the scheduler says without its count of nodes, which says nothing of a pod that has one node to go to.
-
-    `0/5 nodes are available: 1 Insufficient cpu, 4 node(s) didn't match …. preemption: …` → `Insufficient cpu`.
-    """
-    said = told.partition("preemption:")[0].partition(" available:")[2] or told
-    reasons = [part.strip().lstrip("0123456789 ") for part in said.rstrip(". ").split(",")]
+def _without_numbers(message: str) -> str:
+    """`0/5 nodes are available: 1 Insufficient cpu, 4 node(s) didn't match …. preemption: …` → `Insufficient cpu`."""
+    first_part = message.partition("preemption:")[0].partition(" available:")[2] or message
+    reasons = [part.strip().lstrip("0123456789 ") for part in first_part.rstrip(". ").split(",")]
     own = [reason for reason in reasons if reason and "didn't" not in reason and "not match" not in reason]
     return one_line(", ".join(sorted(own or reasons)), _MOST_TOLD_CHARS)

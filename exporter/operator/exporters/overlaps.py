@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from itertools import islice, product
 
+from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.operator.objects.kinds import is_controlled_by, metadata
-from exporter.operator.objects.parts import AnyObject, mapping, mappings, text
-from exporter.operator.objects.reading import Invalid
 from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration, read_exporter
+from exporter.reading import Invalid
 
 # of a nodeAffinity; with fewer ways to be allowed, a node is left out rather than counted twice
 MOST_TERMS = 64
@@ -24,7 +24,7 @@ def age(exporter: AnyObject) -> tuple[str, str, str]:
 
 
 def used_of(exporter: AnyObject) -> AnyObject:
-    """A GPUExporter with what is looked at here, and no more; of its status, whether it has one."""
+    """A GPUExporter with the fields that this module reads; of its status, only whether it has one."""
     about, chosen = metadata(exporter), mapping(exporter, "spec")
     return {
         "kind": exporter.get("kind"),
@@ -35,11 +35,11 @@ def used_of(exporter: AnyObject) -> AnyObject:
 
 
 def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterSpec | None:
-    """A spec with the nodes that a GPUExporter has by its DaemonSet, or will have; None where it has none."""
+    """A spec with the nodes on which a GPUExporter's DaemonSet runs, or will run; None where it has no nodes."""
     if daemon_set is not None and is_controlled_by(daemon_set, text(metadata(exporter), "uid")):
         pod = mapping(daemon_set, "spec", "template", "spec")
         return spec_of_nodes({"spec": {"nodeSelector": {}, "tolerations": [], **pod}})
-    # it was looked at, and something keeps it from its nodes
+    # a status without a DaemonSet: something keeps it from its nodes
     return None if mapping(exporter, "status") else spec_of_nodes(exporter)
 
 

@@ -1,13 +1,83 @@
 """The kinds of objects that the operator reads and writes, and their paths. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from hashlib import sha256
+from typing import NamedTuple
 
-from exporter.attribution.workloads import is_object_name
-from exporter.operator.objects.names import FOR_ANNOTATION, INSTANCE_LABEL, MANAGER, MANAGER_LABEL
-from exporter.operator.objects.parts import AnyObject, text
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.operator.objects.resources import API_VERSION, GROUP, Object
+from exporter.ownership.workloads import is_object_name
 
-Object = dict[str, Any]
+OPERATOR = "pod-gpu-metrics-operator"  # the field manager, too
+EXPORTER = "pod-gpu-metrics-exporter"
+NAME_LABEL = "app.kubernetes.io/name"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+MANAGER_LABEL = "app.kubernetes.io/managed-by"
+# on objects without a namespace: the GPUExporter that they are for, as namespace/name
+FOR_ANNOTATION = f"{GROUP}/exporter"
+
+# A Service's name is a DNS label (RFC 1035) of at most 63 characters; the longest suffix is "-counters".
+_MOST = 54
+_DIGITS = 10
+_LABEL = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
+_LOOKS_MADE = re.compile(rf".*-[0-9a-f]{{{_DIGITS}}}")
+
+
+def base_name(name: str) -> str:
+    """The name that all objects of a GPUExporter begin with, at most 54 characters long: its own, where it may be one.
+
+    A name that may not (too long, with dots, with a digit first) gets a hash at its end, and so does one that ends like
+    a hash. So no two GPUExporters of a namespace have the same.
+    """
+    if len(name) <= _MOST and _LABEL.fullmatch(name) and not _LOOKS_MADE.fullmatch(name):
+        return name
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if not plain[:1].isalpha():
+        plain = f"x-{plain}"
+    return f"{plain[: _MOST - _DIGITS - 1].rstrip('-')}-{sha256(name.encode()).hexdigest()[:_DIGITS]}"
+
+
+def counters_name(name: str) -> str:
+    """The ConfigMap with the list of fields."""
+    return f"{base_name(name)}-counters"
+
+
+def config_name(name: str) -> str:
+    """The ConfigMap with the exporter's settings."""
+    return f"{base_name(name)}-config"
+
+
+def account_name(name: str) -> str:
+    """The ServiceAccount. It is never `default`, and the admission policy lets pods run under no other name."""
+    return f"{base_name(name)}-gpu-metrics"
+
+
+def binding_name(name: str, namespace: str) -> str:
+    """The ClusterRoleBinding: no namespace and no name has a colon."""
+    return f"{EXPORTER}:{namespace}:{base_name(name)}"
+
+
+def selector(name: str) -> dict[str, str]:
+    """The labels by which the pods are found. A DaemonSet's selector cannot be changed: nor can these."""
+    return {NAME_LABEL: EXPORTER, INSTANCE_LABEL: base_name(name)}
+
+
+def labels(name: str) -> dict[str, str]:
+    """The labels of every object."""
+    return {**selector(name), MANAGER_LABEL: OPERATOR}
+
+
+def owner(name: str, uid: str, kind: str = "GPUExporter") -> Object:
+    """The reference by which the garbage collector takes an object away together with the custom resource."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 class Kind(NamedTuple):
@@ -26,11 +96,6 @@ class Kind(NamedTuple):
     def group(self) -> str:
         """The API group, "" for the core."""
         return self.api_version.rpartition("/")[0]
-
-    @property
-    def version(self) -> str:
-        """The version within its group."""
-        return self.api_version.rpartition("/")[2]
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """A collection, or with `name` an object. Without a namespace: those of all, or of none."""
@@ -55,9 +120,6 @@ DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SERVICE = Kind("v1", "Service", "services")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
-ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
-ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
-CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles")
 CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings")
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
@@ -73,27 +135,10 @@ CUSTOM_NAMES = tuple(kind.name for kind in CUSTOM)
 
 # What a definition serves may come and go; what the API server itself serves stays.
 COME_AND_GO = (*CUSTOM, POD_MONITOR, SCALED_OBJECT)
-ALL = (
-    *CUSTOM,
-    DAEMON_SET,
-    CONFIG_MAP,
-    SERVICE,
-    SERVICE_ACCOUNT,
-    ROLE,
-    ROLE_BINDING,
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
-    POD_MONITOR,
-    SCALED_OBJECT,
-    AUTOSCALER,
-    POD,
-    NODE,
-    LEASE,
-    EVENT,
-)
-CLUSTER_WIDE = frozenset({CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NODE})
-BY_NAME = {kind.name: kind for kind in ALL}
-OPERATOR = MANAGER  # the field manager, too
+# What the operator makes.
+MADE = (DAEMON_SET, CONFIG_MAP, SERVICE, SERVICE_ACCOUNT, CLUSTER_ROLE_BINDING, POD_MONITOR, SCALED_OBJECT, AUTOSCALER)
+CLUSTER_WIDE = frozenset({CLUSTER_ROLE_BINDING, NODE})
+BY_NAME = {kind.name: kind for kind in (*CUSTOM, *MADE, POD, NODE, LEASE, EVENT)}
 
 
 def kind_of(item: AnyObject) -> Kind:
@@ -106,7 +151,7 @@ def kind_of(item: AnyObject) -> Kind:
 
 
 def key_of(item: AnyObject) -> Key:
-    """What an object is called; what it does not say is empty."""
+    """What an object is called; "" for each part that it lacks."""
     about = metadata(item)
     return Key(text(item, "kind"), text(about, "namespace"), text(about, "name"))
 
@@ -119,17 +164,13 @@ def path_of(item: AnyObject) -> str:
 
 def metadata(item: AnyObject) -> AnyObject:
     """An object's metadata; nothing where what came is none."""
-    found = item.get("metadata")
-    return found if isinstance(found, Mapping) else {}
+    return mapping(item, "metadata")
 
 
 def controller_of(item: AnyObject) -> AnyObject:
     """The owner reference that controls an object; empty where nobody does."""
-    owners = metadata(item).get("ownerReferences")
-    for owner in owners if isinstance(owners, list) else ():
-        if isinstance(owner, Mapping) and owner.get("controller") is True:
-            return owner
-    return {}
+    owners = mappings(metadata(item), "ownerReferences")
+    return next((owner for owner in owners if owner.get("controller") is True), {})
 
 
 def whose(item: AnyObject) -> Sequence[Key]:
@@ -167,8 +208,7 @@ def is_for(item: AnyObject, owner: Key) -> bool:
 
 
 def _texts(about: AnyObject, name: str) -> Mapping[str, str]:
-    found = about.get(name)
-    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, Mapping) else {}
+    return {key: value for key, value in mapping(about, name).items() if isinstance(value, str)}
 
 
 def is_controlled_by(item: AnyObject, uid: str) -> bool:

@@ -1,17 +1,17 @@
-"""Kubernetes' quantities, in the one form in which the API server writes a number ("1500m", "70", "2k"). Pure.
-
-An amount that is applied in this form comes back as the same text, so that nobody takes it for somebody's edit.
-"""
+"""Kubernetes' quantities in the API server's form ("1500m", "70", "2k"), which come back as the same text. Pure."""
 
 import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Decimal
 from itertools import chain
+
+from exporter.reading import Invalid, shown
 
 # Quantities are whole numbers of 64 bits times a power of ten, and have at most nine digits behind the point.
 _SUFFIXES = {18: "E", 15: "P", 12: "T", 9: "G", 6: "M", 3: "k", 0: "", -3: "m", -6: "u", -9: "n"}
 _BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)}
 _TIMES = dict(chain(_BINARY.items(), ((suffix, Decimal(10) ** power) for power, suffix in _SUFFIXES.items() if suffix)))
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?")
+_WITH_UNIT = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 MOST_CHARS = 40
 _LEAST = Decimal("1e-9")
 _THOUSANDTH = Decimal("0.001")
@@ -37,10 +37,10 @@ def read(quantity: str | int) -> Decimal:
         ValueError: it is none, or has more digits than anybody means.
     """
     text = str(quantity)
-    found = _FORM.fullmatch(text) if len(text) <= MOST_CHARS else None
-    if not found:
+    match = _FORM.fullmatch(text) if len(text) <= MOST_CHARS else None
+    if not match:
         raise ValueError(f"{text[:MOST_CHARS]!r} is no quantity")
-    number, suffix = found.groups()
+    number, suffix = match.groups()
     if suffix is None:
         return Decimal(number)
     return Decimal(number) * _TIMES[suffix] if suffix in _TIMES else Decimal(f"{number}{suffix}")
@@ -55,3 +55,11 @@ def plain(amount: Decimal) -> str:
     """An amount as a plain number, such as "70" and "0.7"."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def quantity(value: object, path: str) -> str | int:
+    """An amount of a resource, kept as it was written."""
+    whole_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if whole_number or (isinstance(value, str) and len(value) <= MOST_CHARS and _WITH_UNIT.fullmatch(value)):
+        return value  # type: ignore[return-value]
+    raise Invalid(path, f"{shown(value)} is no quantity; give one such as 100m or 128Mi")

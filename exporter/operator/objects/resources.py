@@ -1,7 +1,8 @@
 """The specs of GPUExporter and GPUAutoscaler, and how they are read from what the API says. Pure.
 
 What each field means stands in deploy/operator/crds.yaml, for `kubectl explain`; tests hold fields, defaults and bounds
-to that schema. Where a field is None, the operator decides.
+to that schema. The API server has validated an object against it, unless an older or a newer schema is installed: so
+the readers check again. Where a field is None, the operator decides.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from exporter.config.parsers import label_names, regex
-from exporter.operator.objects.reading import (
+from exporter.operator.objects.quantities import quantity
+from exporter.reading import (
     Invalid,
     a_mapping,
     above_zero,
@@ -20,7 +22,6 @@ from exporter.operator.objects.reading import (
     of,
     one_of,
     parsed,
-    quantity,
     read,
     text,
     whole,
@@ -29,8 +30,6 @@ from exporter.operator.objects.reading import (
 GROUP = "pod-gpu-metrics.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-EXPORTERS = "gpuexporters"
-AUTOSCALERS = "gpuautoscalers"
 
 Object = dict[str, Any]
 OnOff = Literal["on", "off"]
@@ -128,8 +127,7 @@ class GPUExporterSpec:
     interval_seconds: int = of(whole(1, 3600), 30)
     node_selector: Mapping[str, str] = of(_labels, {"nvidia.com/gpu.present": "true"})
     tolerations: tuple[Toleration, ...] = of(
-        each(group(Toleration), 32),
-        (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),),
+        each(group(Toleration), 32), (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),)
     )
     sharing: Literal["copy", "split", "device"] = of(one_of("copy", "split", "device"), "copy")
     labels: Labels = of(group(Labels), Labels())
@@ -231,11 +229,7 @@ def read_autoscaler(item: object) -> GPUAutoscalerSpec:
 
 
 def _check(toleration: Toleration, path: str) -> None:
-    """What Kubernetes demands of a toleration.
-
-    Raises:
-        Invalid: its fields contradict each other.
-    """
+    """Refuse what Kubernetes refuses: fields that contradict each other."""
     if not toleration.key and toleration.operator != "Exists":
         raise Invalid(f"{path}.operator", "a toleration without key needs the operator Exists")
     if toleration.value and toleration.operator == "Exists":

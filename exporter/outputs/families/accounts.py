@@ -1,20 +1,21 @@
-"""What containers have had of the node's GPUs. Here only where accounts are kept; right in every --sharing mode.
+"""What containers have had of the node's GPUs. Present only where accounts are kept; correct in every --sharing mode.
 
-Amounts are written exactly, from whole numbers: what is summed here is what was divided. A row has the same labels in
-every family, so they are written once: 112 MIG instances have a thousand samples.
+The counters are those of accounts/amounts/, written exactly, from whole numbers: what is summed here is what was
+divided. A row has the same labels in every family, so they are written once: 112 MIG instances have 1,000 samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
-from exporter.exposition.families import Samples
-from exporter.exposition.text import Written, render_labels, render_number, render_units
+from exporter.accounts.amounts import AMOUNTS
+from exporter.accounts.entries import NANOSECONDS, AmountFamily
+from exporter.exposition.families import Samples, Written, render_labels, render_number, render_units
 from exporter.model.accounts import Account, Accounts
-from exporter.outputs.families.family import OwnFamily
+from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.pods import Owner
+from exporter.outputs.families.family import OF_CONTAINER, OwnFamily, container_labels, counter, gauge
 from exporter.outputs.output import Look
 
-_NANOSECONDS, _MICROJOULES = 9, 6  # powers of ten
-_OF_ROW = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
 _NONE = Accounts()
 
 
@@ -23,58 +24,77 @@ def _accounts(look: Look) -> Accounts:
 
 
 @lru_cache(maxsize=1)
-def _labels(accounts: Accounts, node: str) -> Sequence[bytes]:
-    """Each row's labels as text. Labels of pods are the same for all rows: one that a row lacks is empty."""
-    names = sorted({name for row in accounts.rows for name, _ in row.labels})
-    texts = []
-    for owner, device, labels, *_ in accounts.rows:
-        of_owner = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
-        of_row = zip(_OF_ROW, (*of_owner, device.uuid, device.instance, node), strict=True)
-        of_pod = dict(labels)
-        texts.append(render_labels((*of_row, *((name, of_pod.get(name, "")) for name in names))))
-    return texts
+def _texts(accounts: Accounts, node: str) -> Sequence[tuple[bytes, bytes]]:
+    """Each row's labels as text, and its begin."""
+    names = tuple(sorted({name for row in accounts.rows for name, _ in row.labels}))
+    return [
+        (
+            (_labels if len(device.uuid) <= _LONGEST else _labels.__wrapped__)(owner, device, labels, names, node),
+            _began(ns),
+        )
+        for owner, device, labels, *_, ns in accounts.rows
+    ]
 
 
-def _rows(look: Look) -> Sequence[tuple[Account, bytes]]:
+# Most rows are the same at the next look. Upstreams choose how long a UUID is: long ones are not kept.
+_LONGEST = 100
+
+
+@lru_cache(maxsize=1024)
+def _labels(owner: Owner | None, device: DeviceKey, labels: AddedLabels, of_pods: tuple[str, ...], node: str) -> bytes:
+    """A row's labels as text. Labels of pods are the same for all rows: one that a row lacks is empty."""
+    of_row, of_pod = zip(OF_CONTAINER, container_labels(owner, device, node), strict=True), dict(labels)
+    return render_labels((*of_row, *((name, of_pod.get(name, "")) for name in of_pods)))
+
+
+def _began(ns: int | None) -> bytes:
+    return b"" if ns is None else render_units(max(0, ns) // 1_000_000, 3)
+
+
+def _rows(look: Look) -> Sequence[tuple[Account, tuple[bytes, bytes]]]:
     accounts = _accounts(look)
-    return list(zip(accounts.rows, _labels(accounts, look.snapshot.node), strict=True))
+    return list(zip(accounts.rows, _texts(accounts, look.snapshot.node), strict=True))
 
 
-def _each(amount: Callable[[Account], int | None], power: int) -> Callable[[Look], Sequence[Written]]:
-    """Writes a sample for each row that has the amount, in units of 10**-power."""
+def _counter(row: AmountFamily) -> OwnFamily[Look]:
+    """The family of an amount: a sample for each account that has it, and for each value of its label."""
 
     def write(look: Look) -> Sequence[Written]:
-        found = ((labels, amount(row)) for row, labels in _rows(look))
-        return [(labels, render_units(units, power)) for labels, units in found if units is not None]
+        return [
+            (labels, render_units(units, row.power), began)
+            for account, (labels, began) in _rows(look)
+            if (units := account.amounts.get(row.amount)) is not None
+        ]
 
-    return write
+    def write_by_label(look: Look) -> Sequence[Written]:
+        return [
+            (b'%b="%b",%b' % (row.label.encode(), value.encode(), labels), render_units(units, row.power), began)
+            for account, (labels, began) in _rows(look)
+            for value, units in sorted(account.by_label.get(row.amount, {}).items())
+        ]
+
+    if row.label:
+        return counter(row.name, row.help, (row.label, *OF_CONTAINER), write=write_by_label)
+    return counter(row.name, row.help, OF_CONTAINER, write=write)
 
 
 def _ratio(look: Look) -> Sequence[Written]:
     return [
-        (labels, render_number(row.allocated_ratio)) for row, labels in _rows(look) if row.allocated_ratio is not None
-    ]
-
-
-def _xids(look: Look) -> Sequence[Written]:
-    return [
-        (b'xid="%b",%b' % (xid.encode(), labels), render_units(count, 0))
-        for row, labels in _rows(look)
-        for xid, count in sorted(row.xids.items())
-    ]
-
-
-def _throttled(look: Look) -> Sequence[Written]:
-    return [
-        (b'reason="%b",%b' % (reason.encode(), labels), render_units(ns, _NANOSECONDS))
-        for row, labels in _rows(look)
-        for reason, ns in sorted(row.throttled_ns.items())
+        (labels, render_number(row.allocated_ratio), b"")
+        for row, (labels, _) in _rows(look)
+        if row.allocated_ratio is not None
     ]
 
 
 def _gaps(look: Look) -> Sequence[Written]:
-    gaps = look.snapshot.accounts.gap_ns if look.snapshot.accounts else {}
-    return [(render_labels((("reason", reason),)), render_units(ns, _NANOSECONDS)) for reason, ns in gaps.items()]
+    accounts = look.snapshot.accounts
+    if accounts is None:
+        return []
+    began = _began(accounts.began_ns)
+    return [
+        (render_labels((("reason", reason),)), render_units(ns, NANOSECONDS), began)
+        for reason, ns in accounts.gap_ns.items()
+    ]
 
 
 def _capacity(look: Look) -> Samples:
@@ -86,85 +106,27 @@ def _allocated(look: Look) -> Samples:
 
 
 FAMILIES = (
-    OwnFamily(
+    gauge(
         "pod_gpu_allocated_ratio",
-        "gauge",
         "The part of a physical GPU that a container holds now; a GPU's rows sum to 1 at most.",
-        _OF_ROW,
+        OF_CONTAINER,
         write=_ratio,
     ),
-    OwnFamily(
-        "pod_gpu_allocated_seconds_total",
-        "counter",
-        "GPU-seconds that a container held: the integral of pod_gpu_allocated_ratio.",
-        _OF_ROW,
-        write=_each(lambda row: row.allocated_ns, _NANOSECONDS),
-    ),
-    OwnFamily(
-        "pod_gpu_active_seconds_total",
-        "counter",
-        "GPU-seconds that were used: those held times the device's activity (GR_ENGINE_ACTIVE, else GPU_UTIL)."
-        " Of a shared device where kernels are measured: the part of its activity that the container's kernels had,"
-        " which may be more than it held; those of processes that count for no container have empty owners.",
-        _OF_ROW,
-        write=_each(lambda row: row.active_ns, _NANOSECONDS),
-    ),
-    OwnFamily(
-        "pod_gpu_observed_seconds_total",
-        "counter",
-        "GPU-seconds of those held in which the device's activity is known. How much was used is"
-        " pod_gpu_active_seconds_total divided by this: while the page is away, seconds are held and not observed.",
-        _OF_ROW,
-        write=_each(lambda row: row.observed_ns, _NANOSECONDS),
-    ),
-    OwnFamily(
-        "pod_gpu_idle_seconds_total",
-        "counter",
-        "GPU-seconds of those held in which the device's activity was below --accounting.idle-below; of a shared device"
-        " where kernels are measured, the container's part of it.",
-        _OF_ROW,
-        write=_each(lambda row: row.idle_ns, _NANOSECONDS),
-    ),
-    OwnFamily(
-        "pod_gpu_energy_joules_total",
-        "counter",
-        "Energy of a container's devices, in joules; of a shared one its part: as its kernels' time where that is"
-        " measured, else an equal one. What nobody held has empty owners, so the sum is the node's.",
-        _OF_ROW,
-        write=_each(lambda row: row.energy_uj, _MICROJOULES),
-    ),
-    OwnFamily(
-        "pod_gpu_xid_errors_total",
-        "counter",
-        "XID errors, each counted once, to the container that held the GPU; to nobody where several held it, at a time"
-        " or one after the other while dcgm-exporter's page stood still.",
-        ("xid", *_OF_ROW),
-        write=_xids,
-    ),
-    OwnFamily(
-        "pod_gpu_throttled_seconds_total",
-        "counter",
-        "GPU-seconds of those held in which the GPU's clocks were lowered, by reason.",
-        ("reason", *_OF_ROW),
-        write=_throttled,
-    ),
-    OwnFamily(
+    *(_counter(family) for amount in AMOUNTS for family in amount.families),
+    counter(
         "pod_gpu_accounting_gap_seconds_total",
-        "counter",
         "Seconds that accounting did not see, by what was missing: the kubelet, a page of samples, or the exporter.",
         ("reason",),
         write=_gaps,
     ),
-    OwnFamily(
+    gauge(
         "node_gpu_capacity",
-        "gauge",
         "Physical GPUs of the node, cut into MIG instances or not, by model.",
         ("model", "node"),
         fill=_capacity,
     ),
-    OwnFamily(
+    gauge(
         "node_gpu_allocated_ratio",
-        "gauge",
         "The part of the node's GPUs of a model that containers hold, from 0 to 1.",
         ("model", "node"),
         fill=_allocated,

@@ -2,30 +2,20 @@
 
 from collections.abc import Sequence
 
-from exporter.outputs.families import (
-    accounts,
-    assignments,
-    counters,
-    cuda,
-    gpu_manager,
-    health,
-    host,
-    mapping,
-    measured,
-    probe,
-)
+from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured, otlp
 from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 
 FAMILIES: Sequence[OwnFamily[Look]] = (
     *health.FAMILIES,
-    *assignments.FAMILIES,
+    *health.ASSIGNMENTS,
     *counters.FAMILIES,
+    *otlp.FAMILIES,
     *mapping.FAMILIES,
-    *host.FAMILIES,
+    *health.HOST,
     *accounts.FAMILIES,
     *measured.FAMILIES,
     *cuda.FAMILIES,
-    *probe.FAMILIES,
+    *cuda.PROBE,
     *gpu_manager.FAMILIES,
 )

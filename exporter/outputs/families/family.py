@@ -4,12 +4,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from exporter.exposition.families import Family, Filled, Samples
-from exporter.exposition.text import Written
-from exporter.outputs.output import AnyLook
+from exporter.exposition.families import Family, Filled, Samples, Written
+from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
+from exporter.outputs.output import AnyLook, LookT
 
-# what fills a family of any look, fills it of a look at a node
-Seen_contra = TypeVar("Seen_contra", bound=AnyLook, contravariant=True)
+# the labels of a container's part of a device
+OF_CONTAINER = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
+# a family of any role's look also fits a node's look
+LookT_contra = TypeVar("LookT_contra", bound=AnyLook, contravariant=True)
+Fill = Callable[[LookT], Samples]
+Write = Callable[[LookT], Sequence[Written]]
 
 
 def _nothing(_: AnyLook) -> Sequence[Any]:
@@ -17,16 +22,38 @@ def _nothing(_: AnyLook) -> Sequence[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFamily(Family, Generic[Seen_contra]):
-    """A family, and `fill`, which makes its samples of a look. What is unknown is no sample; none leave it out.
+class OwnFamily(Family, Generic[LookT_contra]):
+    """A family, and `fill`, which makes its samples of a look.
 
-    One whose numbers or labels do not fit this has `write` instead, which writes both.
+    An unknown value has no sample; without samples the family is left out. One whose numbers or labels do not fit this,
+    or whose counts did not begin with the process, has `write` instead, which writes all of these.
     """
 
-    fill: Callable[[Seen_contra], Samples] = field(default=_nothing, kw_only=True)
-    write: Callable[[Seen_contra], Sequence[Written]] = field(default=_nothing, kw_only=True)
+    fill: Callable[[LookT_contra], Samples] = field(default=_nothing, kw_only=True)
+    write: Callable[[LookT_contra], Sequence[Written]] = field(default=_nothing, kw_only=True)
 
 
-def filled(families: Iterable[OwnFamily[Seen_contra]], look: Seen_contra) -> Iterable[Filled]:
+def container_labels(owner: Owner | None, device: DeviceKey, node: str) -> tuple[str, ...]:
+    """The values of OF_CONTAINER; the names of an owner are "" for what no container has."""
+    names = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
+    return (*names, device.uuid, device.instance, node)
+
+
+def gauge(
+    name: str, text: str, labels: Sequence[str] = (), *, fill: Fill[LookT] = _nothing, write: Write[LookT] = _nothing
+) -> OwnFamily[LookT]:
+    """A family of a value that goes up and down."""
+    return OwnFamily(name, "gauge", text, tuple(labels), fill=fill, write=write)
+
+
+def counter(
+    name: str, text: str, labels: Sequence[str] = (), *, fill: Fill[LookT] = _nothing, write: Write[LookT] = _nothing
+) -> OwnFamily[LookT]:
+    """A family of an amount that only grows."""
+    return OwnFamily(name, "counter", text, tuple(labels), fill=fill, write=write)
+
+
+def filled(families: Iterable[OwnFamily[LookT_contra]], look: LookT_contra) -> Iterable[Filled]:
     """The families with their samples."""
-    return (Filled(family, family.fill(look), family.write(look)) for family in families)
+    began = look.telemetry.began
+    return (Filled(family, family.fill(look), family.write(look), began) for family in families)

@@ -7,9 +7,9 @@ container has two series for each GPU that it holds, and four more.
 
 from collections.abc import Callable, Iterator
 
-from exporter.accounting.cards import Cards
+from exporter.accounts.cards import Cards
 from exporter.exposition.families import Samples
-from exporter.outputs.families.family import OwnFamily
+from exporter.outputs.families.family import gauge
 from exporter.outputs.output import Look
 
 _OF_CONTAINER = ("pod_name", "namespace", "node", "container_name")
@@ -41,40 +41,36 @@ def _asked_memory(cards: Cards) -> _Values:
 def _each(values: Callable[[Cards], _Values]) -> Callable[[Look], Samples]:
     def fill(look: Look) -> Samples:
         return [
-            ((owner.pod, owner.namespace, look.snapshot.node, owner.container, label), known)
+            ((owner.pod, owner.namespace, look.snapshot.node, owner.container, label), amount)
             for owner, cards in look.cards.items()
-            for label, known in values(cards)
-            if known is not None
+            for label, amount in values(cards)
+            if amount is not None
         ]
 
     return fill
 
 
 FAMILIES = (
-    OwnFamily(
+    gauge(
         "container_gpu_utilization",
-        "gauge",
         "Percent of the time in which kernels of a container ran, 0 to 100 a card; total is the sum of its cards.",
         (*_OF_CONTAINER, "gpu"),
         fill=_each(_utilization),
     ),
-    OwnFamily(
+    gauge(
         "container_gpu_memory_total",
-        "gauge",
         "GPU memory that a container uses, in MiB, by card; total is the sum of its cards.",
         (*_OF_CONTAINER, "gpu_memory"),
         fill=_each(_memory),
     ),
-    OwnFamily(
+    gauge(
         "container_request_gpu_utilization",
-        "gauge",
         "Cards that a container asked for: a share, or a MIG instance, is the part of a card that it is.",
         (*_OF_CONTAINER, "req_of_gpu"),
         fill=_each(_asked_cards),
     ),
-    OwnFamily(
+    gauge(
         "container_request_gpu_memory",
-        "gauge",
         "GPU memory that a container asked for, in MiB: that of its cards, or its part of it.",
         (*_OF_CONTAINER, "req_of_gpu_memory"),
         fill=_each(_asked_memory),

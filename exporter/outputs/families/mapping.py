@@ -1,9 +1,27 @@
 """Which pod holds which GPU. A device without samples is there with what the kubelet alone knows of it."""
 
-from exporter.exposition.families import Samples
-from exporter.model.entities import cut_gpus, entity_of
-from exporter.outputs.families.family import OwnFamily
+from collections.abc import Iterator, Sequence
+
+from exporter.exposition.families import Samples, Written, render_labels
+from exporter.model.devices import AddedLabels, Holder
+from exporter.model.pages import Subject, cut_gpus, entity_of
+from exporter.outputs.families.family import gauge
 from exporter.outputs.output import Look
+from exporter.ownership.labels import SHARED_LABEL, WITHOUT_OWNERS, labels_of_claim, labels_of_uid
+
+_INFO_LABELS = (
+    "namespace",
+    "pod",
+    "container",
+    "UUID",
+    "gpu",
+    "device",
+    "modelName",
+    "resource",
+    "GPU_I_ID",
+    "GPU_I_PROFILE",
+    "node",
+)
 
 
 def _device_owners(look: Look) -> Samples:
@@ -27,63 +45,84 @@ def _map_info(look: Look) -> Samples:
     return tuple(rows)
 
 
+def _info_of(device: Subject, holder: Holder, node: str) -> tuple[str, ...]:
+    return (
+        holder.owner.namespace,
+        holder.owner.pod,
+        holder.owner.container,
+        device.uuid,
+        device.index,
+        device.device,
+        device.model,
+        holder.resource,
+        device.instance,
+        device.profile,
+        node,
+    )
+
+
 def _pod_gpu_info(look: Look) -> Samples:
+    if not look.snapshot.context.names_owners:
+        return ()
     return [
-        (
-            (
-                holder.owner.namespace,
-                holder.owner.pod,
-                holder.owner.container,
-                device.uuid,
-                device.index,
-                device.device,
-                device.model,
-                holder.resource,
-                device.instance,
-                device.profile,
-                look.snapshot.node,
-            ),
-            1.0,
-        )
+        (_info_of(device, holder, look.snapshot.node), 1.0)
         for device in look.devices
         for holder in look.snapshot.owners.of(device.key)
     ]
 
 
-MAP_INFO = OwnFamily(
+def _in_place_of_samples(look: Look) -> Sequence[Written]:
+    """With `--labels.owners off` all that samples would say of owners, so that a query can join the two."""
+    snapshot = look.snapshot
+    if snapshot.context.names_owners:
+        return ()
+    lines = {
+        render_labels((*zip(_INFO_LABELS, _info_of(device, holder, snapshot.node), strict=True), *labels)): None
+        for device in look.devices
+        for holder, labels in (_by_kubelet(look, device) if snapshot.owners.of(device.key) else _by_page(look, device))
+    }
+    return [(line, b"1", b"") for line in lines]
+
+
+def _by_kubelet(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
+    for holder in look.snapshot.owners.of(device.key):
+        pod_labels = look.snapshot.pod_labels.get((holder.owner.namespace, holder.owner.pod), ())
+        yield holder, (*_marks(shared=holder.shared), *pod_labels, *labels_of_claim(holder.claim))
+
+
+def _by_page(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
+    """Those that dcgm-exporter names (-k) where the kubelet's ids lead to no device."""
+    for subject in look.snapshot.joined.subjects if look.snapshot.joined else ():
+        if subject.came_with and subject.key == device.key:
+            holder = Holder(owner=subject.came_with, resource="", shared=subject.came_shared)
+            labels = (*labels_of_uid(subject.came_with_uid), *subject.came_extra)
+            yield holder, (*_marks(shared=subject.came_shared), *labels)
+
+
+def _marks(*, shared: bool) -> AddedLabels:
+    return (WITHOUT_OWNERS, (SHARED_LABEL, "true")) if shared else (WITHOUT_OWNERS,)
+
+
+MAP_INFO = gauge(
     "pod_and_gpu_map_info",
-    "gauge",
     "A pod that holds a GPU; always 1.",
     ("gpu_id", "gpu_model", "namespace", "node", "pod_name"),
     fill=_map_info,
 )
 FAMILIES = (
-    OwnFamily(
+    gauge(
         "pod_gpu_device_owners",
-        "gauge",
         "How many containers hold a device: a GPU (entity gpu), a GPU that is cut into MIG instances (mig-parent), or a"
         " MIG instance of it by GPU_I_ID (mig).",
         ("UUID", "GPU_I_ID", "gpu", "entity", "node"),
         fill=_device_owners,
     ),
     MAP_INFO,
-    OwnFamily(
+    gauge(
         "pod_gpu_info",
-        "gauge",
         "A container that holds a GPU or a MIG instance, with all that is known of the device; always 1.",
-        (
-            "namespace",
-            "pod",
-            "container",
-            "UUID",
-            "gpu",
-            "device",
-            "modelName",
-            "resource",
-            "GPU_I_ID",
-            "GPU_I_PROFILE",
-            "node",
-        ),
+        _INFO_LABELS,
         fill=_pod_gpu_info,
+        write=_in_place_of_samples,
     ),
 )

@@ -3,13 +3,11 @@
 import math
 from functools import lru_cache
 
-from exporter.exposition.families import render
-from exporter.exposition.text import render_number
+from exporter.exposition.families import render, render_number
 from exporter.model.devices import Owners
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs.families.assignments import ASSIGNMENTS_AGE
 from exporter.outputs.families.family import filled
-from exporter.outputs.families.health import SOURCE_DURATION, SOURCE_UP
+from exporter.outputs.families.health import ASSIGNMENTS_AGE, SOURCE_DURATION, SOURCE_UP
 from exporter.outputs.output import Look
 
 SLIM = (SOURCE_UP, SOURCE_DURATION, ASSIGNMENTS_AGE)
@@ -46,5 +44,5 @@ def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool
         assignments_age_seconds=_MOVES if has_age else None,
     )
     text = render(filled(SLIM, Look(snapshot=snapshot)))
-    # the name of a source holds no line's end, so what ends a line so is a number
+    # the name of a source has no line end, so only a number ends a line like this
     return text.replace(b"%", b"%%").replace(b" nan\n", b" %b\n")

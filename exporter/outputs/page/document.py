@@ -6,15 +6,32 @@ nothing else: no script in the page's text, no other host, and nothing that woul
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from html import escape
+from pkgutil import get_data
 from typing import Any
 from unicodedata import category
 
 from exporter import __version__
 from exporter.model.snapshot import Health
-from exporter.outputs.output import Answer, Output, answer
-from exporter.outputs.page.files import SCRIPT, STYLE, address
+from exporter.outputs.output import NOTHING, Answer, AnyLook, Output, answer
 
+_FOLDER = "/static/"
+_FOR_GOOD = ("Cache-Control", "max-age=31536000, immutable")
+# without a version: the present one, which a browser must not keep
+_FOR_NOW = ("Cache-Control", "no-cache")
+TOOLS = """<div id="tools" hidden>
+<label for="filter">Filter <input id="filter" type="search" autocomplete="off" spellcheck="false"
+ placeholder="pod, namespace, workload, model …"></label>
+<label for="show">Show <select id="show"><option value="all">all</option><option value="held">held</option>
+<option value="idle">held but idle</option><option value="free">free</option>
+<option value="outside">used around Kubernetes</option><option value="unknown">unknown</option></select></label>
+<button id="pause" type="button">Pause updates</button>
+<span id="updated"></span>
+<span id="status" role="status"></span>
+</div>"""
+MORE = '<button id="more" type="button" hidden>Show more</button>'
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -47,24 +64,50 @@ _FOOT = """
 Rows = Iterable[Sequence[str]]
 
 
+@cache
+def _content(name: str) -> tuple[bytes, str]:
+    """The file, and its version."""
+    content = get_data(__package__, name) or b""
+    return content, sha256(content).hexdigest()[:12]
+
+
+def address(output: Output[Any]) -> str:
+    """Where the page finds a file: relative to the page, which a proxy may have moved."""
+    name = output.path.removeprefix(_FOLDER)
+    return f"{output.path.removeprefix('/')}?v={_content(name)[1]}"
+
+
+def _output(name: str, content_type: str) -> Output[Any]:
+    def make(look: AnyLook) -> Answer:
+        content, version = _content(name)
+        cached = _FOR_GOOD if ("v", version) in look.question.query else _FOR_NOW
+        return Answer(content_type, (content,), len(content), headers=(cached,))
+
+    return Output(path=_FOLDER + name, says="", make=make, needs=NOTHING)
+
+
+STYLE = _output("page.css", "text/css; charset=utf-8")
+SCRIPT = _output("page.js", "text/javascript; charset=utf-8")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PageColumn:
     """A column of a table: its title, and whether its cells are the headers of their rows."""
 
     title: str
     is_header: bool = False
 
 
-def text(said: object) -> str:
-    """What somebody said, as HTML: a text of its own, whose direction changes nothing around it."""
-    return f"<bdi>{escape(visible(str(said)))}</bdi>" if said else ""
+def text(value: object) -> str:
+    """A text from elsewhere, as HTML; its direction changes nothing around it."""
+    return f"<bdi>{escape(visible(str(value)))}</bdi>" if value else ""
 
 
-def visible(said: str) -> str:
-    r"""What somebody said, with what cannot be seen (a control, a mark of direction) by its number: \u{202e}."""
-    if said.isascii() and said.isprintable():
-        return said
-    return "".join(rf"\u{{{ord(char):x}}}" if _is_unseen(char) else char for char in said)
+def visible(value: str) -> str:
+    r"""A text from elsewhere, with invisible characters (control, direction) by their number: \u{202e}."""
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(rf"\u{{{ord(char):x}}}" if _is_unseen(char) else char for char in value)
 
 
 def _is_unseen(char: str) -> bool:
@@ -91,18 +134,18 @@ def document(
     return made._replace(headers=(("Content-Security-Policy", POLICY),))
 
 
-def table(name: str, caption: str, columns: Sequence[Column], rows: Rows) -> str:
+def table(name: str, caption: str, columns: Sequence[PageColumn], rows: Rows) -> str:
     """A table with the id `name`. The cells of its rows are HTML."""
     head = "".join(f'<th scope="col" role="columnheader">{column.title}</th>' for column in columns)
     body = "\n".join(f'<tr role="row">{_cells(columns, row)}</tr>' for row in rows)
-    # the roles are said because a narrow screen shows rows as blocks, which are no rows to some browsers
+    # a narrow screen shows rows as blocks; without roles some browsers would not treat those as rows
     return (
         f'<table id="{name}" role="table"><caption>{caption}</caption>\n'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n<tbody role="rowgroup">{body}</tbody></table>'
     )
 
 
-def _cells(columns: Sequence[Column], row: Sequence[str]) -> str:
+def _cells(columns: Sequence[PageColumn], row: Sequence[str]) -> str:
     return "".join(
         f'<th scope="row" role="rowheader">{cell}</th>'
         if column.is_header
@@ -120,16 +163,8 @@ def state(*, up: bool | None) -> str:
 def sources(health: Mapping[str, Health]) -> str:
     """The sources: open where one is in trouble."""
     up = sum(each.up is True for each in health.values())
-    rows = (
-        (
-            text(name),
-            state(up=each.up),
-            text(each.message),
-            text(each.remedy),
-        )
-        for name, each in health.items()
-    )
-    columns = (Column(title="Source", is_header=True), *map(_column, ("State", "What is wrong", "What to do")))
+    rows = ((text(name), state(up=each.up), text(each.message), text(each.remedy)) for name, each in health.items())
+    columns = (PageColumn(title="Source", is_header=True), *map(_column, ("State", "What is wrong", "What to do")))
     opened = " open" if any(each.trouble for each in health.values()) else ""
     return (
         f'<details id="sources"{opened}><summary><h2>Sources</h2>'
@@ -139,9 +174,9 @@ def sources(health: Mapping[str, Health]) -> str:
     )
 
 
-def alert(said: str) -> str:
+def alert(message: str) -> str:
     """What is wrong with the whole page; the script writes here, too."""
-    return f'<p id="trouble" class="alert"{"" if said else " hidden"}>{text(said)}</p>'
+    return f'<p id="trouble" class="alert"{"" if message else " hidden"}>{text(message)}</p>'
 
 
 def _endpoints(outputs: Iterable[Output[Any]]) -> str:
@@ -154,5 +189,5 @@ def _endpoints(outputs: Iterable[Output[Any]]) -> str:
     return f'<section aria-labelledby="endpoints"><h2 id="endpoints">Endpoints</h2>\n<dl>\n{items}\n</dl></section>'
 
 
-def _column(title: str) -> Column:
-    return Column(title=title)
+def _column(title: str) -> PageColumn:
+    return PageColumn(title=title)

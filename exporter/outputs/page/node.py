@@ -8,10 +8,8 @@ from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import SILENT, are_owners_unknown, rows
 from exporter.outputs.output import Answer, Look, Need, Output
-from exporter.outputs.page.devices import devices_table
-from exporter.outputs.page.document import alert, document, sources
-from exporter.outputs.page.summary import Figures, summary
-from exporter.outputs.page.tools import MORE, TOOLS
+from exporter.outputs.page.devices import Figures, devices_table, summary
+from exporter.outputs.page.document import MORE, TOOLS, alert, document, sources
 
 
 def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answer]:

@@ -1,25 +1,21 @@
-"""The node's GPUs and MIG instances by its CDI specs, followed as they change.
+"""The node's GPUs and MIG instances by the CDI specs that NVIDIA's toolkit, device plugin and DRA driver write.
 
-NVIDIA's container toolkit, device plugin and DRA driver write them for the container runtime. Together with the
-driver's list of MIG capabilities they say which instance a MIG UUID is, and neither takes a library or a privilege.
-
-The files are looked at every second, on a thread, whoever scrapes: so a GPU that is cut anew is known before the next
-scrape, and no scrape waits. What reads them is imported with the first one: nodes without specs do not carry it.
+With the driver's list of MIG capabilities they say which instance a MIG UUID is, without library or privilege. A thread
+looks every second, so the next scrape knows them and does not wait. Nodes without specs do not import the reader.
 """
 
 import asyncio
 import os
-import time
 from typing import TYPE_CHECKING
 
 from exporter.model.devices import Inventory
-from exporter.model.snapshot import Health
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
+from exporter.sources.polled import Outcome, Polled
+from exporter.sources.source import Bound, OnHealth, absent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from exporter.sources.cdi.specs import Reading
+    from exporter.sources.cdi.specs import SpecsReading
 
 NAME = "cdi"
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
@@ -32,68 +28,32 @@ _ABSENT = absent(
 )
 
 
-class CdiInventory:
-    """The inventory as the CDI specs tell it. Where there is none, nobody misses it."""
-
-    name = NAME
-    patience_seconds = PATIENCE_SECONDS
+class CdiInventory(Polled):
+    """The inventory by the CDI specs. Without any it is absent, and that is no failure."""
 
     def __init__(
         self, *, folders: tuple[str, ...], minors: str, on_health: OnHealth, again_seconds: float = AGAIN_SECONDS
     ) -> None:
-        """`minors` is the driver's list of MIG capabilities."""
+        super().__init__(NAME, on_health, again_seconds=again_seconds, looks_by_itself=True, placeholder=_ABSENT)
         self.inventory = Inventory()
         self.bounds: Mapping[str, Bound] = {
             "cdi_devices": Bound(MOST_DEVICES, lambda: self._reading.devices if self._reading else 0)
         }
         self._folders = folders
         self._minors = minors
-        self._again_seconds = again_seconds
-        self._attempts = Attempts(NAME, on_health)
-        self._reading: Reading | None = None
-        self._first: asyncio.Task[None] | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._reading: SpecsReading | None = None
 
-    @property
-    def health(self) -> Health:
-        """How the last look at the files went; that of an absent source where there are none."""
-        return self._attempts.health if self._reading and self._reading.is_there else _ABSENT
+    async def _look(self) -> Outcome:
+        self._reading = reading = await asyncio.to_thread(self._read)
+        if reading is None:
+            return _ABSENT
+        if reading.inventory != self.inventory:
+            self.inventory = reading.inventory
+        if reading.error is not None:
+            raise reading.error
+        return reading.odd if reading.is_there else _ABSENT
 
-    def begin(self) -> Attempt | None:
-        """Look at the files from now on; only the first look is worth waiting for."""
-        if self._first is None:
-            self._first = asyncio.create_task(self._look())
-            self._following = asyncio.create_task(self._follow(self._first))
-        return None if self._first.done() else self._first
-
-    async def close(self) -> None:
-        """Wait for nobody: a thread that reads ends with its read."""
-        for task in (self._first, self._following):
-            if task is not None:
-                task.cancel()
-
-    async def _follow(self, first: asyncio.Task[None]) -> None:
-        await asyncio.wait((first,))
-        while True:
-            await asyncio.sleep(self._again_seconds)
-            await self._look()
-
-    async def _look(self) -> None:
-        started = time.monotonic()
-        reading = await asyncio.to_thread(self._read)
-        if reading is self._reading:
-            if self._attempts.health.up:
-                self._attempts.heard(time.time())
-            return
-        self._reading = reading
-        if reading is not None:
-            if reading.inventory != self.inventory:
-                self.inventory = reading.inventory
-            if reading.is_there:
-                took = time.monotonic() - started
-                self._attempts.note(reading.error, took_seconds=took, now_seconds=time.time(), odd=reading.odd)
-
-    def _read(self) -> "Reading | None":
+    def _read(self) -> "SpecsReading | None":
         """On a thread: what the files say now; the last reading where nothing has changed."""
         if self._reading is None and not any(map(_has_something, self._folders)):
             return None

@@ -1,7 +1,6 @@
-"""CDI specs: the files of two folders, read again when they change, and what they amount to.
+"""CDI specs: the files of two folders, read again when they change. What they mean: ownership/inventories.py.
 
-What a spec means is attribution's (attribution/cdi.py). A file that cannot be used is refused, and what it said last
-stays in force.
+A file that cannot be used is refused, and what it said last stays in force.
 """
 
 import json
@@ -12,11 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.attribution.cdi import CdiDevice, Place, inventory_of, read_mig_minors, read_spec
-from exporter.config.files import Identity, identity_of, unique_keys
-from exporter.config.regular import open_regular
+from exporter.config.files import Identity, identity_of, open_regular, unique_keys
 from exporter.errors import DuplicateKey, Malformed, SourceError, Trouble, Unavailable
 from exporter.model.devices import Inventory
+from exporter.ownership.inventories import CdiDevice, CutPlace, inventory_of, read_mig_minors, read_spec
 
 MOST_ENTRIES = 4096  # of a folder
 MOST_FILES = 512  # of these that are specs: the DRA driver writes one for each claim
@@ -40,7 +38,7 @@ class Spec(NamedTuple):
     refused: str = ""
 
 
-class Reading(NamedTuple):
+class SpecsReading(NamedTuple):
     """All files by their paths, what is wrong with their folders, and the inventory that they amount to.
 
     `lacks_minors`: the list of MIG capabilities is not there, or lacks some that the files name.
@@ -78,12 +76,12 @@ class Reading(NamedTuple):
         return _NO_MINORS if self.lacks_minors else None
 
 
-def read(folders: tuple[str, ...], minors: str, before: Reading | None, most_devices: int) -> Reading:
+def read(folders: tuple[str, ...], minors: str, before: SpecsReading | None, most_devices: int) -> SpecsReading:
     """Read the files that have changed since `before`, which is returned where nothing has.
 
     `minors` is the driver's list of MIG capabilities. It never changes, but it comes with the driver.
     """
-    known = before.files if before else {}
+    files_before = before.files if before else {}
     files: dict[str, Spec] = {}
     wrong: list[str] = []
     left, room = most_devices, MOST_BYTES_TOGETHER
@@ -92,9 +90,9 @@ def read(folders: tuple[str, ...], minors: str, before: Reading | None, most_dev
             paths = _specs_in(folder, wrong)
         except OSError as why:
             wrong.append(f"{folder} cannot be read: {why.strerror}")
-            paths = [path for path in known if str(Path(path).parent) == folder]
+            paths = [path for path in files_before if str(Path(path).parent) == folder]
         for path in paths:
-            last, identity = known.get(path), identity_of(path)
+            last, identity = files_before.get(path), identity_of(path)
             if identity is None:
                 continue  # it was removed since the folder was listed
             room -= identity[2]
@@ -107,31 +105,23 @@ def read(folders: tuple[str, ...], minors: str, before: Reading | None, most_dev
         return before
     places, lacks_minors = _places(files, minors)
     inventory = inventory_of({path: spec.devices for path, spec in files.items()}, places)
-    reading = Reading(files=files, wrong=tuple(wrong), inventory=inventory, lacks_minors=lacks_minors)
+    reading = SpecsReading(files=files, wrong=tuple(wrong), inventory=inventory, lacks_minors=lacks_minors)
     return before if before is not None and before == reading else reading
 
 
 def _specs_in(folder: str, wrong: list[str]) -> list[str]:
-    """The paths of a folder's specs, by their names, without links that lead out of it.
-
-    Raises:
-        OSError: it is there, and cannot be read.
-    """
+    """The paths of a folder's specs, by their names, without links that lead out of it. OSError: it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            found = (entry for entry in islice(entries, MOST_ENTRIES) if entry.name.endswith(_SUFFIXES))
+            specs = (entry for entry in islice(entries, MOST_ENTRIES) if entry.name.endswith(_SUFFIXES))
             # a name that cannot be printed is no program's
-            names = [entry.path for entry in islice(found, MOST_FILES + 1) if entry.name.isprintable()]
+            names = [entry.path for entry in islice(specs, MOST_FILES + 1) if entry.name.isprintable()]
     except FileNotFoundError:
         return []
     if len(names) > MOST_FILES:
         wrong.append(f"{folder} has more than {MOST_FILES} specs: some are left out")
-    root = os.path.realpath(folder)
-    return [path for path in sorted(names[:MOST_FILES]) if _is_inside(os.path.realpath(path), root)]
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path.startswith(f"{folder}{os.sep}")
+    inside = f"{os.path.realpath(folder)}{os.sep}"
+    return [path for path in sorted(names[:MOST_FILES]) if os.path.realpath(path).startswith(inside)]
 
 
 def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec:
@@ -155,12 +145,7 @@ def _refused(identity: Identity, before: Spec | None, why: str) -> Spec:
 
 
 def _text(path: str) -> str:
-    """A file's text.
-
-    Raises:
-        OSError: it cannot be read, or is no file.
-        ValueError: it has more than MOST_BYTES, or is no UTF-8.
-    """
+    """A file's text. OSError: it cannot be read. ValueError: it has more than MOST_BYTES, or is no UTF-8."""
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -175,12 +160,12 @@ def _parse(text: str) -> object:
             content: object = json.loads(text, object_pairs_hook=unique_keys)
             return content
     # 1 MiB of memory that only such a file is worth
-    from exporter.config.plain_yaml import load_plain  # noqa: PLC0415
+    from exporter.config.strict_yaml import load_plain  # noqa: PLC0415
 
     return load_plain(text)
 
 
-def _places(files: Mapping[str, Spec], minors: str) -> tuple[Mapping[int, Place], bool]:
+def _places(files: Mapping[str, Spec], minors: str) -> tuple[Mapping[int, CutPlace], bool]:
     """The places of the capabilities that the files name, and whether some of them are not known."""
     wanted = {cap for spec in files.values() for device in spec.devices for cap in device.caps}
     if not wanted:

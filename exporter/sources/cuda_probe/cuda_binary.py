@@ -1,20 +1,169 @@
 """What GPU code a file has: all kernels in all fatbins of a program, with limits on the work.
 
 Nothing of this is read while the exporter runs: kernels have too many names to be values of a label.
+
+A cubin is the ELF file of GPU code for one architecture. NVIDIA documents the tools that show it (cuobjdump, nvdisasm),
+not the format. The fields were found in what ptxas 11.8, 12.4, 12.9 and 13.0 write for sm_35 to sm_120, next to what
+`ptxas -v` prints; the tests compare the two. A kernel is a function whose symbol is marked as an entry. Its code is in
+the section .text.<kernel>. The sections .nv.shared.<kernel> and .nv.constant<bank>.<kernel> name that section by its
+index (sh_info). The rest that is known of a function stands in .nv.info, by its symbol.
 """
 
+import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Malformed, Unavailable
-from exporter.sources.cuda_probe.cubin import EM_CUDA, Kernel, read_cubin
-from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, Compression, Image, read_images
-from exporter.sources.cuda_probe.reader import REMEDY, InMemory, Part, Reader
-from exporter.sources.cuda_probe.sections import read_elf
-from exporter.sources.cuda_probe.unpacking import MOST_IMAGE_BYTES, unpack
+from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Compression, Image, read_images, unpack
+from exporter.sources.cuda_probe.reader import (
+    BadBinary,
+    Elf,
+    ElfSection,
+    InMemory,
+    ProbePart,
+    ProbeReader,
+    read_elf,
+    read_table,
+)
+
+EM_CUDA = 190
+_RELOCATABLE = 1  # ET_REL: not yet linked with other GPU code
+_NEW_OS_ABI = 0x41  # since CUDA 13.0; 0x33 before
+_SYMBOL_TABLE = 2  # SHT_SYMTAB
+_FUNCTION, _ENTRY = 2, 0x10  # STT_FUNC in st_info, STO_CUDA_ENTRY in st_other
+_SYMBOL = struct.Struct("<IBBHQQ")
+
+# Since sm_90 each block has so much of its static shared memory for the system; ptxas does not count it, nor do we.
+_RESERVED_SHARED_BYTES, _RESERVES_SINCE = 1024, 90
+
+# .nv.info is a list of attributes: form, number, then a value of two bytes, or for one form its length and bytes
+_ATTRIBUTE = struct.Struct("<BBH")
+_LENGTH_AND_BYTES = 4  # EIFMT_SVAL
+_OF_FUNCTION = struct.Struct("<II")  # symbol, value
+_REGISTERS, _FRAME_BYTES, _STACK_BYTES = 0x2F, 0x11, 0x12  # EIATTR_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE
+
+MOST_INFO_BYTES = 8 << 20
+# Templates of templates have names of some 4,000 characters.
+MOST_NAME_BYTES = 8192
+_MOST_BYTES_OF_NAMES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a kernel takes. None where the file does not say. `registers` and `stack_bytes` are each thread's.
+
+    `shared_bytes` are each block's, without what is asked for at launch. `constant_bytes` are in the kernel's banks.
+    """
+
+    name: str
+    code_bytes: int
+    registers: int | None
+    shared_bytes: int
+    constant_bytes: int
+    stack_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cubin:
+    """The kernels of a cubin. It is relocatable where it is still to be linked with other GPU code."""
+
+    number: int
+    is_relocatable: bool
+    kernels: tuple[Kernel, ...]
+
+
+def read_cubin(reader: ProbeReader, most_kernels: int) -> Cubin:
+    """The kernels of a cubin, in the file's order.
+
+    Raises:
+        Malformed: it is none, its tables are not where it says, or too large, or it has more than `most_kernels`.
+        OSError: see `ProbeReader`.
+    """
+    elf = read_elf(reader)
+    if elf.machine != EM_CUDA:
+        raise BadBinary("garbage", f"it is an ELF file for machine {elf.machine}, not for GPUs ({EM_CUDA})")
+    number = (elf.flags >> 8 if elf.os_abi == _NEW_OS_ABI else elf.flags) & 0xFF
+    is_relocatable = elf.kind == _RELOCATABLE
+    registers, stacks = _of_functions(reader, elf)
+    reserved = _RESERVED_SHARED_BYTES if number >= _RESERVES_SINCE and not is_relocatable else 0
+    shared, constant = _bytes_by_code(elf, b".nv.shared."), _bytes_by_code(elf, b".nv.constant")
+    kernels: list[Kernel] = []
+    name_bytes = 0
+    for symbol, name, in_section in _entries(reader, elf):
+        name_bytes += len(name)
+        if len(kernels) == most_kernels or name_bytes > _MOST_BYTES_OF_NAMES:
+            raise BadBinary("oversize", "it has more kernels than are read of one file")
+        code = elf.sections[in_section]
+        kernels.append(
+            Kernel(
+                name=name,
+                code_bytes=code.size,
+                registers=registers.get(symbol, (code.info >> 24) or None),
+                shared_bytes=max(shared[in_section] - reserved, 0),
+                constant_bytes=constant[in_section],
+                stack_bytes=stacks.get(symbol),
+            )
+        )
+    return Cubin(number=number, is_relocatable=is_relocatable, kernels=tuple(kernels))
+
+
+def _entries(reader: ProbeReader, elf: Elf) -> Iterator[tuple[int, str, int]]:
+    """Of each kernel the index of its symbol, its name, and the index of the section with its code."""
+    table = next((section for section in elf.sections if section.kind == _SYMBOL_TABLE), None)
+    if table is None:
+        return
+    if table.link >= len(elf.sections):
+        raise BadBinary("garbage", f"its symbols have their names in section {table.link}, of {len(elf.sections)}")
+    names = read_table(reader, elf.sections[table.link])
+    symbols = read_table(reader, table)
+    symbols = symbols[: len(symbols) - len(symbols) % _SYMBOL.size]
+    for number, (name_at, kind, other, in_section, _, _) in enumerate(_SYMBOL.iter_unpack(symbols)):
+        if other & _ENTRY and kind & 0xF == _FUNCTION and in_section < len(elf.sections):
+            yield number, _name(names, name_at), in_section
+
+
+def _name(names: bytes, place: int) -> str:
+    end = names.find(b"\0", place, place + MOST_NAME_BYTES)
+    return names[place : end if end >= 0 else place + MOST_NAME_BYTES].decode("ascii", "backslashreplace")
+
+
+def _bytes_by_code(elf: Elf, prefix: bytes) -> Counter[int]:
+    """The sizes of the sections whose names begin so, summed for each section of code that they belong to."""
+    sizes: Counter[int] = Counter()
+    for section in elf.sections:
+        if section.info and elf.begins_with(section, prefix):
+            sizes[section.info] += section.size
+    return sizes
+
+
+def _of_functions(reader: ProbeReader, elf: Elf) -> tuple[dict[int, int], dict[int, int]]:
+    """Registers and stack of each function, by the index of its symbol."""
+    registers: dict[int, int] = {}
+    frames: dict[int, int] = {}
+    stacks: dict[int, int] = {}
+    by_attribute = {_REGISTERS: registers, _FRAME_BYTES: frames, _STACK_BYTES: stacks}
+    section = next((section for section in elf.sections if elf.is_named(section, b".nv.info")), None)
+    if section is not None:
+        for attribute, value in _attributes(reader, section):
+            if attribute in by_attribute and len(value) >= _OF_FUNCTION.size:
+                symbol, count = _OF_FUNCTION.unpack_from(value)
+                by_attribute[attribute][symbol] = count
+    return registers, {**frames, **stacks}
+
+
+def _attributes(reader: ProbeReader, section: ElfSection) -> Iterator[tuple[int, bytes]]:
+    """The attributes that have bytes, until the end or until one is longer than what is there."""
+    data, place = read_table(reader, section, MOST_INFO_BYTES), 0
+    while place + _ATTRIBUTE.size <= len(data):
+        form, number, length = _ATTRIBUTE.unpack_from(data, place)
+        place += _ATTRIBUTE.size
+        if form == _LENGTH_AND_BYTES:
+            yield number, data[place : place + length]
+            place += length
+
 
 _MOST_REASONS = 20
 # What nvcc puts the fatbins of a program into: those that are linked, and those of `nvcc -rdc=true` before that.
@@ -49,9 +198,8 @@ class Compiled:
 class CudaBinary:
     """The GPU code of a file. Kernels are sorted by name, then by architecture; several of one name differ.
 
-    `cubins`, `ptx` and `lto` are the architectures that there is machine code for (be it without a kernel), PTX that
-    the driver compiles, and code that a linker compiles. `unread` counts the images that were not read, by the reason.
-    `ended_early` is why not all was looked at; "" where all was.
+    `cubins`, `ptx`, `lto`: architectures of machine code (with kernels or not), PTX for the driver, code for a linker.
+    `unread` counts the images not read, by reason. `ended_early` is why not all was looked at; "" where all was.
     """
 
     kernels: tuple[Compiled, ...] = ()
@@ -63,7 +211,7 @@ class CudaBinary:
 
 
 def read_cuda_binary(
-    reader: Reader,
+    reader: ProbeReader,
     limits: Limits = LIMITS,
     unpacking: Callable[[Compression, bytes, int], bytes | bytearray] = unpack,
     clock: Callable[[], float] = time.monotonic,
@@ -72,22 +220,20 @@ def read_cuda_binary(
 
     Raises:
         Malformed: it is none of these, or has no GPU code, or none that can be read.
-        OSError: see `Reader`.
+        OSError: see `ProbeReader`.
     """
-    reading = _Reading(limits, unpacking, clock)
+    reading = _BinaryReading(limits, unpacking, clock)
     if reader.size >= len(MAGIC_BYTES) and reader.read(0, len(MAGIC_BYTES)) == MAGIC_BYTES:
         reading.read_fatbins(reader)
-        return reading.result()
-    elf = read_elf(reader)
-    if elf.machine == EM_CUDA:
+    elif (elf := read_elf(reader)).machine == EM_CUDA:
         reading.read_cubin(reader, "")
-        return reading.result()
-    named = [section for name in _SECTIONS for section in elf.sections if elf.is_named(section, name)]
-    filled = [section for section in named if section.size and section.kind != _NOBITS]
-    if not filled:
-        raise Malformed("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)", remedy=REMEDY)
-    for section in filled:
-        reading.read_fatbins(Part(reader, section.offset, section.size))
+    else:
+        named = [section for name in _SECTIONS for section in elf.sections if elf.is_named(section, name)]
+        filled = [section for section in named if section.size and section.kind != _NOBITS]
+        if not filled:
+            raise BadBinary("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)")
+        for section in filled:
+            reading.read_fatbins(ProbePart(reader, section.offset, section.size))
     return reading.result()
 
 
@@ -101,7 +247,7 @@ class _EndedEarly(Exception):
     """A limit is reached; the text says which."""
 
 
-class _Reading:
+class _BinaryReading:
     """One file's reading: what was found so far, and what is left of the limits."""
 
     def __init__(
@@ -119,7 +265,7 @@ class _Reading:
         self._unread: Counter[str] = Counter()
         self._ended_early = ""
 
-    def read_fatbins(self, reader: Reader) -> None:
+    def read_fatbins(self, reader: ProbeReader) -> None:
         """All images of a section. What breaks one leaves the others; what breaks a container ends the section."""
         if self._ended_early:
             return
@@ -137,27 +283,19 @@ class _Reading:
         except Malformed as error:
             self._leave(f"fatbin, not read to its end: {error}")
 
-    def read_cubin(self, reader: Reader, architecture: str) -> None:
-        """The kernels of a cubin; "" for an architecture that only it can say.
-
-        Raises:
-            Malformed: see the function of the same name.
-        """
+    def read_cubin(self, reader: ProbeReader, architecture: str) -> None:
+        """The kernels of a cubin; "" for an architecture that only it can say. Raises as the function of that name."""
         cubin = read_cubin(reader, self._limits.kernels - self._kernels)
         self._kernels += len(cubin.kernels)
         self._name_bytes += sum(len(kernel.name) for kernel in cubin.kernels)
         if not architecture:
             architecture = str(cubin.number)
             self._architectures["cubin"].add((cubin.number, architecture))
-        known = self._relocatable if cubin.is_relocatable else self._linked
-        known.update(Compiled(cubin.number, architecture, kernel) for kernel in cubin.kernels)
+        architectures = self._relocatable if cubin.is_relocatable else self._linked
+        architectures.update(Compiled(cubin.number, architecture, kernel) for kernel in cubin.kernels)
 
     def result(self) -> CudaBinary:
-        """What was found.
-
-        Raises:
-            Malformed: nothing was found.
-        """
+        """What was found. Raises Malformed where nothing was found."""
         linked = {(compiled.architecture, compiled.kernel.name) for compiled in self._linked}
         kernels = self._linked | {
             compiled
@@ -165,12 +303,10 @@ class _Reading:
             if (compiled.architecture, compiled.kernel.name) not in linked  # the same before it was linked
         }
         cubins, ptx, lto = (
-            tuple(architecture for _, architecture in sorted(found)) for found in self._architectures.values()
+            tuple(architecture for _, architecture in sorted(of_kind)) for of_kind in self._architectures.values()
         )
         if not (cubins or ptx or lto):
-            raise Malformed(
-                "no_samples", next(iter(self._unread), self._ended_early or "its fatbins are empty"), remedy=REMEDY
-            )
+            raise BadBinary("no_samples", next(iter(self._unread), self._ended_early or "its fatbins are empty"))
         return CudaBinary(
             kernels=tuple(sorted(kernels, key=_order)),
             cubins=cubins,
@@ -202,19 +338,17 @@ class _Reading:
     def _leave(self, why: str) -> None:
         self._unread[why if why in self._unread or len(self._unread) < _MOST_REASONS else "for other reasons"] += 1
 
-    def _read_image(self, reader: Reader, image: Image) -> None:
+    def _read_image(self, reader: ProbeReader, image: Image) -> None:
         if image.kind not in self._architectures:
-            raise Malformed("garbage", "of this nothing is known", remedy=REMEDY)
+            raise BadBinary("garbage", "of this nothing is known")
         self._architectures[image.kind].add((image.number, image.architecture))
         if image.kind != "cubin":
             return
         if image.compression is None:
-            self.read_cubin(Part(reader, image.offset, image.size), image.architecture)
+            self.read_cubin(ProbePart(reader, image.offset, image.size), image.architecture)
         else:
             if image.size > MOST_IMAGE_BYTES:  # packed, it is no larger than unpacked; a sparse file can claim any size
-                raise Malformed(
-                    "oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked", remedy=REMEDY
-                )
+                raise BadBinary("oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
             packed = reader.read(image.offset, image.size)
             unpacked = self._unpacking(image.compression, packed, image.unpacked_size)
             self.read_cubin(InMemory(unpacked), image.architecture)

@@ -1,14 +1,11 @@
-"""Where functions stand in an ELF file, for uprobes.
+"""Where functions stand in an ELF file, for uprobes (System V ABI, chapters 4 and 5, for 64 bits and little-endian).
 
-A uprobe is put at an offset of the file. A symbol has an address instead, which the program headers translate.
+A uprobe is put at an offset of the file; a symbol has an address, which the program headers translate to an offset.
 
-The files are those of containers, so nothing in them is believed: every size and number has a limit, and every place
-is read by pread, a piece at a time. They are not mapped into memory: a file that shrinks meanwhile would end this
-program with SIGBUS. pyelftools makes objects of every symbol, which takes seconds for the hundred thousand symbols
-of a large program; here the table of strings is searched for the names, and then the table of symbols for where those
-names stand.
-
-The form is that of the System V ABI, chapters 4 and 5, for 64 bits and little-endian.
+The files are those of containers, so nothing in them is trusted: every size and number has a limit, and every place is
+read by pread, a piece at a time. They are not mapped into memory, where a file that shrinks would end the exporter with
+SIGBUS. pyelftools makes an object of every symbol: seconds for a large program's hundred thousand. Here the table of
+strings is searched for the names, and then the table of symbols for the places of those names.
 """
 
 import os
@@ -30,9 +27,9 @@ MOST_TABLE_BYTES = 128 * 1024 * 1024
 MOST_SEGMENTS = 1_024
 # A linker writes one segment with code. Each symbol is looked up in all of them.
 MOST_CODE_SEGMENTS = 16
-# How long one file may be searched, in seconds of this thread on a CPU: a busy machine is no fault of the file.
+# How long one file may be searched, in seconds of this thread on a CPU: that the machine is busy is not its fault.
 MOST_SECONDS = 1.0
-# The linker merges names by their ends: unsetenv may hold setenv. More of one name than this is no linker's work.
+# The linker merges names by their ends: unsetenv may hold setenv. No linker writes one name more often than this.
 MOST_PLACES = 4_096
 MOST_VERSIONS = 16
 # Places of all functions: each costs the kernel time for every mapping of the file. CUDA's libraries have some 40.
@@ -72,10 +69,9 @@ class _Segment(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """How to find names in a table of strings.
+    """How to find names in a table of strings. The group of `pattern` is a name; no match is longer than `longest`.
 
-    The group of `pattern` is the name that was met. `ends` has with each name those that end it, and so stand there
-    too. `longest` is the most bytes that a match has.
+    `ends` has for each name those that it ends with, which so stand at the same place.
     """
 
     pattern: re.Pattern[bytes]
@@ -83,7 +79,7 @@ class _Search(NamedTuple):
     longest: int
 
 
-class _Table(NamedTuple):
+class _SymbolTable(NamedTuple):
     """A table of symbols and its strings, in bytes of the file."""
 
     offset: int
@@ -118,33 +114,24 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
 
 
 def variable_address(
-    file: int,
-    names: Collection[str],
-    mapped_offset: int,
-    machine: str | None = None,
-    most_table_bytes: int = MOST_TABLE_BYTES,
+    file: int, names: Collection[str], mapped: int, machine: str | None = None, most_table_bytes: int = MOST_TABLE_BYTES
 ) -> int | None:
     """How far a variable is from where the file is mapped; None where the file has no variable of these names.
 
-    `mapped_offset` is the offset of an executable mapping: the variable's address in the process is the mapping's
-    start plus what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched.
+    `mapped` is the offset of an executable mapping: the variable's address in the process is the mapping's start plus
+    what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched.
 
     Raises:
         BadElf: it cannot be read as an ELF file of this machine, or has no such executable segment.
         OSError: reading fails.
     """
     elf = _Elf(file, machine, most_table_bytes)
-    found = next(elf.symbols(frozenset(names), _VARIABLES), None)
-    return None if found is None else found[1] - elf.address_of(mapped_offset)
+    symbol = next(elf.symbols(frozenset(names), _VARIABLES), None)
+    return None if symbol is None else symbol[1] - elf.address_of(mapped)
 
 
 class _Elf:
-    def __init__(
-        self,
-        file: int,
-        machine: str | None,
-        most_table_bytes: int = MOST_TABLE_BYTES,
-    ) -> None:
+    def __init__(self, file: int, machine: str | None, most_table_bytes: int = MOST_TABLE_BYTES) -> None:
         self._file = file
         self._until = time.thread_time() + MOST_SECONDS
         self._most_table_bytes = most_table_bytes
@@ -202,10 +189,10 @@ class _Elf:
                 return segment.address + offset - segment.offset
         raise BadElf("damaged")
 
-    def _find_tables(self, sections: bytes) -> list[_Table]:
+    def _find_tables(self, sections: bytes) -> list[_SymbolTable]:
         """The tables of symbols, of which a file has one of each kind."""
         headers = list(_SECTION.iter_unpack(sections))
-        tables: dict[int, _Table] = {}
+        tables: dict[int, _SymbolTable] = {}
         for _, kind, _, _, offset, size, link, _, _, entry_size in headers:
             if kind not in {_SYMBOL_TABLE, _DYNAMIC_SYMBOLS} or kind in tables:
                 continue
@@ -214,15 +201,14 @@ class _Elf:
             strings_offset, strings_size = headers[link][4:6]
             if size + strings_size > self._most_table_bytes:
                 raise BadElf("too_large")
-            tables[kind] = _Table(offset, size, strings_offset, strings_size)
+            tables[kind] = _SymbolTable(offset, size, strings_offset, strings_size)
         return list(tables.values())
 
-    def _places_of_names(self, table: _Table, wanted: frozenset[str]) -> dict[int, str]:
+    def _places_of_names(self, table: _SymbolTable, wanted: frozenset[str]) -> dict[int, str]:
         """The wanted names by where they stand in the table's strings."""
         search = _search_for(wanted)
         places: dict[int, str] = {}
-        pieces = self._pieces(table.strings_offset, table.strings_size, search.longest)
-        for number, strings in enumerate(pieces):
+        for number, strings in enumerate(self._pieces(table.strings_offset, table.strings_size, search.longest)):
             for match in search.pattern.finditer(strings):
                 end = number * _PIECE_BYTES + match.end(1)
                 places.update((end - len(name), name) for name in search.ends[match[1]])
@@ -240,12 +226,9 @@ class _Elf:
             yield self._read(at, min(_PIECE_BYTES + overlap, offset + size - at))
 
     def _read(self, offset: int, size: int) -> bytes:
-        if offset + size > self._size:
-            raise BadElf("damaged")
-        content = os.pread(self._file, size, offset)
-        if len(content) != size:
-            raise BadElf("damaged")  # it has shrunk meanwhile
-        return content
+        if offset + size <= self._size and len(content := os.pread(self._file, size, offset)) == size:
+            return content
+        raise BadElf("damaged")  # or it has shrunk meanwhile
 
 
 @lru_cache(maxsize=8)

@@ -1,14 +1,14 @@
 """What a process may see of CUDA: CUDA_VISIBLE_DEVICES as it is now, and the device files of GPUs that it finds.
 
-/proc/<pid>/environ is the memory that the process was started with: what it sets later is not there. Where a program
-finds its environment is the libc's variable `environ`, in the executable's copy of it where the linker has made one.
-So that is read from the process' memory, for which one needs the right to trace it (CAP_SYS_PTRACE); the start of the
-process counts where that does not work: a stripped static program, one with very many symbols, another libc.
+/proc/<pid>/environ shows the environment with which the process started, and nothing that it set later. A program finds
+its environment by the libc's variable `environ`, of which the linker may have put a copy into the executable. So the
+exporter reads that variable from the process' memory, with the right to trace it (CAP_SYS_PTRACE). Where that does not
+work (a stripped static program, one with very many symbols, another libc), the environment of the start counts.
 
 A container finds the device files of the GPUs that it was given. A privileged one finds those of all (Kubernetes' issue
-81256), and so does one that sets NVIDIA_VISIBLE_DEVICES where NVIDIA's runtime listens to it. CUDA numbers all of them.
+81256), and so does one that sets NVIDIA_VISIBLE_DEVICES where NVIDIA's runtime follows it. CUDA numbers all of them.
 
-The memory is the program's own, and it changes meanwhile: nothing in it is believed, and all that is read has limits.
+The program may write anything to its memory, at any time: nothing in it is trusted, and all that is read has limits.
 """
 
 import os
@@ -19,22 +19,23 @@ from itertools import islice, takewhile
 from pathlib import Path
 
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
-from exporter.sources.cuda_probe.inside import (
+from exporter.sources.cuda_probe.process_files import (
     MOST_MAPS_BYTES,
     NotRegular,
+    closing,
     folder_in,
     looked_at,
     process_folder,
     read_below,
+    read_maps,
     readable,
 )
-from exporter.sources.cuda_probe.maps import read_maps
 
 MOST_VARIABLES = 4_096
 MOST_START_BYTES = 128 * 1024
 MOST_CHARACTERS = 4_096
-# Bytes of symbols and strings of a file that are searched for `environ`. So many take 0.2 s, for each process anew, and
-# a container may start many processes of large files.
+# Bytes of symbols and strings of a file that are searched for `environ`. So many take 0.2 s for each process, and a
+# container may start many processes of large files.
 MOST_TABLE_BYTES = 16 * 1024 * 1024
 # How long all files of a process are searched, in seconds of this thread on a CPU.
 MOST_SECONDS = 0.5
@@ -49,7 +50,7 @@ _MOST_BYTES = 4 * MOST_CHARACTERS  # of UTF-8
 
 
 class Hidden(Exception):
-    """The process is there, and this one has no right to read its environment."""
+    """The process is there, and the exporter has no right to read its environment."""
 
 
 class _Unreadable(Exception):
@@ -80,11 +81,7 @@ def visible_devices(proc: Path, pid: int) -> str | None:
 def gpu_files(proc: Path, pid: int) -> int:
     """How many device files of GPUs, /dev/nvidia<N>, a process finds; 0 where that cannot be told."""
     try:
-        with (
-            process_folder(proc, pid) as process,
-            folder_in(process, "/dev") as folder,
-            os.scandir(folder) as entries,
-        ):
+        with process_folder(proc, pid) as process, folder_in(process, "/dev") as folder, os.scandir(folder) as entries:
             return sum(_GPU.fullmatch(entry.name) is not None for entry in islice(entries, MOST_DEVICE_FILES))
     except OSError:
         return 0
@@ -97,8 +94,7 @@ def _of_start(process: int) -> bytes | None:
 
 def _of_memory(process: int) -> bytes | None:
     at = _address_of_environ(process)
-    memory = os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
-    try:
+    with closing(os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as memory:
         variables = int.from_bytes(_read(memory, at, _POINTER.size), "little")
         if not variables:
             return None  # clearenv(3)
@@ -108,19 +104,10 @@ def _of_memory(process: int) -> bytes | None:
             if _read(memory, pointer, len(_NAME)) == _NAME:
                 return _read(memory, pointer + len(_NAME), _MOST_BYTES).partition(b"\0")[0]
         return None
-    finally:
-        os.close(memory)
 
 
 def _address_of_environ(process: int) -> int:
-    """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's.
-
-    Raises:
-        _Unreadable: neither has one.
-        BadElf: one of them cannot be searched.
-        NotRegular: what is at the libc's path is no file.
-        OSError: the process has ended, or may not be looked at.
-    """
+    """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's."""
     program = os.readlink("exe", dir_fd=process)
     files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
     until = time.thread_time() + MOST_SECONDS
@@ -132,7 +119,7 @@ def _address_of_environ(process: int) -> int:
             continue
         path = None if mapped.role == "program" else mapped.path
         # An executable may have a copy of `environ`, which then counts, not the libc's. Unsearched, it may have one.
-        with looked_at(process, path) as (found, _), readable(found) as file:
+        with looked_at(process, path) as (descriptor, _), readable(descriptor) as file:
             distance = variable_address(file, _SYMBOLS, mapped.offset, most_table_bytes=MOST_TABLE_BYTES)
             if distance is not None:
                 return mapped.start + distance
@@ -141,9 +128,6 @@ def _address_of_environ(process: int) -> int:
 
 def _read(memory: int, at: int, most_bytes: int) -> bytes:
     """What is at an address, up to the first page that is not there."""
-    if not 0 <= at < _MOST_ADDRESS:
-        raise _Unreadable
-    content = os.pread(memory, most_bytes, at)
-    if not content:
-        raise _Unreadable
-    return content
+    if 0 <= at < _MOST_ADDRESS and (content := os.pread(memory, most_bytes, at)):
+        return content
+    raise _Unreadable

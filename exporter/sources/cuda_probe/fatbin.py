@@ -3,15 +3,20 @@
 A container has a header (16 bytes: magic, version, size of this header, size of what follows), then entries, each with
 a header of its own and an image: PTX, which the driver compiles, or a cubin, which runs as it is. NVIDIA documents
 cuobjdump and not the format; the fields here were found in what nvcc writes (tests/data/cuda/), from 10.2 to 13.0.
+
+The system's liblz4 and libzstd unpack images. Debian, Ubuntu, Fedora, RHEL and the image have them. Both are told how
+large their output may become, and write no further.
 """
 
+import ctypes
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
-from exporter.errors import Malformed
-from exporter.sources.cuda_probe.reader import REMEDY, Reader
+from exporter.errors import Unavailable
+from exporter.sources.cuda_probe.reader import BadBinary, ProbeReader
 
 MAGIC = 0xBA55ED50
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -42,11 +47,10 @@ class Compression(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An entry's image, not yet read.
+    """An entry's image, not yet read: `size` bytes at `offset`, `unpacked_size` once unpacked (0: they are not packed).
 
-    `kind` is "cubin", "PTX", "LTO IR", or "kind 16" where it is not known. `architecture` is of what the image was made
-    for, with the model's letter: 90 and "90a". The image has `size` bytes at `offset`; `unpacked_size` is what comes
-    out of them, 0 where they are not packed.
+    `kind` is "cubin", "PTX", "LTO IR", or "kind 16" where it is not known. `architecture` is what it was made for, with
+    the model's letter: 90 and "90a".
     """
 
     kind: str
@@ -58,51 +62,41 @@ class Image:
     unpacked_size: int
 
 
-def read_images(reader: Reader) -> Iterator[Image]:
+def read_images(reader: ProbeReader) -> Iterator[Image]:
     """The images of all containers in a section, one after the other, as they are found.
 
     Raises:
         Malformed: what follows is no container, or sizes in it contradict each other.
-        OSError: see `Reader`.
+        OSError: see `ProbeReader`.
     """
     place, containers = _after_padding(reader, 0), 0
     while place < reader.size:
         magic, version, header_size, size = _CONTAINER.unpack(reader.read(place, _CONTAINER.size))
         if magic != MAGIC:
-            raise Malformed(
-                "garbage",
-                f"at {place:#x} stands {magic:#010x}, where a fatbin begins with {MAGIC:#010x}",
-                remedy=REMEDY,
-            )
+            raise BadBinary("garbage", f"at {place:#x} stands {magic:#010x}, where a fatbin begins with {MAGIC:#010x}")
         if version != _VERSION or header_size < _CONTAINER.size:
-            raise Malformed("garbage", f"a fatbin of version {version}, of which nothing is known", remedy=REMEDY)
+            raise BadBinary("garbage", f"a fatbin of version {version}, of which nothing is known")
         end = place + header_size + size
         if end > reader.size:
-            raise Malformed(
-                "truncated", f"a fatbin of {size} bytes at {place:#x}, of which not all are there", remedy=REMEDY
-            )
+            raise BadBinary("truncated", f"a fatbin of {size} bytes at {place:#x}, of which not all are there")
         containers += 1
         if containers > MOST_CONTAINERS:
-            raise Malformed("oversize", f"more than {MOST_CONTAINERS} fatbins", remedy=REMEDY)
+            raise BadBinary("oversize", f"more than {MOST_CONTAINERS} fatbins")
         yield from _read_container(reader, place + header_size, end)
         place = _after_padding(reader, end)
 
 
-def _read_container(reader: Reader, place: int, end: int) -> Iterator[Image]:
+def _read_container(reader: ProbeReader, place: int, end: int) -> Iterator[Image]:
     while place + _ENTRY.size <= end:
         head = _ENTRY.unpack(reader.read(place, _ENTRY.size))
         kind, _, header_size, size, packed_size, _, _, _, number, _, _, flags = head
         if header_size < _ENTRY.size or place + header_size + size > end:
-            raise Malformed(
-                "garbage", f"the entry at {place:#x} is longer than the fatbin that it is in", remedy=REMEDY
-            )
+            raise BadBinary("garbage", f"the entry at {place:#x} is longer than the fatbin that it is in")
         compression = Compression.ZSTD if flags & _ZSTD else Compression.LZ4 if flags & _LZ4 else None
         unpacked_size = 0
         if compression is not None:
             if header_size < _UNPACKED_SIZE_AT + _UNPACKED_SIZE.size or packed_size > size:
-                raise Malformed(
-                    "garbage", f"the entry at {place:#x} is packed, and does not say how large", remedy=REMEDY
-                )
+                raise BadBinary("garbage", f"the entry at {place:#x} is packed, and does not say how large")
             at = place + _UNPACKED_SIZE_AT
             (unpacked_size,) = _UNPACKED_SIZE.unpack(reader.read(at, _UNPACKED_SIZE.size))
         letter = "a" if flags & _OF_THIS_MODEL else "f" if flags & _OF_THIS_FAMILY else ""
@@ -118,10 +112,56 @@ def _read_container(reader: Reader, place: int, end: int) -> Iterator[Image]:
         place += header_size + size
 
 
-def _after_padding(reader: Reader, place: int) -> int:
+def _after_padding(reader: ProbeReader, place: int) -> int:
     """Where the next container may begin; the end where only a little padding follows."""
     following = reader.read(place, min(_MOST_PADDING, reader.size - place))
     zeros = len(following) - len(following.lstrip(b"\0"))
     if zeros == len(following) < _MOST_PADDING:
         return reader.size
     return place + zeros
+
+
+_LIBRARIES = {Compression.LZ4: "liblz4.so.1", Compression.ZSTD: "libzstd.so.1"}
+# The most that comes out of one byte: of LZ4 by its format, of zstd a block of 128 KiB from 4 bytes.
+_MOST_TIMES = {Compression.LZ4: 255, Compression.ZSTD: 32_768}
+MOST_IMAGE_BYTES = 256 << 20
+
+
+def unpack(compression: Compression, packed: bytes, size: int) -> bytearray:
+    """The `size` bytes that were packed.
+
+    Raises:
+        Unavailable: the library for this is not on this machine.
+        Malformed: it is not packed so, or another size comes out, or it is more than MOST_IMAGE_BYTES.
+    """
+    if size > MOST_IMAGE_BYTES:
+        raise BadBinary("oversize", f"an image of {size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
+    if not 0 < size <= _MOST_TIMES[compression] * len(packed):
+        raise BadBinary("garbage", f"{size} bytes cannot come out of {len(packed)} by {compression.value}")
+    library = _library(compression)
+    unpacked = bytearray(size)
+    room = ctypes.byref(ctypes.c_char.from_buffer(unpacked))
+    if compression is Compression.LZ4:
+        came_out = library.LZ4_decompress_safe(packed, room, len(packed), size)
+    else:
+        came_out = library.ZSTD_decompress(room, size, packed, len(packed))
+    if came_out != size:
+        raise BadBinary("garbage", f"packed by {compression.value}, and not {size} bytes came out")
+    return unpacked
+
+
+@cache
+def _library(compression: Compression) -> ctypes.CDLL:
+    name = _LIBRARIES[compression]
+    try:
+        library = ctypes.CDLL(name)
+        if compression is Compression.LZ4:
+            library.LZ4_decompress_safe.argtypes = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int
+            library.LZ4_decompress_safe.restype = ctypes.c_int
+        else:
+            sizes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t
+            library.ZSTD_decompress.argtypes = sizes
+            library.ZSTD_decompress.restype = ctypes.c_size_t
+    except (OSError, AttributeError) as error:
+        raise Unavailable("missing", f"{name} is not on this machine", remedy=f"install {name}") from error
+    return library

@@ -1,20 +1,113 @@
-"""libbpf.so.1 by ctypes: a BPF object is loaded, its programs are attached, its maps are read.
+"""libbpf.so.1 by ctypes: loads a BPF object, attaches its programs, reads its maps and ring buffers as bytes.
 
-Only what the probe needs is here. Nothing else in the program speaks to the kernel's BPF. Not for several threads at
-once, but for closing links. libbpf returns NULL, or a negative number, and puts the reason into errno; what it prints
-is kept for messages.
+Only what the probe needs is here. Only links may be closed by several threads at once. libbpf returns NULL or a
+negative number on an error, with the reason in errno; what it prints is kept for messages.
 """
 
 import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from errno import ENOENT, ENOSPC
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from exporter.sources.cuda_probe.bpf_maps import SAMPLE, BpfError, Map, Ring
+# entries that one system call reads of a map; a hash table gives whole buckets, and asks for more room where it must
+_AT_ONCE = 256
+_SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class BpfError(Exception):
+    """A call of libbpf failed. `doing` says which; `number` is its errno, `printed` what libbpf printed last."""
+
+    def __init__(self, doing: str, number: int, printed: str = "") -> None:
+        super().__init__(f"{doing}: {os.strerror(number)}")
+        self.doing = doing
+        self.number = number
+        self.printed = printed
+
+
+class Map:
+    """A map of a loaded object. Keys and values are bytes, as the C structs have them."""
+
+    def __init__(self, library: ctypes.CDLL, pointer: int) -> None:
+        self._library = library
+        self._fd: int = library.bpf_map__fd(pointer)
+        self._key_bytes: int = library.bpf_map__key_size(pointer)
+        self._value_bytes: int = library.bpf_map__value_size(pointer)
+        self.most: int = library.bpf_map__max_entries(pointer)
+        self._room(_AT_ONCE)
+
+    def _room(self, entries: int) -> None:
+        self._at_once = min(entries, self.most)
+        self._keys = ctypes.create_string_buffer(self._key_bytes * self._at_once)
+        self._values = ctypes.create_string_buffer(self._value_bytes * self._at_once)
+
+    def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Entries in parts: how many, their keys, their values, one after another. Changes meanwhile may be missing.
+
+        Raises:
+            BpfError: the map cannot be read.
+        """
+        read_batch = self._library.bpf_map_lookup_batch
+        batch = ctypes.create_string_buffer(max(self._key_bytes, 4))
+        first: Any = None
+        while True:
+            count = ctypes.c_uint32(self._at_once)
+            answer = read_batch(self._fd, first, batch, self._keys, self._values, ctypes.byref(count), None)
+            number = ctypes.get_errno() if answer else 0
+            if number == ENOSPC and self._at_once < self.most:
+                self._room(self._at_once * 4)
+                continue
+            if number not in (0, ENOENT):
+                raise BpfError("reading a map", number)
+            if count.value:
+                # slices of what was written: `raw` would copy the whole buffer
+                keys = ctypes.string_at(self._keys, self._key_bytes * count.value)
+                yield count.value, keys, ctypes.string_at(self._values, self._value_bytes * count.value)
+            if number == ENOENT:
+                return
+            first = batch
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        value = ctypes.create_string_buffer(self._value_bytes)
+        return None if self._library.bpf_map_lookup_elem(self._fd, key, value) else value.raw
+
+    def delete(self, key: bytes) -> None:
+        """Take an entry out, if it is there."""
+        self._library.bpf_map_delete_elem(self._fd, key)
+
+
+class Ring:
+    """A ring buffer. Records stay in it until somebody drains it: nothing waits for them."""
+
+    def __init__(self, library: ctypes.CDLL, fd: int) -> None:
+        self._records: list[bytes] = []
+        self._library = library
+        self._callback = _SAMPLE(self._add)
+        self._pointer: int | None = library.ring_buffer__new(fd, self._callback, None, None)
+        if not self._pointer:
+            raise BpfError("mapping a ring buffer", ctypes.get_errno())
+
+    def _add(self, _: int, data: int, size: int) -> int:
+        self._records.append(ctypes.string_at(data, size))
+        return 0
+
+    def drain(self) -> list[bytes]:
+        """The records since the last time."""
+        self._library.ring_buffer__consume(self._pointer)
+        records, self._records = self._records, []
+        return records
+
+    def close(self) -> None:
+        """Unmap it."""
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            self._library.ring_buffer__free(pointer)
+
 
 NAME = "libbpf.so.1"
 _MOST_MESSAGES = 20
@@ -47,7 +140,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_map_lookup_batch": (_INT, [_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
     "bpf_map_lookup_elem": (_INT, [_INT, _POINTER, _POINTER]),
     "bpf_map_delete_elem": (_INT, [_INT, _POINTER]),
-    "ring_buffer__new": (_POINTER, [_INT, SAMPLE, _POINTER, _POINTER]),
+    "ring_buffer__new": (_POINTER, [_INT, _SAMPLE, _POINTER, _POINTER]),
     "ring_buffer__consume": (_INT, [_POINTER]),
     "ring_buffer__free": (None, [_POINTER]),
 }
@@ -116,10 +209,10 @@ class Object:
     """A BPF object: its programs and maps, loaded into the kernel."""
 
     def __init__(self, path: Path, most: Mapping[str, int], uprobes: Sequence[str], *, at_once: bool) -> None:
-        """`uprobes` are the programs for places in files. With `at_once` each is attached to many places at a time.
+        """`uprobes` are the programs for places in files. With `at_once` one call attaches each to many places.
 
-        That takes Linux 6.6. Without it, detaching takes the kernel a tenth of a second for each place. `most` gives
-        other limits of maps than the object has, by name: entries, or bytes of a ring.
+        That takes Linux 6.6. Without it, detaching takes the kernel a tenth of a second for each place. `most` replaces
+        limits of the object's maps, by name: entries, or bytes of a ring.
 
         Raises:
             OSError: there is no libbpf.so.1.
@@ -144,9 +237,9 @@ class Object:
         if not self._pointer:
             raise BpfError(f"opening {path}", ctypes.get_errno())
         for name in uprobes if self.at_once else ():
-            library.bpf_program__set_expected_attach_type(self._program(name), _UPROBE_MULTI)
+            library.bpf_program__set_expected_attach_type(self._by_name("program", name), _UPROBE_MULTI)
         for name, entries in most.items():
-            library.bpf_map__set_max_entries(self._map(name), entries)
+            library.bpf_map__set_max_entries(self._by_name("map", name), entries)
         if library.bpf_object__load(self._pointer):
             number = ctypes.get_errno()
             self.close()
@@ -157,30 +250,22 @@ class Object:
         if text and level == _WARNING and len(self.messages) < _MOST_MESSAGES:
             room = ctypes.create_string_buffer(_MESSAGE_BYTES)
             self._libc.vsnprintf(room, _MESSAGE_BYTES, ctypes.c_char_p(text), ctypes.c_void_p(arguments))
-            said = room.value.decode("utf-8", "replace")
-            self.messages.append(" ".join(said.removeprefix("libbpf: ").split()))
+            printed = room.value.decode("utf-8", "replace")
+            self.messages.append(" ".join(printed.removeprefix("libbpf: ").split()))
         return 0
-
-    def _map(self, name: str) -> int:
-        pointer: int | None = self._library.bpf_object__find_map_by_name(self._pointer, name.encode())
-        if not pointer:
-            raise BpfError(f"finding the map {name}", ctypes.get_errno())
-        return pointer
 
     def map(self, name: str) -> Map:
         """One of its maps."""
-        return Map(self._library, self._map(name))
+        return Map(self._library, self._by_name("map", name))
 
     def ring(self, name: str) -> Ring:
         """One of its ring buffers."""
-        return Ring(self._library, self._library.bpf_map__fd(self._map(name)))
+        return Ring(self._library, self._library.bpf_map__fd(self._by_name("map", name)))
 
     def attach_uprobes(
         self, program: str, path: str, places: Sequence[tuple[int, int]], *, at_return: bool = False
     ) -> list[Link]:
-        """Have a program run whenever any process comes to one of these places of a file, or returns from there.
-
-        `places` are offsets in the file, each with the cookie that the program gets.
+        """Run a program when a process comes to one of `places` (offset, cookie) of a file, or returns from there.
 
         Raises:
             BpfError: the kernel refuses it; then the program is at none of them.
@@ -201,7 +286,7 @@ class Object:
         cookies = (ctypes.c_uint64 * len(places))(*(cookie for _, cookie in places))
         file = ctypes.c_char_p(os.fsencode(path))
         attributes = _UprobeMulti(
-            program_fd=self._library.bpf_program__fd(self._program(program)),
+            program_fd=self._library.bpf_program__fd(self._by_name("program", program)),
             attach_type=_UPROBE_MULTI,
             path=ctypes.cast(file, ctypes.c_void_p).value,
             offsets=ctypes.addressof(offsets),
@@ -216,10 +301,8 @@ class Object:
 
     def _attach_one(self, program: str, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
         options = _UprobeOptions(size=ctypes.sizeof(_UprobeOptions), cookie=cookie, at_return=at_return)
-        pointer = self._library.bpf_program__attach_uprobe_opts(
-            self._program(program), -1, os.fsencode(path), offset, ctypes.byref(options)
-        )
-        return self._link(pointer, f"attaching {program}")
+        attach, pointer = self._library.bpf_program__attach_uprobe_opts, self._by_name("program", program)
+        return self._link(attach(pointer, -1, os.fsencode(path), offset, ctypes.byref(options)), program)
 
     def attach(self, program: str) -> Link:
         """Attach a program to what its section in the object names.
@@ -227,7 +310,7 @@ class Object:
         Raises:
             BpfError: the kernel refuses it.
         """
-        return self._link(self._library.bpf_program__attach(self._program(program)), f"attaching {program}")
+        return self._link(self._library.bpf_program__attach(self._by_name("program", program)), program)
 
     def close(self) -> None:
         """Unload it. Links keep their programs in the kernel until they are closed, too."""
@@ -235,15 +318,16 @@ class Object:
         if pointer:
             self._library.bpf_object__close(pointer)
 
-    def _program(self, name: str) -> int:
-        pointer: int | None = self._library.bpf_object__find_program_by_name(self._pointer, name.encode())
+    def _by_name(self, kind: Literal["map", "program"], name: str) -> int:
+        find = getattr(self._library, f"bpf_object__find_{kind}_by_name")
+        pointer: int | None = find(self._pointer, name.encode())
         if not pointer:
-            raise BpfError(f"finding the program {name}", ctypes.get_errno())
+            raise BpfError(f"finding the {kind} {name}", ctypes.get_errno())
         return pointer
 
-    def _link(self, pointer: int | None, doing: str) -> Link:
+    def _link(self, pointer: int | None, program: str) -> Link:
         if not pointer:
-            raise BpfError(doing, ctypes.get_errno())
+            raise BpfError(f"attaching {program}", ctypes.get_errno())
         return Link(lambda: self._library.bpf_link__destroy(pointer))
 
 

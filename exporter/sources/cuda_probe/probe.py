@@ -1,45 +1,43 @@
 """The probe at work, on the thread that calls libbpf: it looks for programs, and reads what the kernel counted.
 
-Whatever fails detaches everything: a program is probed only as long as somebody reads what is counted.
+Any failure detaches everything: programs are probed only while the exporter reads the counts.
 """
 
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
-from exporter.model.measured import Place
-from exporter.sources.cuda_probe import functions, gate, records, self_test
-from exporter.sources.cuda_probe.bpf_maps import BpfError
+from exporter.model.measured import ProcessPlace
+from exporter.sources.cuda_probe import functions, gate, records
 from exporter.sources.cuda_probe.environment import Hidden, gpu_files, visible_devices
-from exporter.sources.cuda_probe.fault_log import FaultLog
 from exporter.sources.cuda_probe.functions import Role
-from exporter.sources.cuda_probe.inside import process_folder, stat_fields
-from exporter.sources.cuda_probe.libbpf import Link, Object, close_all
+from exporter.sources.cuda_probe.libbpf import BpfError, Link, Object, close_all
+from exporter.sources.cuda_probe.process_files import process_folder, stat_fields
 from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, FailReason, Programs, Scanned
+from exporter.sources.cuda_probe.scan import FaultLog
 from exporter.sources.processes import ProcFolder
 
 _READ = ("processes", "devices", "errors", "visible")
 _FILLED = (*_READ, "threads", "allocations", "events")
-# CPU time that the kernel may take to attach to one place of a file: it is that of some 4,000 mappings of the file.
+# CPU time that the kernel may take to attach to one place of a file: that of some 4,000 mappings of the file.
 MOST_PLACE_SECONDS = 0.005
-# The same for all files together, every place of them: detaching takes as long, a reload with off must not.
+# The same for all places of all files: detaching takes as long, and a reload that turns the probe off waits for it.
 MOST_ALL_SECONDS = 1.0
-# How long one turn looks at programs that are new; the others wait for the next one.
+# How long one turn looks at new processes; the others wait for the next turn.
 LOOK_SECONDS = 1.0
-# of /proc/<pid>/stat
-_TICK_NS = 10_000_000
+_TICK_NS = 10_000_000  # of /proc/<pid>/stat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What the probe has to say at a time; see `CudaUses` for the numbers."""
+class ProbeAnswer:
+    """The answer of one turn; see `CudaUses` for the numbers."""
 
     reading: CudaReading
     seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
@@ -50,10 +48,10 @@ class Turn:
 
 
 class Uprobes:
-    """Attaches the program to files, until it is to be at none any more."""
+    """Attaches the program to files, until `detach`."""
 
     def __init__(self, loaded: Object, clock: Callable[[], float] = time.thread_time) -> None:
-        """`clock` tells the CPU time of a thread: a busy machine is no fault of a file."""
+        """`clock` is the CPU time of a thread: that the machine is busy is not the file's fault."""
         self._object = loaded
         self._clock = clock
         self._lock = threading.Lock()
@@ -87,8 +85,8 @@ class Uprobes:
         close_all(link for each in attached for link in each.links)
 
     def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
-        # A call whose beginning was seen must be seen to return, or the thread seems to be in it for ever: so that is
-        # attached first, and detached last.
+        # If the beginning of a call is counted, its return must be, or the thread seems to be in the call for ever. So
+        # returns are attached first, and detached last.
         steps = [(functions.RETURNED, places[:1]), (functions.RETURNED, places[1:]), (functions.ENTERED, places)]
         began, done = self._clock(), 0
         for program, part in steps if role != "libc" else [(functions.SET_ENVIRONMENT, places)]:
@@ -116,7 +114,7 @@ class Uprobes:
 
 
 class Attached:
-    """The places of one file. `links` are in the order in which they are to go; to make them took `seconds` of CPU."""
+    """The places of one file. `links` are in the order in which to close them; making them took `seconds` of CPU."""
 
     def __init__(self, forget: "Callable[[Attached], None]") -> None:
         self.links: list[Link] = []
@@ -150,7 +148,7 @@ class Probe:
         self._uprobes = Uprobes(loaded)
         self._programs = Programs(proc=proc, wanted=functions.WANTED, attach=self._uprobes, most_programs=most_programs)
         self._faults = FaultLog()
-        self._scanned: Scanned | None = None
+        self._scanned = Scanned(processes={}, programs=0, failures=MappingProxyType({}), unreadable=0)
         self._seen: dict[ProcessId, SeenProcess] = {}
         self._entries: dict[str, tuple[int, int]] = {}
 
@@ -178,7 +176,7 @@ class Probe:
             raise gate.refused(error) from error
         try:
             if not any_kernel:
-                self_test.check(loaded, machine)
+                gate.check_survival(loaded, machine)
             return cls(loaded, proc, most_programs)
         except BpfError as error:
             loaded.close()
@@ -203,9 +201,12 @@ class Probe:
                 remedy="mount the host's, with hostPID: true",
             ) from error
         # too many entries to be counted with each reading
-        self._entries = {name: (of.size(), of.most) for name, of in self._maps.items()}
+        self._entries = {
+            name: (sum(count for count, _, _ in of_name.batches()), of_name.most)
+            for name, of_name in self._maps.items()
+        }
 
-    def read(self) -> Turn:
+    def read(self) -> ProbeAnswer:
         """What was counted until now. Processes that have ended are told once more, and then forgotten.
 
         Raises:
@@ -216,7 +217,7 @@ class Probe:
             threads_ended = records.with_ended_threads(*self._entries_of("processes"))
             ended = frozenset(process for process in threads_ended if self._has_ended(process))
             read_at_ns = time.monotonic_ns()
-            raw = records.Raw(
+            raw = records.RawMaps(
                 **{name: self._entries_of(name) for name in _READ},
                 lost=[self._count(place) for place in range(len(records.LOST))],
                 spans=self._spans.drain(),
@@ -225,12 +226,12 @@ class Probe:
             raise gate.refused(error) from error
         reading = records.decode(raw, read_at_ns, ended)
         self._look_at_new(reading)
-        turn = Turn(
+        turn = ProbeAnswer(
             reading=reading,
             seen=MappingProxyType(dict(self._seen)),
-            programs=self._scanned.programs if self._scanned else 0,
-            failures=self._scanned.failures if self._scanned else MappingProxyType({}),
-            unreadable=self._scanned.unreadable if self._scanned else 0,
+            programs=self._scanned.programs,
+            failures=self._scanned.failures,
+            unreadable=self._scanned.unreadable,
             map_entries=MappingProxyType(dict(self._entries)),
         )
         self._forget(reading)
@@ -262,7 +263,9 @@ class Probe:
     def _look_at_new(self, reading: CudaReading) -> None:
         """Where processes are that call CUDA for the first time, and what they may see."""
         new = [
-            process for process, known in reading.processes.items() if process not in self._seen and not known.ended_ns
+            process
+            for process, process_read in reading.processes.items()
+            if process not in self._seen and not process_read.ended_ns
         ]
         if not new:
             return
@@ -275,20 +278,19 @@ class Probe:
             if time.monotonic() > until:
                 break
 
-    def _seen_in(self, process: ProcessId, place: Place | None) -> SeenProcess:
-        files = gpu_files(self._proc, process.pid)
+    def _seen_in(self, process: ProcessId, place: ProcessPlace | None) -> SeenProcess:
+        seen = SeenProcess(id=process, place=place, gpu_files=gpu_files(self._proc, process.pid))
         try:
-            visible = visible_devices(self._proc, process.pid)
+            return replace(seen, visible=visible_devices(self._proc, process.pid))
         except Hidden:
-            return SeenProcess(id=process, place=place, gpu_files=files, is_hidden=True)
+            pass
         except Exception as error:  # noqa: BLE001 - a process can cost only itself
             self._faults.note(error, pid=process.pid)
-            return SeenProcess(id=process, place=place, gpu_files=files, is_hidden=True)
-        return SeenProcess(id=process, place=place, gpu_files=files, visible=visible)
+        return replace(seen, is_hidden=True)
 
     def _forget(self, reading: CudaReading) -> None:
-        # what they had allocated is not to be found under their pids by later ones
-        ended = {process for process, known in reading.processes.items() if known.ended_ns is not None}
+        # a later process may have the same pid, and must not find what this one allocated
+        ended = {process for process, process_read in reading.processes.items() if process_read.ended_ns is not None}
         if not ended:
             return
         for device, counts in reading.counts.items():
@@ -297,20 +299,16 @@ class Probe:
             self._maps["devices"].delete(records.key_of_device(device))
             for code in counts.errors:
                 self._maps["errors"].delete(records.key_of_error(device, code))
-        # asked of the number of allocations: the bytes of a program that lies may add up to 0
+        # by the number of allocations: a program that lies may have its bytes add up to 0
         if any(counts.allocations for device, counts in reading.counts.items() if device.process in ended):
-            self._forget_addresses(ended)
+            addresses = self._maps["allocations"]
+            for key in [key for _, keys, _ in addresses.batches() for key in records.addresses_of(keys, ended)]:
+                addresses.delete(key)
         for process in ended:
             self._maps["processes"].delete(records.key_of(process))
             self._maps["visible"].delete(records.key_of(process))
             self._seen.pop(process, None)
 
-    def _forget_addresses(self, ended: set[ProcessId]) -> None:
-        addresses = self._maps["allocations"]
-        left = [key for _, keys, _ in addresses.batches() for key in records.addresses_of(keys, ended)]
-        for key in left:
-            addresses.delete(key)
-
     def _entries_of(self, name: str) -> records.Entries:
-        found = list(self._maps[name].batches())
-        return b"".join(keys for _, keys, _ in found), b"".join(values for _, _, values in found)
+        entries = list(self._maps[name].batches())
+        return b"".join(keys for _, keys, _ in entries), b"".join(values for _, _, values in entries)

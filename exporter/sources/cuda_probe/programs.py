@@ -1,12 +1,9 @@
-"""Which files are probed: those of the processes that use CUDA, each once, for as long as one of them uses it.
-
-How a file is probed is not known here: that is `Attach`.
-"""
+"""Which files are probed: those of the processes that use CUDA, each once, while one of them uses it."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +12,11 @@ from typing import Literal, NamedTuple, Protocol
 
 from exporter.errors import ExporterError
 from exporter.log import log
-from exporter.sources.cuda_probe import maps
 from exporter.sources.cuda_probe.elf import BadElf, ElfReason, function_offsets
-from exporter.sources.cuda_probe.fault_log import FaultLog
 from exporter.sources.cuda_probe.functions import Role
-from exporter.sources.cuda_probe.inside import (
+from exporter.sources.cuda_probe.process_files import (
     FileKey,
+    MappedRole,
     NotRegular,
     key_of,
     looked_at,
@@ -28,30 +24,30 @@ from exporter.sources.cuda_probe.inside import (
     readable,
     stat_fields,
 )
-from exporter.sources.cuda_probe.scan import LookReason, Scan, UsedFile, UsingProcess
+from exporter.sources.cuda_probe.scan import FaultLog, LookReason, Scan, UsedFile, UsingProcess
 from exporter.sources.source import Bound
 
 # too_many: as many are probed as may be; attach: the kernel refuses it; too_many_mappings, too_slow: it would take too
-# long, with which every fork() on the node slows down; fault: it made this program fail
+# long, and slow every fork() on the node meanwhile; fault: it made the exporter fail
 FailReason = ElfReason | LookReason | Literal["too_many", "too_many_mappings", "attach", "fault"]
 
-# Files that could not be probed and are still in use. Of more of them no more is tried.
+# Files that could not be probed and are still in use. Beyond these no new file is tried.
 MOST_FAILED = 4_096
-# Files that nobody has tried yet wait for the next scan once trying has taken this long.
+# Once attaching has taken this long, new files wait for the next scan.
 ATTACH_SECONDS = 2.0
-# Mappings of one file, by all processes. The kernel goes through them for each place anew, 1 us for each mapping, and
-# no process of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
+# Mappings of one file, by all processes. For each place the kernel goes through all of them, 1 us each, and no process
+# of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
 MOST_MAPPINGS = 2_048
-# Mappings of all files that are probed: what it takes the kernel to detach from all of them, a second or so.
+# Mappings of all files that are probed: to detach from so many takes the kernel a second or so.
 MOST_ALL_MAPPINGS = 8_192
-# Files with which the kernel takes too long, in one scan: each stops forks for a tenth of a second until that is known.
+# Files that are too slow for the kernel, in one scan: each stops forks for a tenth of a second until that is known.
 MOST_SLOW = 4
 # Processes by which a file is tried in one scan: one of them may end meanwhile.
 MOST_TRIES = 4
-# After so many scans a file that failed is tried again. Where its content was the reason, only if it has changed since.
+# After so many scans a file that failed is tried again. If its content was the reason, only once that has changed.
 SCANS_BETWEEN_TRIES = 12
 
-_FUNCTIONS_OF: Mapping[maps.Role, Role] = MappingProxyType(
+_FUNCTIONS_OF: Mapping[MappedRole, Role] = MappingProxyType(
     {"cudart": "cudart", "cuda": "cuda", "program": "cudart", "libc": "libc"}
 )
 _COSTLY: frozenset[FailReason] = frozenset({"too_many_mappings", "too_many_places", "too_slow"})
@@ -74,25 +70,16 @@ class Handle(Protocol):
         """End that. Raises nothing."""
 
 
-class Attach(Protocol):
-    """How a file is probed."""
-
-    def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
-        """Probe these functions, which are at these offsets of the file, as functions of this kind of library.
-
-        The file is at `path` during the call only.
-
-        Raises:
-            AttachFailed: it cannot be probed, or not in time (AttachSlow), and nothing of it is.
-        """
+# Probes functions at these offsets of a file, as those of this kind of library. The file is at the path during the call
+# only. Raises AttachFailed if it cannot be probed, or AttachSlow if not in time: then nothing of it is probed.
+Attach = Callable[[str, Mapping[str, tuple[int, ...]], Role], Handle]
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What one scan has seen. `programs` are the files that are probed since, which no process need use any more.
+    """The result of one scan. `programs` is how many files are probed now.
 
-    `failures` counts the files that could not be probed, by reason, since the start. `unreadable` are processes that
-    this program has no right to look at.
+    `failures`: files not probed, by reason, since the start. `unreadable`: processes that it has no right to look at.
     """
 
     processes: Mapping[int, UsingProcess]
@@ -112,7 +99,7 @@ class _Failure(NamedTuple):
 
 
 class Programs:
-    """Keeps the files probed that processes use. Not for several threads at once."""
+    """Keeps those files probed that processes use. Not for several threads at once."""
 
     def __init__(
         self,
@@ -150,19 +137,23 @@ class Programs:
         """
         processes = self._scan.scan()
         self._number += 1
-        users = _users(processes.values())
+        users: dict[FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
+        uses = [(process, file) for process in processes.values() for file in process.files]
+        # CUDA's files first: a libc alone is of no use
+        for process, file in sorted(uses, key=lambda use: use[1].role == "libc"):
+            users.setdefault(file.key, []).append((process, file))
         for key in self._attached.keys() - users.keys():
             self._attached.pop(key).handle.detach()
         for key in self._failed.keys() - users.keys():
             del self._failed[key]
         self._users = users
         for key in sorted(self._attached, key=self._mappings, reverse=True):
-            of = self._attached.pop(key)
+            attached = self._attached.pop(key)
             if self._is_crowded(key):
-                of.handle.detach()
-                self._fail(key, "too_many_mappings", None)
+                attached.handle.detach()
+                self._fail(key, "too_many_mappings")
             else:
-                self._attached[key] = of
+                self._attached[key] = attached
         until, self._slow = self._clock() + ATTACH_SECONDS, 0
         for key, of_key in users.items():
             if key not in self._attached and self._is_due(key) and self._clock() < until and self._slow < MOST_SLOW:
@@ -170,7 +161,7 @@ class Programs:
                     self._try(key, of_key)
                 except Exception as error:  # noqa: BLE001 - a file can cost only itself
                     self._faults.note(error, pid=of_key[0][0].pid, file=of_key[0][1].path)
-                    self._fail(key, "fault", None)
+                    self._fail(key, "fault")
         return Scanned(
             processes=MappingProxyType(processes),
             programs=len(self._attached),
@@ -189,20 +180,18 @@ class Programs:
     def _try(self, key: FileKey, users: list[tuple[UsingProcess, UsedFile]]) -> None:
         openable = [use for use in users if use[1].reason is None]
         if not openable:
-            self._fail(key, users[0][1].reason or "missing", None)
-            return
-        if self._is_crowded(key):
-            self._fail(key, "too_many_mappings", None)
-            return
-        if not self._make_room(_FUNCTIONS_OF[openable[0][1].role]):
-            self._fail(key, "too_many", None)
-            return
-        for user, file in openable[:MOST_TRIES]:
-            # a process may end at any time: the next one, or the next scan
-            with suppress(OSError), process_folder(self._proc, user.pid) as process:
-                if stat_fields(process)[0] == user.started_ticks:
-                    self._open(key, process, file)
-                    return
+            self._fail(key, users[0][1].reason or "missing")
+        elif self._is_crowded(key):
+            self._fail(key, "too_many_mappings")
+        elif not self._make_room(_FUNCTIONS_OF[openable[0][1].role]):
+            self._fail(key, "too_many")
+        else:
+            for user, file in openable[:MOST_TRIES]:
+                # if the process has ended, the next one, or the next scan
+                with suppress(OSError), process_folder(self._proc, user.pid) as process:
+                    if stat_fields(process)[0] == user.started_ticks:
+                        self._open(key, process, file)
+                        return
 
     def _mappings(self, key: FileKey) -> int:
         return sum(file.times for _, file in self._users[key])
@@ -223,25 +212,21 @@ class Programs:
         return True
 
     def _open(self, key: FileKey, process: int, file: UsedFile) -> None:
-        """Probe a file by one of its processes.
-
-        Raises:
-            OSError: the process has ended.
-        """
+        """Probe a file by one of its processes. Raises OSError if that has ended."""
         try:
-            with looked_at(process, file.path) as (found, status):
+            with looked_at(process, file.path) as (descriptor, status):
                 before, stamp = self._failed.get(key), (status.st_size, status.st_mtime_ns)
-                if key_of(found, status) != key:
-                    self._fail(key, "missing", None)
+                if key_of(descriptor, status) != key:
+                    self._fail(key, "missing")
                 elif before is None or before.stamp != stamp:
-                    self._probe(key, found, stamp, _FUNCTIONS_OF[file.role])
+                    self._probe(key, descriptor, stamp, _FUNCTIONS_OF[file.role])
         except (OSError, NotRegular):
             stat_fields(process)
-            self._fail(key, "missing", None)
+            self._fail(key, "missing")
 
-    def _probe(self, key: FileKey, found: int, stamp: _Stamp, role: Role) -> None:
+    def _probe(self, key: FileKey, descriptor: int, stamp: _Stamp, role: Role) -> None:
         try:
-            with readable(found) as file:
+            with readable(descriptor) as file:
                 offsets = function_offsets(file, self._wanted[role])
                 self._attached[key] = _Attached(role, self._attach(f"/proc/self/fd/{file}", offsets, role))
             self._failed.pop(key, None)
@@ -249,29 +234,21 @@ class Programs:
             self._fail(key, error.reason, stamp)
         except AttachSlow:
             self._slow += 1
-            self._fail(key, "too_slow", None)
+            self._fail(key, "too_slow")
         # no stamp: the reason may be a lack of memory or descriptors, which passes, and not the content
         except AttachFailed:
-            self._fail(key, "attach", None)
+            self._fail(key, "attach")
         except PermissionError:
-            self._fail(key, "permission", None)
+            self._fail(key, "permission")
 
-    def _fail(self, key: FileKey, reason: FailReason, stamp: _Stamp | None) -> None:
-        """Remember it, and count it unless it failed like this before."""
-        if self._failed.get(key) != _Failure(reason, stamp):
+    def _fail(self, key: FileKey, reason: FailReason, stamp: _Stamp | None = None) -> None:
+        """Remember the failure; count it only if the file's last failure was another one."""
+        failure = _Failure(reason, stamp)
+        if self._failed.get(key) != failure:
             self._failures[reason] += 1
             # the 1st, 2nd, 4th and so on: programs do not choose how much is logged
             if reason in _COSTLY and self._failures[reason].bit_count() == 1:
                 process, file = self._users[key][0]
                 remedy = "see docs/cuda-probe.md, Limits; it is tried again once a minute"
                 log(logging.WARNING, _LEFT_OUT, reason=reason, pid=process.pid, file=file.path, remedy=remedy)
-        self._failed[key] = _Failure(reason, stamp)
-
-
-def _users(processes: Iterable[UsingProcess]) -> dict[FileKey, list[tuple[UsingProcess, UsedFile]]]:
-    """The processes by the files that they use, CUDA's files first: a libc alone is of no use."""
-    users: dict[FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
-    uses = [(process, file) for process in processes for file in process.files]
-    for process, file in sorted(uses, key=lambda use: use[1].role == "libc"):
-        users.setdefault(file.key, []).append((process, file))
-    return users
+        self._failed[key] = failure

@@ -1,14 +1,15 @@
 """The bytes of the probe's maps and of its ring as a reading. Pure: the layouts are those of cuda.bpf.c.
 
-Numbers are in the machine's own order. Bytes that are no whole entry are left out.
+Numbers are in the machine's byte order. Bytes that are no whole entry are left out.
 """
 
 import struct
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from exporter.model.cuda import DIRECTIONS, CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, Span
+from exporter.model.cuda import DIRECTIONS, CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, WorkSpan
 
 PROCESS_ID = struct.Struct("=IIQ")
 DEVICE_ID = struct.Struct("=IIQ")
@@ -22,6 +23,7 @@ _NUMBERS = 9 + 2 * len(DIRECTIONS) + 2 + 6
 _STREAM_BYTES = 24
 _SUMS = struct.Struct(f"={_NUMBERS}Q{STREAMS * _STREAM_BYTES}x")
 MOST_VISIBLE = 512
+_VISIBLE = struct.Struct(f"{MOST_VISIBLE}s")
 # the places of the array `lost`, in order
 LOST = ("processes", "threads", "devices", "allocations", "errors", "streams", "spans", "unreadable")
 _SIGN = 1 << 63
@@ -29,10 +31,9 @@ _SIGN = 1 << 63
 # The keys of a map one after another, and its values.
 Entries = tuple[bytes, bytes]
 NOTHING: Entries = (b"", b"")
-Row = tuple[Any, ...]
 
 
-class Raw(NamedTuple):
+class RawMaps(NamedTuple):
     """What was read, map by map. `lost` has one value for each name of LOST."""
 
     processes: Entries = NOTHING
@@ -52,22 +53,26 @@ def with_ended_threads(keys: bytes, values: bytes) -> list[ProcessId]:
     ]
 
 
-def decode(raw: Raw, read_at_ns: int, ended: Collection[ProcessId]) -> CudaReading:
-    """The reading. `read_at_ns` (monotonic clock) was before the maps were read.
-
-    `ended` are processes that had ended before, so that their counts are final.
-    """
-    visible = dict(_visible(*raw.visible))
-    processes = {found.id: found for found in _processes(*raw.processes, visible, ended)}
-    errors: dict[CudaDevice, dict[int, int]] = {}
-    for device, code, times in _errors(*raw.errors):
-        errors.setdefault(device, {})[code] = times
+def decode(raw: RawMaps, read_at_ns: int, ended: Collection[ProcessId]) -> CudaReading:
+    """The reading. `read_at_ns` (monotonic) was before the maps were read; counts of `ended` processes are final."""
+    visible = {
+        ProcessId(pid, started): text.partition(b"\0")[0].decode("utf-8", "replace")
+        for (pid, _, started), (text,) in _rows(PROCESS_ID, _VISIBLE, *raw.visible)
+    }
+    processes: dict[ProcessId, CudaProcess] = {}
+    for (pid, _, started), (cgroup_id, thread_ended) in _rows(PROCESS_ID, _PROCESS, *raw.processes):
+        id_ = ProcessId(pid, started)
+        ended_ns = thread_ended if id_ in ended else None
+        processes[id_] = CudaProcess(id=id_, cgroup_id=cgroup_id, visible=visible.get(id_), ended_ns=ended_ns)
+    errors: defaultdict[CudaDevice, dict[int, int]] = defaultdict(dict)
+    for (pid, ordinal, started, code, _), (times,) in _rows(ERROR_ID, _COUNT, *raw.errors):
+        errors[CudaDevice(ProcessId(pid, started), ordinal)][code] = times
     counts = {}
-    for device, numbers in _devices(*raw.devices):
-        process = processes.get(device.process)
-        if process is not None:
+    for (pid, ordinal, started), numbers in _rows(DEVICE_ID, _SUMS, *raw.devices):
+        device = CudaDevice(ProcessId(pid, started), ordinal)
+        if (process := processes.get(device.process)) is not None:
             until = read_at_ns if process.ended_ns is None else process.ended_ns
-            counts[device] = _counts(numbers, until, errors.get(device, {}))
+            counts[device] = _counts(numbers, until, errors[device])
     return CudaReading(
         read_at_ns=read_at_ns,
         processes=MappingProxyType(processes),
@@ -102,35 +107,12 @@ def addresses_of(keys: bytes, processes: Collection[ProcessId]) -> list[bytes]:
     ]
 
 
-def _rows(key: struct.Struct, value: struct.Struct, keys: bytes, values: bytes) -> Iterator[tuple[Row, ...]]:
+def _rows(
+    key: struct.Struct, value: struct.Struct, keys: bytes, values: bytes
+) -> Iterator[tuple[tuple[Any, ...], ...]]:
     keys = keys[: len(keys) // key.size * key.size]
     values = values[: len(values) // value.size * value.size]
     return zip(key.iter_unpack(keys), value.iter_unpack(values), strict=False)
-
-
-def _visible(keys: bytes, values: bytes) -> Iterator[tuple[ProcessId, str]]:
-    whole = struct.Struct(f"{MOST_VISIBLE}s")
-    for (pid, _, started), (text,) in _rows(PROCESS_ID, whole, keys, values):
-        yield ProcessId(pid, started), text.partition(b"\0")[0].decode("utf-8", "replace")
-
-
-def _processes(
-    keys: bytes, values: bytes, visible: dict[ProcessId, str], ended: Collection[ProcessId]
-) -> Iterator[CudaProcess]:
-    for (pid, _, started), (cgroup_id, thread_ended) in _rows(PROCESS_ID, _PROCESS, keys, values):
-        process = ProcessId(pid, started)
-        ended_ns = thread_ended if process in ended else None
-        yield CudaProcess(id=process, cgroup_id=cgroup_id, visible=visible.get(process), ended_ns=ended_ns)
-
-
-def _errors(keys: bytes, values: bytes) -> Iterator[tuple[CudaDevice, int, int]]:
-    for (pid, ordinal, started, code, _), (times,) in _rows(ERROR_ID, _COUNT, keys, values):
-        yield CudaDevice(ProcessId(pid, started), ordinal), code, times
-
-
-def _devices(keys: bytes, values: bytes) -> Iterator[tuple[CudaDevice, tuple[int, ...]]]:
-    for (pid, ordinal, started), numbers in _rows(DEVICE_ID, _SUMS, keys, values):
-        yield CudaDevice(ProcessId(pid, started), ordinal), numbers
 
 
 def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> CudaCounts:
@@ -158,10 +140,10 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
     )
 
 
-def _spans(records: Iterable[bytes], processes: dict[ProcessId, CudaProcess]) -> Iterator[Span]:
+def _spans(records: Iterable[bytes], processes: dict[ProcessId, CudaProcess]) -> Iterator[WorkSpan]:
     for record in records:
         if len(record) == _SPAN.size:
             pid, ordinal, started, begin, end, active = _SPAN.unpack(record)
             process = ProcessId(pid, started)
             if process in processes and begin <= end:
-                yield Span(CudaDevice(process, ordinal), begin, end, min(active, end - begin))
+                yield WorkSpan(CudaDevice(process, ordinal), begin, end, min(active, end - begin))

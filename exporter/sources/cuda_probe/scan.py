@@ -1,36 +1,57 @@
 """Which processes use CUDA, and the files by which they do.
 
-Every process of the host is looked at in each scan, as it may load CUDA at any time. To read its maps costs 10 to
-300 us, and keeps the process from mapping memory meanwhile. So they are read when the process is new, when the size of
-its memory or its executable has changed since, which happens when it loads a library, and once a minute.
+A process may load CUDA at any time, so each scan looks at every process of the host. Reading the maps of one takes 10
+to 300 us, in which it cannot map memory. So a scan reads them only when the process is new, when its executable or the
+size of its memory has changed (as when it loads a library), and once a minute.
 
 Not for several threads at once. A file system that does not answer any more (NFS, FUSE) stops whoever opens a file of
-it: a scan belongs on a thread that nobody else waits for.
+it: a scan belongs on a thread that nobody else waits for. If a process or a file makes the exporter itself fail, that
+one is left out, and the fault is logged.
 """
 
+import logging
 import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from exporter.log import log
 from exporter.sources.cuda_probe.elf import BadElf, function_offsets
-from exporter.sources.cuda_probe.fault_log import FaultLog
-from exporter.sources.cuda_probe.inside import (
+from exporter.sources.cuda_probe.process_files import (
+    MARK,
     MOST_MAPS_BYTES,
     FileKey,
+    MappedFile,
+    MappedRole,
     NotRegular,
+    closing,
     key_of,
     looked_at,
     process_folder,
     read_below,
+    read_maps,
     readable,
     stat_fields,
 )
-from exporter.sources.cuda_probe.maps import MARK, MappedFile, Role, read_maps
 from exporter.sources.source import Bound
+
+
+class FaultLog:
+    """Logs the 1st, 2nd, 4th, 8th fault and so on: whoever causes them does not choose how much is logged."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def note(self, error: Exception, **about: object) -> None:
+        """Count a fault, and log it if it is its turn."""
+        self._count += 1
+        if self._count.bit_count() == 1:
+            log(logging.ERROR, "the CUDA probe leaves out what made it fail: report it", error, **about)
+
 
 LookReason = Literal["deleted", "missing", "not_regular", "permission"]
 
@@ -43,20 +64,19 @@ SCANS_BETWEEN = 12
 SCAN_SECONDS = 2.0
 
 _Executable = tuple[int, int, int, int]  # device, inode, size, time of change (ns)
-# Mount namespace, and device, inode and path as maps shows them: on btrfs device and inode alone are those of several
-# files, one in each subvolume.
+# Mount namespace, and device, inode and path as maps shows them: on btrfs files of several subvolumes may have the same
+# device and inode.
 _MappedId = tuple[int, str, int, str]
 
 
 class UsedFile(NamedTuple):
     """A file that a process uses, which `path` names in its mount namespace; None where it is the executable.
 
-    `reason` says why it cannot be opened. Then the key is what the process' maps say of it. `times` is how often the
-    process has mapped it executable.
+    `reason` says why it cannot be opened; its key is then as in maps. `times`: how often it is mapped executable.
     """
 
     key: FileKey
-    role: Role
+    role: MappedRole
     path: str | None
     reason: LookReason | None = None
     times: int = 1
@@ -74,7 +94,7 @@ class UsingProcess:
     files: tuple[UsedFile, ...]
 
 
-class _Seen(NamedTuple):
+class _ReadProcess(NamedTuple):
     """A process when its maps were read. `mapped` are the files among them, `user` what it is if it uses CUDA."""
 
     executable: _Executable
@@ -92,7 +112,7 @@ class Scan:
         self._proc = proc
         self._runtime = runtime
         self._clock = clock
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _ReadProcess] = {}
         self._mapped: dict[_MappedId, UsedFile] = {}
         self._has_runtime: dict[_Executable, bool] = {}
         self._number = 0
@@ -130,7 +150,7 @@ class Scan:
         self._mapped = {name: file for of_pid in seen.values() for name, file in of_pid.mapped.items()}
         return {pid: of_pid.user for pid, of_pid in seen.items() if of_pid.user}
 
-    def _look(self, pid: int, before: _Seen | None) -> _Seen | None:
+    def _look(self, pid: int, before: _ReadProcess | None) -> _ReadProcess | None:
         """What is seen of a process now; None where there is nothing to remember."""
         try:
             status = os.stat(f"{self._proc}/{pid}/exe")  # noqa: PTH116 - one system call, for each process
@@ -146,7 +166,8 @@ class Scan:
             self._late = self._late or pid
             return before if before and before.user and self._threads_of(before.user) else None
         except PermissionError:
-            self.unreadable += _has_memory(f"{self._proc}/{pid}/statm")
+            with suppress(OSError):  # it has ended; a thread of the kernel has no memory
+                self.unreadable += _memory_of(f"{self._proc}/{pid}/statm") != b"0"
         except OSError:
             # a thread of the kernel, or a process that has ended, which counts while it has threads but the first
             if before and before.user and self._threads_of(before.user) > 1:
@@ -162,11 +183,11 @@ class Scan:
             return 0
         return threads if started_ticks == user.started_ticks else 0
 
-    def _read(self, process: int, pid: int, executable: _Executable, memory: bytes) -> _Seen:
+    def _read(self, process: int, pid: int, executable: _Executable, memory: bytes) -> _ReadProcess:
         maps = read_below(process, "maps", MOST_MAPS_BYTES)
         program = self._program(process, executable)
         if not program and MARK not in maps:
-            return _Seen(executable, memory, None, {})
+            return _ReadProcess(executable, memory, None, {})
         namespace = os.stat("ns/mnt", dir_fd=process).st_ino
         mapped = {}
         for file in read_maps(os.fsdecode(maps), os.readlink("exe", dir_fd=process) if program else ""):
@@ -174,35 +195,31 @@ class Scan:
                 program = (program[0]._replace(times=file.times),)
                 continue
             name = namespace, file.device, file.inode, file.path
-            known = self._mapped.get(name)
+            mapped_before = self._mapped.get(name)
             # once found, a file is known even if it has been deleted since
-            used = _opened(process, file) if known is None or known.reason else known
+            used = _opened(process, file) if mapped_before is None or mapped_before.reason else mapped_before
             mapped[name] = self._mapped[name] = used._replace(times=file.times)
         files = (*program, *mapped.values())
         if all(file.role == "libc" for file in files):
-            return _Seen(executable, memory, None, {})
-        return _Seen(executable, memory, UsingProcess(pid, stat_fields(process)[0], files), mapped)
+            return _ReadProcess(executable, memory, None, {})
+        return _ReadProcess(executable, memory, UsingProcess(pid, stat_fields(process)[0], files), mapped)
 
     def _program(self, process: int, executable: _Executable) -> tuple[UsedFile, ...]:
-        """The executable, if it can be read and has the CUDA runtime linked in.
-
-        Raises:
-            OSError: the process has ended.
-        """
+        """The executable, if it can be read and has the CUDA runtime linked in."""
         if self._has_runtime.get(executable) is False:
             return ()
         try:
-            with looked_at(process, None) as (found, status):
+            with looked_at(process, None) as (descriptor, status):
                 if executable not in self._has_runtime:
-                    with readable(found) as file:
+                    with readable(descriptor) as file:
                         function_offsets(file, self._runtime)
                     self._remember(executable, True)
-                return (UsedFile(key_of(found, status), "program", None),)
+                return (UsedFile(key_of(descriptor, status), "program", None),)
         except (BadElf, NotRegular):
             self._remember(executable, False)
         except OSError:
             # not permitted, or a file system that is gone: what the process has mapped of CUDA may be on another one
-            stat_fields(process)  # of a process that has ended nothing is there
+            stat_fields(process)  # raises OSError if the process has ended
         return ()
 
     def _remember(self, executable: _Executable, has_runtime: bool) -> None:
@@ -213,38 +230,23 @@ class Scan:
 
 def _memory_of(statm: str) -> bytes:
     """How many pages of memory a process has, mapped files included, as the kernel writes it."""
-    file = os.open(statm, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(statm, os.O_RDONLY | os.O_CLOEXEC)) as file:
         return os.read(file, 256).partition(b" ")[0]
-    finally:
-        os.close(file)
-
-
-def _has_memory(statm: str) -> bool:
-    """Whether a process is still there, and none of the kernel's: those have no memory. Everybody may know that."""
-    try:
-        return _memory_of(statm) != b"0"
-    except OSError:
-        return False
 
 
 def _opened(process: int, file: MappedFile) -> UsedFile:
-    """The file that a process has mapped, or why it cannot be opened.
-
-    Raises:
-        OSError: the process has ended.
-    """
+    """The file that a process has mapped, or why it cannot be opened."""
     reason: LookReason = "deleted"
     if not file.is_deleted:
         try:
-            with looked_at(process, file.path) as (found, status):
-                return UsedFile(key_of(found, status), file.role, file.path)
+            with looked_at(process, file.path) as (descriptor, status):
+                return UsedFile(key_of(descriptor, status), file.role, file.path)
         except NotRegular:
             reason = "not_regular"
         except PermissionError:
             reason = "permission"
         except OSError:
-            stat_fields(process)  # of a process that has ended nothing is there
+            stat_fields(process)  # raises OSError if the process has ended
             reason = "missing"
     major, _, minor = file.device.partition(":")
     device = os.makedev(int(major, 16), int(minor, 16))

@@ -1,4 +1,4 @@
-"""The source of what the CUDA probe counts. It turns by its own timer, and looks take what the last turn read.
+"""The source of what the CUDA probe counts. It takes turns by its own timer; a look takes the result of the last turn.
 
 A turn reads the maps and drains the ring; every few turns it looks for new programs first. No look waits for it.
 """
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NoReturn
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.log import log
 from exporter.model.snapshot import Health
-from exporter.sources.native import Worker
+from exporter.sources.single_flight import Worker
 from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from exporter.sources.cuda_probe.probe import Probe, Turn
+    from exporter.sources.cuda_probe.probe import Probe, ProbeAnswer
 
 NAME = "probe"
 TURN_SECONDS = 1.0
@@ -40,16 +40,10 @@ class CudaProbe:
     patience_seconds = 0.0
 
     def __init__(
-        self,
-        *,
-        proc: str,
-        interval_seconds: float,
-        max_programs: int,
-        any_kernel: bool,
-        on_health: OnHealth,
+        self, *, proc: str, interval_seconds: float, max_programs: int, any_kernel: bool, on_health: OnHealth
     ) -> None:
         """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
-        self.turn: Turn | None = None
+        self.turn: ProbeAnswer | None = None
         self.opened = 0
         self.bounds: Mapping[str, Bound] = {
             "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
@@ -57,28 +51,28 @@ class CudaProbe:
         self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
         self._attempts = Attempts(NAME, on_health)
-        self._worker: Worker[Turn] = Worker(NAME)
+        self._worker: Worker[ProbeAnswer] = Worker(NAME)
         self._probe: Probe | None = None  # the worker's, which alone sets it
         self._closed = False
         self._scanned_at = -float("inf")
         self._turning: asyncio.Task[None] | None = None
-        self._hear: list[Callable[[Turn], None]] = []
+        self._hear: list[Callable[[ProbeAnswer], None]] = []
 
     @property
     def health(self) -> Health:
         """How the last turn went."""
         return self._attempts.health
 
-    def follow(self, hears: "Callable[[Turn], None]") -> None:
-        """Whom to tell of each turn. A process that has ended is told of once."""
+    def follow(self, hears: "Callable[[ProbeAnswer], None]") -> None:
+        """Call `hears` with each turn. A process that has ended is in one turn more."""
         self._hear.append(hears)
 
-    def unfollow(self, hears: "Callable[[Turn], None]") -> None:
-        """Whom to tell no more."""
+    def unfollow(self, hears: "Callable[[ProbeAnswer], None]") -> None:
+        """Call it no more."""
         self._hear.remove(hears)
 
     def begin(self) -> Attempt | None:
-        """Begin to turn. Nobody waits for it."""
+        """Begin to take turns. Nobody waits for them."""
         if self._turning is None:
             self._turning = asyncio.create_task(self._turn_for_ever())
         return None
@@ -116,11 +110,11 @@ class CudaProbe:
         self._note(None, began)
         return True
 
-    async def _on_worker(self, work: "Callable[[], Turn]", began: float) -> "Turn | Exception":
+    async def _on_worker(self, work: "Callable[[], ProbeAnswer]", began: float) -> "ProbeAnswer | Exception":
         """The result of the work, however long it takes: the probe can do one thing at a time."""
-        done: asyncio.Future[Turn | Exception] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[ProbeAnswer | Exception] = asyncio.get_running_loop().create_future()
 
-        def end(result: "Turn | Exception") -> None:
+        def end(result: "ProbeAnswer | Exception") -> None:
             if not done.done():
                 done.set_result(result)
 
@@ -131,7 +125,7 @@ class CudaProbe:
             self._note(_LATE, began)
         return await done
 
-    def _tell(self, turn: "Turn") -> Exception | None:
+    def _tell(self, turn: "ProbeAnswer") -> Exception | None:
         try:
             for hears in tuple(self._hear):
                 hears(turn)
@@ -146,7 +140,7 @@ class CudaProbe:
 
     # --- on the worker's thread
 
-    def _work(self) -> "Turn":
+    def _work(self) -> "ProbeAnswer":
         try:
             if self._probe is None:
                 self._probe = self._open()

@@ -1,20 +1,19 @@
-"""The body of a node's /container/metrics → its devices. Pure, and strict: whoever answers there may be anybody.
+"""The body of a node's /container/metrics (docs/openapi.yaml) → its devices. Pure, and strict: any program may answer.
 
-docs/openapi.yaml describes the body. An older or a newer exporter may say less or more than that: fields that are not
-known here are let through, those that are missing are unknown; whose device it is has to be there.
+Exporters may be older or newer: unknown fields are kept, missing ones are unknown values; the owner is required.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from exporter.accounting.fields import FIELDS
+from exporter.dcgm.fields import FIELDS
 from exporter.errors import Malformed
 from exporter.model.cluster import HeldDevice
 from exporter.model.slices import Work
 from exporter.model.states import stated
+from exporter.sources.json_text import JsonText
 
 # 16 GPUs in 7 instances each, or in 48 time slices each, are below.
 MOST_ROWS = 1_000
@@ -46,15 +45,12 @@ OWN_FAMILIES = {
     "utilization_ratio": "pod_gpu_utilization_ratio",
     "processes": "pod_gpu_processes",
 }
-_NOTHING: Mapping[str, float] = {}
-_NONE: frozenset[str] = frozenset()
 _NAMES = {name: name for name in (*METRICS, *_OWNER, *_TEXTS, _SHARED)}
 # Families that stand in an object beside the fields, those of a newer exporter among them.
 _FAMILY = re.compile(r"pod_gpu_[a-z0-9_]{1,60}")
 MOST_FAMILIES = 16
 # What an object takes in memory beside its text, the names and the numbers that are read from it (measured: 2 KB).
 _OBJECT_BYTES = 2048
-_SPACE = re.compile(r"[ \t\r\n]*")
 _LOOK_THERE = (
     "look at what that address answers to curl: is it this program's node exporter, and of a version like this one's?"
 )
@@ -63,11 +59,8 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What an exporter said: its node's name, "" where it holds no device, and the devices in its order.
-
-    `size` is the answer's length in bytes.
-    """
+class NodeAnswer:
+    """What an exporter said: its node ("" where it holds no device), its devices in order, and its length in bytes."""
 
     node: str
     devices: tuple[HeldDevice, ...]
@@ -79,64 +72,30 @@ class Answer:
         return self.size + _OBJECT_BYTES * len(self.devices)
 
 
-def read_answer(body: bytes, node: str | None) -> Work[Answer]:
+def read_answer(body: bytes, node: str | None) -> Work[NodeAnswer]:
     """The devices, an object a slice. `node` is whose exporter was asked, None where that is not known.
 
     Raises:
         Malformed: the body is not what an exporter of that node answers.
     """
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise _garbage(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
+    text = JsonText(body, _LOOK_THERE, _no_duplicates)
     devices: dict[tuple[str, ...], HeldDevice] = {}
     of_node = node
-    at = _after(text, 0, "[", "it is not a JSON array")
-    while text[at : at + 1] != "]" or devices:
-        if len(devices) == MOST_ROWS:
-            raise Malformed(
-                "oversize",
-                f"the answer has more than {MOST_ROWS} objects",
-                remedy=f"no node has that many containers with GPUs; {_LOOK_THERE}",
-            )
+    text.expect("[", "it is not a JSON array")
+    for row in text.objects(MOST_ROW_CHARS, "object"):
         where = f"object {len(devices)}"
-        row, end = _decoded(text, at, where)
-        found = _device(row, text[at:end], where)
+        if len(devices) == MOST_ROWS:
+            message = f"the answer has more than {MOST_ROWS} objects"
+            raise Malformed("oversize", message, remedy=f"no node has that many containers with GPUs; {_LOOK_THERE}")
+        device = _device(row, text.raw, where)
         of_node = _same_node(row["node_name"], of_node, is_asked=node is not None)
-        key = (found.uuid, found.instance, found.namespace, found.pod, found.container)
+        key = (device.uuid, device.instance, device.namespace, device.pod, device.container)
         if key in devices:
             raise _garbage(f"{where} is of the same device and container as one before it")
-        devices[key] = found
-        at = _SPACE.match(text, end).end()  # type: ignore[union-attr] # it matches everywhere
-        if text[at : at + 1] == "]":
-            break
-        at = _after(text, at, ",", f"after {where} there is neither a comma nor the array's end")
+        devices[key] = device
         yield
-    if _SPACE.match(text, at + 1).end() != len(text):  # type: ignore[union-attr]
-        raise _garbage("there is more after the array's end")
-    return Answer(node=of_node or "", devices=tuple(devices.values()), size=len(body))
-
-
-def _decoded(text: str, at: int, where: str) -> tuple[Object, int]:
-    """The object that begins at a character, and where it ends."""
-    window = text[at : at + MOST_ROW_CHARS]
-    try:
-        found, length = _DECODER.raw_decode(window)
-    except json.JSONDecodeError as error:
-        if len(window) == MOST_ROW_CHARS and len(text) > at + MOST_ROW_CHARS:
-            raise Malformed(
-                "oversize", f"{where} is not JSON, or has more than {MOST_ROW_CHARS} characters", remedy=_LOOK_THERE
-            ) from error
-        raise _garbage(f"{where} is not JSON: {error.msg} at character {at + error.pos}") from error
-    except RecursionError as error:
-        raise _garbage(f"{where} is nested too deeply") from error
-    except ValueError as error:
-        raise _garbage(f"{where}: {error}") from error
-    if type(found) is not dict:
-        raise _garbage(f"{where} is not a JSON object")
-    if "\\u" in window[:length]:
-        _refuse_surrogates(found, where)
-    return found, at + length
+    text.end()
+    return NodeAnswer(node=of_node or "", devices=tuple(devices.values()), size=len(body))
 
 
 def _device(row: Object, text: str, where: str) -> HeldDevice:
@@ -163,7 +122,7 @@ def _device(row: Object, text: str, where: str) -> HeldDevice:
         kind=row.get("workload_kind", ""),
         is_shared=row[_SHARED],
         values={**_values(row, where), **own},
-        measured=_NONE if not own else frozenset(own),
+        measured=frozenset(own),
         text=text.encode(),
         entity=row.get("entity", "gpu"),
         state=stated(row),
@@ -173,7 +132,6 @@ def _device(row: Object, text: str, where: str) -> HeldDevice:
 
 
 def _values(row: Object, where: str) -> dict[str, float]:
-    """The numbers, by their fields or families."""
     values = {}
     families = 0
     for name, value in row.items():
@@ -190,14 +148,14 @@ def _values(row: Object, where: str) -> dict[str, float]:
 
 def _own_use(row: Object, where: str) -> Mapping[str, float]:
     """What is measured of the container itself, by the families that say the same on /metrics."""
-    said = row.get("measured")
-    if said is None:
-        return _NOTHING
-    if type(said) is not dict:
+    measured = row.get("measured")
+    if measured is None:
+        return {}
+    if type(measured) is not dict:
         raise _garbage(f"{where}: measured is not a JSON object")
     own = {}
     for name, family in OWN_FAMILIES.items():
-        value = said.get(name)
+        value = measured.get(name)
         if value is None:
             continue
         if type(value) not in (int, float) or not 0 <= value < _LARGEST:
@@ -207,7 +165,6 @@ def _own_use(row: Object, where: str) -> Mapping[str, float]:
 
 
 def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:
-    """The node that all objects are of."""
     if not name or not name.isprintable():
         raise _garbage("an object's node_name is empty, or cannot be printed")
     if node is None or name == node:
@@ -222,37 +179,14 @@ def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:
     )
 
 
-def _refuse_surrogates(row: Object, where: str) -> None:
-    """Half a character (a lone surrogate, escaped) is JSON that no output may hold: most readers refuse it."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise _garbage(f"{where} has half a character in its text") from error
-
-
-def _after(text: str, at: int, sign: str, otherwise: str) -> int:
-    """Where the next thing begins behind a sign, with white space around it."""
-    found = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-    if text[found : found + 1] != sign:
-        raise _garbage(otherwise)
-    return _SPACE.match(text, found + 1).end()  # type: ignore[union-attr]
-
-
 def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> Object:
     # one text for a name: the names are in every object of every node
-    found = {_NAMES.get(name, name): value for name, value in pairs}
-    if len(found) != len(pairs):
+    fields = {_NAMES.get(name, name): value for name, value in pairs}
+    if len(fields) != len(pairs):
         raise ValueError("a field is there twice")
-    if len(found) > MOST_FIELDS:
+    if len(fields) > MOST_FIELDS:
         raise ValueError(f"more than {MOST_FIELDS} fields")
-    return found
-
-
-def _no_constants(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
+    return fields
 
 
 def _short(name: str) -> str:

@@ -1,7 +1,6 @@
-"""What is known of each node's exporter, and the view of the cluster that comes of it. Without I/O.
+"""The last answer of each node's exporter, and the view of the cluster that follows from them. Without I/O.
 
-A node is missing while nothing that its exporter said counts: it has not answered yet, or its last answer is too old.
-An attempt that fails before that changes nothing.
+A node is missing if its exporter has not answered yet, or too long ago: a failure before that changes nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +13,13 @@ from types import MappingProxyType
 
 from exporter.errors import SourceError, Trouble
 from exporter.model.cluster import ClusterView, NodeView
-from exporter.sources.any_places import Place
-from exporter.sources.exporters.answer import MOST_ROWS, Answer
-from exporter.sources.exporters.room import Room
+from exporter.sources.cluster import Place
+from exporter.sources.exporters.answer import MOST_ROWS, NodeAnswer
+from exporter.sources.exporters.asking import MemoryBudget
 from exporter.sources.source import Bound
 
-# A node whose exporter is gone from the places is not gone yet: a DaemonSet that is updated deletes a pod before it
-# makes the next one. For so long the node is missing; forgetting it at once would be to count too little in silence.
+# A node whose exporter is gone is not gone yet: a DaemonSet that is updated deletes a pod before it creates the next
+# one. For so long the node is missing: without it the cluster's sums would be too small, and nobody would notice.
 LEFT_SECONDS = 120.0
 # Places that are none all of a sudden are not believed for so long: an API server may start with nothing at hand.
 EMPTY_SECONDS = 600.0
@@ -38,17 +37,17 @@ _LOST = Trouble(
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Known:
+class KnownExporter:
     """An exporter: where it is, what it said last and when, and why it has not answered since.
 
     `claimed` is the name of its node by its own first word, where the name is not known from its place. Moments are in
-    seconds of the book's clock.
+    seconds of the clock of `KnownExporters`.
     """
 
     key: str
     place: Place
     claimed: str = ""
-    answer: Answer | None = None
+    answer: NodeAnswer | None = None
     answered: float = -inf
     answered_at_seconds: float = 0.0
     failure: Trouble | None = None
@@ -62,19 +61,18 @@ class Known:
 
     @property
     def node(self) -> str | None:
-        """The name of its node; None where nobody has said it yet."""
+        """The name of its node; None as long as it is not known."""
         return self.key if self.place.is_named else self.claimed or None
 
 
-class Book:
+class KnownExporters:
     """The exporters of a cluster by their places."""
 
     def __init__(self, *, max_age_seconds: float, looked_for: str) -> None:
-        """An answer older than `max_age_seconds` does not count. `looked_for` is for messages."""
-        self.entries: dict[str, Known] = {}
+        self.entries: dict[str, KnownExporter] = {}
         self._max_age_seconds = max_age_seconds
         self._looked_for = looked_for
-        self._kept = Room(MOST_KEPT_BYTES)
+        self._kept = MemoryBudget(MOST_KEPT_BYTES)
         self._empty_since = inf
         self._too_many: Trouble | None = None
         self._view: ClusterView | None = None
@@ -86,11 +84,11 @@ class Book:
         return {
             "nodes": Bound(MOST_NODES, lambda: len(self.entries)),
             "answers_kept_bytes": Bound(MOST_KEPT_BYTES, lambda: self._kept.used),
-            "node_rows": Bound(MOST_ROWS, lambda: max((len(found.devices) for found in self._answers()), default=0)),
+            "node_rows": Bound(MOST_ROWS, lambda: max((len(node.devices) for node in self._answers()), default=0)),
         }
 
     def verdict(self) -> tuple[SourceError | None, Trouble | None]:
-        """The failure, where nobody answers; what there is to say, where some do not."""
+        """The failure if no exporter answers; the trouble if some do not."""
         failed = [entry for entry in self.entries.values() if entry.failure]
         if not failed or failed[0].failure is None:
             return None, None
@@ -105,33 +103,33 @@ class Book:
             return None, replace(why, message=message)
         return SourceError(why.reason, message, remedy=why.remedy), None
 
-    def follow(self, places: Mapping[str, Place], now: float) -> list[Known]:
+    def follow(self, places: Mapping[str, Place], now: float) -> list[KnownExporter]:
         """These are the places; those whose exporter is to be asked at once, since it is new or has moved."""
         if places or not self.entries:
             self._empty_since = inf
         elif now - (since := min(self._empty_since, now)) < EMPTY_SECONDS:
             self._empty_since = since
             return []
-        known = places if len(places) <= MOST_NODES else dict(islice(places.items(), MOST_NODES))
-        self._too_many = None if known is places else _too_many(len(places))
+        followed = places if len(places) <= MOST_NODES else dict(islice(places.items(), MOST_NODES))
+        self._too_many = None if followed is places else _too_many(len(places))
         moved = []
-        for key, place in known.items():
+        for key, place in followed.items():
             entry = self.entries.get(key)
             if entry is None:
-                entry = self.entries[key] = Known(key=key, place=place)
+                entry = self.entries[key] = KnownExporter(key=key, place=place)
                 moved.append(entry)
             elif entry.place != place or entry.has_left:
                 if entry.place.url != place.url:
                     moved.append(entry)
                 entry.place, entry.left = place, inf
                 self._change(entry)
-        for entry in [entry for key, entry in self.entries.items() if key not in known]:
+        for entry in [entry for key, entry in self.entries.items() if key not in followed]:
             self._leave(entry, now)
         if moved:
             self._view = None
         return moved
 
-    def answered(self, entry: Known, answer: Answer, now: float, now_seconds: float) -> None:
+    def answered(self, entry: KnownExporter, answer: NodeAnswer, now: float, now_seconds: float) -> None:
         """It answered; `now_seconds` counts from 1970."""
         if self.entries.get(entry.key) is not entry:
             return
@@ -141,22 +139,19 @@ class Book:
         self._change(entry)
         self._kept.hold(entry, answer.kept_bytes, partial(self._lose, entry))
 
-    def failed(self, entry: Known, trouble: Trouble) -> None:
+    def failed(self, entry: KnownExporter, trouble: Trouble) -> None:
         """It did not answer, or not as it should."""
         if entry.failure != trouble:
             entry.failure = trouble
             if entry.shown is None or entry.shown.is_missing:
                 self._change(entry)
 
-    def _lose(self, entry: Known) -> None:
+    def _lose(self, entry: KnownExporter) -> None:
         entry.answer, entry.answered, entry.failure = None, -inf, _LOST
         self._change(entry)
 
     def view(self, now: float, now_seconds: float, unknown: Trouble | None) -> ClusterView:
-        """The cluster; the same object as long as nothing changed but ages.
-
-        `unknown` is why it is not known which nodes there are.
-        """
+        """The cluster; the same object as long as nothing changed but ages. `unknown`: why its nodes are not known."""
         trouble = unknown or self._too_many or (None if self.entries else self._nothing())
         if self._view is None or now >= self._until or self._view.trouble != trouble:
             nodes = self._nodes(now)
@@ -182,7 +177,7 @@ class Book:
             nodes[shown.name] = shown
         return nodes
 
-    def _shown(self, entry: Known, *, is_missing: bool) -> NodeView:
+    def _shown(self, entry: KnownExporter, *, is_missing: bool) -> NodeView:
         answered_at = None if entry.answer is None else entry.answered_at_seconds
         trouble = None
         if is_missing:
@@ -200,7 +195,7 @@ class Book:
             trouble=trouble,
         )
 
-    def _leave(self, entry: Known, now: float) -> None:
+    def _leave(self, entry: KnownExporter, now: float) -> None:
         """Its place is gone: forget it, unless it has just gone."""
         if not entry.has_left:
             entry.left = now
@@ -218,10 +213,10 @@ class Book:
             self._kept.free(entry)
             self._view = None
 
-    def _answers(self) -> Iterable[Answer]:
+    def _answers(self) -> Iterable[NodeAnswer]:
         return (entry.answer for entry in self.entries.values() if entry.answer)
 
-    def _change(self, entry: Known) -> None:
+    def _change(self, entry: KnownExporter) -> None:
         entry.shown = self._view = None
 
     def _nothing(self) -> Trouble:

@@ -1,7 +1,6 @@
 """The exporters of all nodes: each is asked every few seconds, and the last answer of each is kept.
 
-All are asked at once, each with a deadline of its own. One that does not answer delays nobody: an ask has the event
-loop's attention, of which there is little, for a moment only, and then waits aside.
+All are asked at once, each with its own deadline. One that does not answer waits aside, and delays no other.
 """
 
 import asyncio
@@ -15,28 +14,26 @@ from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.log import log
 from exporter.model.cluster import ClusterView
-from exporter.model.snapshot import Health
-from exporter.sources.any_places import Places
+from exporter.sources.cluster import Places
 from exporter.sources.exporters.answer import read_answer
-from exporter.sources.exporters.asking import Asking
-from exporter.sources.exporters.known import Book, Known
+from exporter.sources.exporters.asking import ExporterClient
+from exporter.sources.exporters.known import KnownExporter, KnownExporters
 from exporter.sources.slices import in_slices
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
+from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, OnHealth
 
 NAME = "exporters"
 # So many are begun at a time: more would only share the same processor. One that has not answered after the moment
 # makes room for the next, and waits on.
 AT_ONCE = 16
 MOMENT_SECONDS = 0.02
-# Who has not answered when nobody has for so long is not waited for.
+# When no exporter has answered for so long, a round does not wait for the others.
 QUIET_SECONDS = 0.25
 MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 
-class Exporters:
-    """The node exporters of a cluster (a ClusterSource)."""
+class Exporters(AskedSource):
+    """The node exporters of a cluster (a ClusterSource): up where one answered; the trouble says how many did not."""
 
-    name = NAME
     patience_seconds = PATIENCE_SECONDS
 
     def __init__(
@@ -53,53 +50,44 @@ class Exporters:
     ) -> None:
         """`timeout_seconds` is an exporter's time for an answer, `max_bytes` its length after decompression.
 
-        `places` is this source's from now on: begun and closed with it. `clock` counts ages, in seconds;
-        `wall_clock` says the time, in seconds since 1970.
+        `places` is begun and closed with this source. `clock` counts ages, in seconds; `wall_clock` those since 1970.
         """
+        super().__init__(NAME, on_health)
         self.places = places
-        self._book = Book(max_age_seconds=max_age_seconds, looked_for=places.looked_for)
-        self._asking = Asking(
+        self._exporters = KnownExporters(max_age_seconds=max_age_seconds, looked_for=places.looked_for)
+        self._client = ExporterClient(
             timeout_seconds=timeout_seconds, max_bytes=max_bytes, http=http, most_in_flight_bytes=MOST_IN_FLIGHT_BYTES
         )
-        self._attempts = Attempts(NAME, on_health)
         self._clock, self._wall_clock = clock, wall_clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asks: dict[Known, asyncio.Task[None]] = {}
+        self._asks: dict[KnownExporter, asyncio.Task[None]] = {}
         self._ended_asks = 0
         self._round: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self.bounds: Mapping[str, Bound] = {
             **places.bounds,
-            **self._book.bounds,
-            "answers_in_flight_bytes": Bound(MOST_IN_FLIGHT_BYTES, lambda: self._asking.in_flight.used),
+            **self._exporters.bounds,
+            "answers_in_flight_bytes": Bound(MOST_IN_FLIGHT_BYTES, lambda: self._client.in_flight.used),
         }
         if places.places is not None:
-            self._book.follow(places.places, clock())
+            self._exporters.follow(places.places, clock())
         places.follow(self._follow)
-
-    @property
-    def health(self) -> Health:
-        """How the last round went: up, where an exporter answered. Its trouble says how many did not."""
-        return self._attempts.health
 
     @property
     def view(self) -> ClusterView:
         """What is known now; the same object as long as nothing changed but ages."""
-        return self._book.view(self._clock(), self._wall_clock(), self._why_unknown())
+        return self._exporters.view(self._clock(), self._wall_clock(), self._why_unknown())
 
     def begin(self) -> Attempt:
-        """Ask every exporter but those that are being asked.
-
-        The task ends when all that answer soon have done so: one that stalls is not waited for.
-        """
-        found = self.places.begin()
+        """Ask every exporter but those that are being asked. The task ends when all that answer soon have done so."""
+        attempt = self.places.begin()
         self._follow()
         # those that failed last time come last
-        self._ask(sorted(self._book.entries.values(), key=lambda entry: entry.failure is not None))
+        self._ask(sorted(self._exporters.entries.values(), key=lambda entry: entry.failure is not None))
         if self._round is None or self._round.done():
-            self._round = asyncio.create_task(self._note_round(found))
+            self._round = asyncio.create_task(self._note_round(attempt))
         if self._settling is None or self._settling.done():
-            self._settling = asyncio.create_task(self._settle(found))
+            self._settling = asyncio.create_task(self._settle(attempt))
         return self._settling
 
     async def close(self) -> None:
@@ -110,7 +98,7 @@ class Exporters:
                 with suppress(asyncio.CancelledError, Exception):
                     await task
         await self.places.close()
-        await self._asking.close()
+        await self._client.close()
 
     def _why_unknown(self) -> Trouble | None:
         if self.places.places is not None:
@@ -122,62 +110,64 @@ class Exporters:
         )
 
     def _follow(self) -> None:
-        """Ask whoever is new now, and not only in the next round."""
+        """Ask new exporters now, and not only in the next round."""
         if self.places.places is None:
             return
-        moved = self._book.follow(self.places.places, self._clock())
+        moved = self._exporters.follow(self.places.places, self._clock())
         for entry in moved:
             if ask := self._asks.pop(entry, None):
                 ask.cancel()  # it asks where the exporter was
         self._ask(moved)
 
-    def _ask(self, entries: Iterable[Known]) -> None:
+    def _ask(self, entries: Iterable[KnownExporter]) -> None:
         for entry in entries:
             if entry not in self._asks and not entry.has_left:
                 ask = self._asks[entry] = asyncio.create_task(self._attend(entry))
                 ask.add_done_callback(partial(self._ended, entry))
 
-    def _ended(self, entry: Known, ask: asyncio.Task[None]) -> None:
+    def _ended(self, entry: KnownExporter, ask: asyncio.Task[None]) -> None:
         self._ended_asks += 1
         if self._asks.get(entry) is ask:
             del self._asks[entry]
 
-    async def _attend(self, entry: Known) -> None:
+    async def _attend(self, entry: KnownExporter) -> None:
         """Ask one of them, and note what came of it."""
         try:
-            async with _Turn(self._at_once):
-                body = await self._asking.ask(entry.place.url)
+            async with _AskingPlace(self._at_once):
+                body = await self._client.ask(entry.place.url)
                 answer = await in_slices(read_answer(body, entry.node))
         except SourceError as error:
-            self._book.failed(entry, error.trouble)
+            self._exporters.failed(entry, error.trouble)
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the other nodes
             log(logging.ERROR, "an answer failed by a fault of the exporter", error, node=entry.key)
-            self._book.failed(entry, _fault(error))
+            message = f"a fault of this program itself: {error!r}"
+            remedy = "please report it, with the trace that is in its log"
+            self._exporters.failed(entry, Trouble("garbage", message, remedy))
         else:
-            self._book.answered(entry, answer, self._clock(), self._wall_clock())
+            self._exporters.answered(entry, answer, self._clock(), self._wall_clock())
 
-    async def _settle(self, found: Attempt | None) -> None:
-        """Until nobody is asked any more, or nobody has answered for a while and nobody waits for a turn."""
-        if found is not None:
-            await asyncio.wait({found})
+    async def _settle(self, attempt: Attempt | None) -> None:
+        """Wait until no ask is in flight, or none has ended for a while and none waits for its turn."""
+        if attempt is not None:
+            await asyncio.wait({attempt})
         ended = -1
         while self._asks and (ended != self._ended_asks or self._at_once.locked()):
             ended = self._ended_asks
             await asyncio.wait(set(self._asks.values()), timeout=QUIET_SECONDS)
 
-    async def _note_round(self, found: Attempt | None) -> None:
+    async def _note_round(self, attempt: Attempt | None) -> None:
         """Until those that are asked now, or once the places are known, have answered or failed."""
         started = time.monotonic()
-        if found is not None:
-            await asyncio.wait({found})
+        if attempt is not None:
+            await asyncio.wait({attempt})
         if asks := set(self._asks.values()):
             await asyncio.wait(asks)
         took = time.monotonic() - started
-        error, odd = self._book.verdict()
+        error, odd = self._exporters.verdict()
         self._attempts.note(error, took_seconds=took, now_seconds=self._wall_clock(), odd=odd)
 
 
-class _Turn:
+class _AskingPlace:
     """A place among those that are begun at a time, which is given back after a moment or at the end."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
@@ -196,9 +186,3 @@ class _Turn:
     def _give_back(self) -> None:
         self._timer = None
         self._places.release()
-
-
-def _fault(error: Exception) -> Trouble:
-    return Trouble(
-        "garbage", f"a fault of this program itself: {error!r}", "please report it, with the trace that is in its log"
-    )

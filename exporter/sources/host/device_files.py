@@ -1,22 +1,23 @@
 """The character devices of NVIDIA's driver: which there are, and whether this process may open them.
 
-Nothing is opened. To open /dev/nvidia<N> starts a GPU that nobody uses, which takes seconds, and a GPU that has fallen
-off the bus may hold up whoever opens it. faccessat(2) asks the kernel for the same permission: by the mode of the file
-and by SELinux (both EACCES), and by the rules of the cgroup for devices (EPERM), those of version 1 as well as a BPF
-program of version 2: the kernel's inode_permission() asks all three.
+Nothing is opened: that starts an idle GPU, which takes seconds, and may block where a GPU has fallen off the bus.
+faccessat(2) asks the kernel for the same permission: by mode and by SELinux (both EACCES), and by the cgroup's rules
+for devices (EPERM), of version 1 or as a BPF program of version 2: the kernel's inode_permission() asks all three.
+
+/proc/devices, the same file in every container, lists the groups of devices that the driver registers, with their
+majors. Only the major of the GPUs is fixed: 195, of the group nvidia-frontend, or nvidia in newer drivers.
 """
 
 import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from exporter.model.host import DeviceFile, Refusal
-from exporter.sources.host.groups import read_groups
+from exporter.model.driver import DeviceFile, Refusal
 
 MOST_FILES = 512
 _CAPS = "nvidia-caps"
@@ -28,7 +29,7 @@ def look(root: Path) -> tuple[DeviceFile, ...] | None:
     """The driver's device files below `root`, in the order of their paths; None where no driver is loaded.
 
     Raises:
-        OSError: nobody can tell.
+        OSError: the kernel does not answer.
     """
     majors = set(read_groups(root).values())
     if not majors:
@@ -69,3 +70,29 @@ def _mode_allows(status: os.stat_result, wants: int) -> bool:
     else:
         allowed = status.st_mode
     return allowed & wants == wants
+
+
+# GPUs with /dev/nvidiactl, CUDA's memory, MIG instances. Not what joins machines: nvswitch, nvidia-caps-imex-channels.
+GROUPS = ("nvidia", "nvidia-frontend", "nvidia-uvm", "nvidia-caps")
+DEVICES = "proc/devices"
+MOST_BYTES = 64 * 1024
+
+
+def groups_in(text: str) -> Mapping[str, int]:
+    """The major of each of GROUPS that /proc/devices names among its character devices."""
+    majors: dict[str, int] = {}
+    for line in text.partition("Block devices:")[0].splitlines():
+        major, _, name = line.strip().partition(" ")
+        if name in GROUPS and major.isascii() and major.isdigit():
+            majors[name] = int(major)
+    return majors
+
+
+def read_groups(root: Path) -> Mapping[str, int]:
+    """The same, as the kernel says it now; empty where the driver is not loaded.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with (root / DEVICES).open("rb") as file:
+        return groups_in(file.read(MOST_BYTES).decode("utf-8", "replace"))

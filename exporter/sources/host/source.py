@@ -11,14 +11,14 @@ The kernel is the machine's in a container, too.
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 
-from exporter.model.host import DeviceFile, Host
+from exporter.model.driver import DeviceFile, Host
 from exporter.model.snapshot import Health
-from exporter.sources.native import Worker
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, OnHealth, absent
+from exporter.sources.polled import Polled
+from exporter.sources.single_flight import Worker
+from exporter.sources.source import NO_BOUNDS, OnHealth, absent
 
 NAME = "host"
 VERSION = "proc/driver/nvidia/version"
@@ -28,6 +28,7 @@ ANSWER_SECONDS = 2.0
 MOST_BYTES = 4096
 MOST_CHARS = 32
 _DIGITS = frozenset("0123456789.")
+_SAYS_NOTHING = absent("no samples and no owners come from here", "nothing")
 _Files = tuple[DeviceFile, ...] | None
 
 
@@ -47,37 +48,24 @@ def read_version(root: Path) -> str:
         return ""
 
 
-class HostSource:
-    """The machine as it was a minute ago at most. What is not known is left out: this source never fails.
+class HostSource(Polled):
+    """The machine as it was a minute ago at most. This source never fails: it leaves out what it cannot read.
 
     `host` is None before the first read, and the same object as long as nothing changed.
     """
 
-    name = NAME
-    patience_seconds = PATIENCE_SECONDS
-    bounds: Mapping[str, Bound] = MappingProxyType({})
-    health: Health = absent("no samples and no owners come from here", "nothing")
+    bounds = NO_BOUNDS
 
-    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:  # noqa: ARG002 - as every source is made
+    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_SAYS_NOTHING, clock=clock)
         self.host: Host | None = None
         self._root = Path(root)
-        self._clock = clock
-        self._read_at: float | None = None
-        self._reading: asyncio.Task[None] | None = None
         self._worker: Worker[_Files] = Worker("device-files")
         self._asked: asyncio.Future[_Files] | None = None
 
-    def begin(self) -> Attempt | None:
-        """Read the driver's version if it is due; only the first read is worth waiting for."""
-        is_due = self._read_at is None or self._clock() - self._read_at >= AGAIN_SECONDS
-        if is_due and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read())
-        return self._reading if self._read_at is None else None
-
     async def close(self) -> None:
-        """Wait for nobody: a thread that reads ends with its read."""
-        if self._reading is not None:
-            self._reading.cancel()
+        """Wait for no thread: one that reads ends with its read."""
+        await super().close()
         self._worker.close(lambda: None)
 
     async def device_files(self) -> _Files:
@@ -89,21 +77,21 @@ class HostSource:
                 answered.set_result(None if isinstance(result, Exception) else result)
 
             self._asked = answered
-            self._worker.begin(self._look, done)
-        # whoever asks meanwhile is told the same
+            self._worker.begin(self._look_at_files, done)
+        # all who ask meanwhile get the same answer
         asked = self._asked
         await asyncio.wait((asked,), timeout=ANSWER_SECONDS)
         return asked.result() if asked.done() else None
 
-    def _look(self) -> _Files:
+    def _look_at_files(self) -> _Files:
         from exporter.sources.host.device_files import look  # noqa: PLC0415 - only doctor asks
 
         return look(self._root)
 
-    async def _read(self) -> None:
+    async def _look(self) -> Health:
         version = await asyncio.to_thread(read_version, self._root)
-        self._read_at = self._clock()
         uname = os.uname()
         host = Host(driver_version=version, kernel=uname.release, architecture=uname.machine)
         if host != self.host:
             self.host = host
+        return _SAYS_NOTHING

@@ -1,22 +1,26 @@
 """The kubelet's pod-resources socket: which container holds which device.
 
-One grpc channel for the life of the program, set up for a peer that restarts (socket.py). v1 is asked first,
-v1alpha1 where v1 is UNIMPLEMENTED. The answer's bytes are read (pod_resources.py) only when they differ from the last.
+One grpc channel for the life of the program (socket.py). v1 is asked first, v1alpha1 where v1 is UNIMPLEMENTED. An
+answer is read (pod_resources.py) only if it differs from the last, which outlives failures (ownership/retention.py).
 
-What the kubelet last said outlives its failures: the rules are in attribution/retention.py. Whether a new answer comes
-from another kubelet is seen on the socket file (device, inode and change time: inode numbers recur) and on a
-connection that was lost since. A kubelet makes the file anew when it starts, so its change time says when that was.
+It is another kubelet if the socket file is another (device, inode, change time: inode numbers recur) or the connection
+was lost. A kubelet creates the file when it starts, so its change time says when that was.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from exporter.attribution.retention import (
+from exporter.config.node import KubeletSettings
+from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
+from exporter.log import debug, log
+from exporter.model.devices import NONE_ALLOCATABLE, Allocatable, Assignment, PodResources
+from exporter.model.snapshot import KUBELET, Health
+from exporter.ownership.retention import (
     STALE_OTHERWISE_SECONDS,
     STALE_WHILE_REFUSED_SECONDS,
     Read,
@@ -25,15 +29,10 @@ from exporter.attribution.retention import (
     failed,
     read_by_built_in_rules,
 )
-from exporter.config.node import KubeletSettings
-from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
-from exporter.log import debug, log
-from exporter.model.devices import NO_OFFERS, Assignment, Offers, PodResources
-from exporter.model.snapshot import KUBELET, Health
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
 from exporter.sources.kubelet.socket import SLOW_KUBELET, PodResourcesClient
 from exporter.sources.single_flight import SingleFlight
-from exporter.sources.source import PATIENCE_SECONDS, Attempts, Bound, OnHealth
+from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Bound, OnHealth
 
 NAME = KUBELET
 _API_SERVER = "can the node reach the API server? The kubelet's log on the node says so; it asks again by itself"
@@ -52,12 +51,11 @@ LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodR
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
-    """What is in force, and what tells whether the next answer is of the same kubelet. It may outlive a source.
+class KeptAssignments:
+    """The assignments in force, and what identifies the kubelet that gave them. It may outlive a source.
 
     `answered_on` is the socket file of the last answer: device, inode and change time. `asked_at_seconds` is when its
-    call began, by the source's clock. `read` says what an assignment refers to. `offers` is what the kubelet can hand
-    out (offers.py).
+    call began, by the source's clock. `read` says what an assignment refers to; `allocatable`: see allocatable.py.
     """
 
     retained: Retained = field(default_factory=Retained)
@@ -65,13 +63,12 @@ class Kept:
     connection_lost: bool = False
     asked_at_seconds: float | None = None
     read: Read = read_by_built_in_rules
-    offers: Offers = field(default_factory=lambda: NO_OFFERS)
+    allocatable: Allocatable = field(default_factory=lambda: NONE_ALLOCATABLE)
 
 
-class KubeletSource:
+class KubeletSource(AskedSource):
     """Assignments as the kubelet last gave them, read when asked for and kept while it is away."""
 
-    name = NAME
     if_slow: ClassVar[str] = SLOW_KUBELET
 
     def __init__(
@@ -80,7 +77,7 @@ class KubeletSource:
         settings: KubeletSettings,
         resources: Sequence[str],
         on_health: OnHealth,
-        kept: Kept | None = None,
+        kept: KeptAssignments | None = None,
         claims: bool = False,
         node: str = "",
         clock: Callable[[], float] = time.monotonic,
@@ -88,19 +85,19 @@ class KubeletSource:
     ) -> None:
         """Without --kubelet.max-stale: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        `kept` is what was in force before, where another source has read this socket.
-        Without `claims`, those of DRA are left `outside`; `node` is the node's name, which tells its static pods.
-        `wall_clock` is the one that files are dated by.
+        `kept` is what was in force before, where another source has read this socket. Without `claims`, DRA's are left
+        `outside`. Static pods' names end with `node`. Files are dated by `wall_clock`.
         """
+        super().__init__(NAME, on_health)
         self._settings = settings
         self._resources = tuple(resources)
-        self._attempts = Attempts(NAME, on_health)
-        self._kept = kept or Kept()
+        self._kept = kept or KeptAssignments()
         self._claims = claims
         self._node = node
         self._clock = clock
         self._wall_clock = wall_clock
         self._flight = SingleFlight(self._refresh)
+        self.wait = self._flight.wait
         self._version = "v1"
         self._last: tuple[str, bytes, PodResources] | None = None
         self._attempted_at: float | None = None
@@ -111,11 +108,6 @@ class KubeletSource:
         """End the call in flight and the channel."""
         await self._flight.close()
         await self._client.close()
-
-    @property
-    def health(self) -> Health:
-        """How the last call went."""
-        return self._attempts.health
 
     @property
     def patience_seconds(self) -> float | None:
@@ -154,7 +146,7 @@ class KubeletSource:
 
     @property
     def age_seconds(self) -> float | None:
-        """How old the kubelet's word is that is in force; None before its first answer."""
+        """The age of the answer that is in force; None before the first answer."""
         known_at = self._kept.retained.known_at
         return None if known_at is None else max(0.0, self._clock() - known_at)
 
@@ -167,10 +159,6 @@ class KubeletSource:
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
         fresh_for = self._settings.max_age_seconds if self.health.up else self._settings.max_age_seconds / 2
         return self._flight.begin() if since is None or since >= fresh_for else None
-
-    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
-        """Until the call in flight has ended, no longer than `seconds`."""
-        return self._flight.wait(seconds)
 
     async def _refresh(self) -> Health:
         started = self._clock()
@@ -259,6 +247,6 @@ class KubeletSource:
         if self._last is None or changed:
             answer = parse(body, version, resources=self._resources, claims=self._claims)
             if self._last is not None and answer == self._last[2]:
-                answer = self._last[2]  # the same in another order: nothing is worked out anew for it
+                answer = self._last[2]  # the same in another order: nothing has to be computed again
             self._last = (version, body, answer)
         return self._last[2]

@@ -4,16 +4,13 @@ import heapq
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from google.protobuf.message import DecodeError
-
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
-from exporter.accounting.units import are_units
-from exporter.attribution.owners import is_meant
 from exporter.errors import Malformed
-from exporter.model.devices import Assignment, Claim, PodResources
+from exporter.model.devices import GPU_MANAGER_RESOURCES, Assignment, Claim, PodResources
 from exporter.model.pods import Owner
-from exporter.sources.kubelet.socket import POD_RESOURCES
+from exporter.ownership.owners import is_meant
+from exporter.sources.kubelet.socket import POD_RESOURCES, parsed
 
 # 16 GPUs in 48 shares each are 768
 MOST_ASSIGNMENTS = 50_000
@@ -34,23 +31,14 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",), claims: bool = False) -> PodResources:
     """A serialised ListPodResourcesResponse as the assignments of `resources`; without `claims` no claim is among them.
 
-    A container has several `devices` entries of one resource when they sit on several NUMA nodes, or one for each
-    device; they add up. The order of pods and of entries is another one in every answer, and makes no difference here.
-
-    Ids are counted before anything is made of them: an answer may hold millions.
+    A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up. The
+    order differs in every answer. Ids are counted before anything is made of them: an answer may hold millions.
 
     Raises:
         Malformed: the bytes are no such message, or name too many devices.
     """
-    response = RESPONSE_TYPES[version]()
-    try:
-        response.ParseFromString(body)
-    except DecodeError as error:
-        raise Malformed(
-            "garbage",
-            f"the kubelet's answer is no {version} ListPodResourcesResponse: {error}",
-            remedy=POD_RESOURCES.is_this_it,
-        ) from error
+    wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
+    response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)
     holding = _holding(response)
     meant = _Meant(resources, claims=claims)
     wanted = 0
@@ -58,26 +46,23 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
         wanted += sum(len(of.device_ids) for of in container.devices if meant[of.resource_name, False])
         wanted += sum(1 for claim in _claims(container) if meant[claim.driver, True])
     if wanted > MOST_ASSIGNMENTS:
-        raise Malformed(
-            "oversize",
-            f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read",
-            remedy=_NAME_GPUS,
-        )
-    found: set[Assignment] = set()
+        message = f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read"
+        raise Malformed("oversize", message, remedy=_NAME_GPUS)
+    assignments: set[Assignment] = set()
     for pod, container in holding:
         owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
         for of in container.devices:
-            if meant[of.resource_name, False] and not are_units(of.resource_name):
-                found.update(
+            if meant[of.resource_name, False] and of.resource_name not in GPU_MANAGER_RESOURCES:
+                assignments.update(
                     Assignment(owner=owner, resource=of.resource_name, device_id=device_id)
                     for device_id in of.device_ids
                 )
-        found.update(_units(owner, container, meant))
+        assignments.update(_units(owner, container, meant))
         for claim in _claims(container):
             if meant[claim.driver, True]:
-                found.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
+                assignments.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
     return PodResources(
-        assignments=frozenset(found),
+        assignments=frozenset(assignments),
         listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
         outside=_outside(holding, meant),
     )
@@ -87,7 +72,7 @@ def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Ass
     """What a container holds in units of GPUs: one assignment a resource, whatever the number of its ids."""
     ids: dict[str, set[str]] = {}
     for of in container.devices:
-        if are_units(of.resource_name) and meant[of.resource_name, False]:
+        if of.resource_name in GPU_MANAGER_RESOURCES and meant[of.resource_name, False]:
             ids.setdefault(of.resource_name, set()).update(of.device_ids)
     for resource, of_resource in ids.items():
         if of_resource:
@@ -95,21 +80,20 @@ def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Ass
 
 
 def _holding(response: ListResponse) -> list[tuple[_Pod, _Container]]:
-    """The containers that hold devices or claims, and their pods.
+    """The containers that hold devices or claims, and their pods. Malformed: they are too many.
 
-    Raises:
-        Malformed: they are too many.
+    A pod without a name holds nothing. Kubernetes has none, and on every page its names would be nobody's: two series
+    of the same labels, of which Prometheus keeps the first alone (measured on 2.42).
     """
-    found: list[tuple[_Pod, _Container]] = []
+    holding: list[tuple[_Pod, _Container]] = []
     for pod in response.pod_resources:
-        for container in pod.containers:
+        for container in pod.containers if pod.name else ():
             if container.devices or _dynamic(container):
-                found.append((pod, container))
-                if len(found) > MOST_ASSIGNMENTS:
-                    raise Malformed(
-                        "oversize", f"more than {MOST_ASSIGNMENTS} containers hold devices", remedy=_NOT_A_NODE
-                    )
-    return found
+                holding.append((pod, container))
+            if len(holding) > MOST_ASSIGNMENTS:
+                message = f"more than {MOST_ASSIGNMENTS} containers hold devices"
+                raise Malformed("oversize", message, remedy=_NOT_A_NODE)
+    return holding
 
 
 class _Meant(dict[tuple[str, bool], bool]):
@@ -122,8 +106,8 @@ class _Meant(dict[tuple[str, bool], bool]):
 
     def __missing__(self, key: tuple[str, bool]) -> bool:
         resource, of_claim = key
-        self[key] = found = (self._claims or not of_claim) and is_meant(resource, self._globs, of_claim=of_claim)
-        return found
+        self[key] = meant = (self._claims or not of_claim) and is_meant(resource, self._globs, of_claim=of_claim)
+        return meant
 
 
 def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple[Assignment, ...]:
@@ -141,7 +125,7 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
         for claim in _claims(container)
         if not meant[claim.driver, True]
     )
-    found = {
+    outside = {
         Assignment(
             owner=Owner(namespace=namespace, pod=pod, container=container), resource=resource, device_id=device_id
         )
@@ -155,11 +139,10 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
         )
         for namespace, pod, container, claim in heapq.nsmallest(MOST_OUTSIDE, of_claims)
     }
-    return tuple(sorted(found, key=lambda one: one.order)[:MOST_OUTSIDE])
+    return tuple(sorted(outside, key=lambda one: one.order)[:MOST_OUTSIDE])
 
 
 def _claims(container: _Container) -> Iterator[Claim]:
-    """Each device of each claim."""
     for dynamic in _dynamic(container):
         for device, cdi_names in zip(dynamic.claim_resources, _own_cdi_names(dynamic), strict=True):
             yield Claim(
@@ -176,8 +159,7 @@ def _claims(container: _Container) -> Iterator[Claim]:
 def _own_cdi_names(dynamic: v1.DynamicResource) -> list[tuple[str, ...]]:
     """For each device of a claim the CDI names that are its own.
 
-    The kubelet lists with each device the names of those before it as well (measured on 1.36.2), so what a shorter
-    list names is another device's.
+    The kubelet lists those of the devices before it, too (measured on 1.36.2): a shorter list's are another device's.
     """
     listed = [tuple(cdi.name for cdi in device.cdi_devices) for device in dynamic.claim_resources]
     own = list(listed)

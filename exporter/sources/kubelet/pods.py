@@ -1,32 +1,30 @@
 """The kubelet's Pods API: labels, UIDs, owners and container ids of this node's pods, over a socket on this node.
 
-One stream (WatchPods) tells every pod, says INITIAL_SYNC_COMPLETE, and then tells what changes. It needs no API server
+One stream (WatchPods) sends every pod, then INITIAL_SYNC_COMPLETE, and then what changes. It needs no API server
 and no token. The package is v1alpha1 today; newer ones are tried first.
 
-A kubelet that has just started says INITIAL_SYNC_COMPLETE before it tells of any pod, and a pod that has ended is told
-of as DELETED (name, namespace and uid alone) although the API server keeps it: what that means is in pod_table.py.
+A kubelet that has just started sends INITIAL_SYNC_COMPLETE before any pod. It reports a pod that has ended as DELETED
+(name, namespace and uid alone) although the API server keeps it. What that means is in sources/pods.py.
 """
 
 import time
 from collections.abc import Callable, Mapping
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from exporter._gen import pods_pb2 as messages
-from exporter.attribution.retention import STALE_WHILE_REFUSED_SECONDS
-from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
-from exporter.model.pods import Bearers, OwnerReference, PodInfo
-from exporter.model.snapshot import Health
-from exporter.sources.any_pods import PODS
-from exporter.sources.kubelet.socket import PODS_API, open_channel, translate
-from exporter.sources.pod_table import PodTable
-from exporter.sources.source import PATIENCE_SECONDS, Bound, OnHealth
-from exporter.sources.watch import Watch
+from exporter.errors import SourceError, Unavailable, Unsupported
+from exporter.model.pods import AllocatedDevice, OwnerReference, PodInfo, PodsOfNames
+from exporter.model.snapshot import PODS
+from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
+from exporter.sources.kubelet.socket import PODS_API, open_channel, parsed, translate
+from exporter.sources.pods import PodTable
+from exporter.sources.polled import Watch
+from exporter.sources.source import Bound, OnHealth
 
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
 LONGEST_PAUSE_SECONDS = 1.0
-# the kubelet's own note of where it has a pod from: "api", or for a static pod "file" or "http"
+# the kubelet's note of where a pod comes from: "api", or for a static pod "file" or "http"
 CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
@@ -36,13 +34,7 @@ def parse_pod(body: bytes) -> PodInfo:
     Raises:
         Malformed: the bytes are no such message.
     """
-    pod = messages.Pod()
-    try:
-        pod.ParseFromString(body)
-    except DecodeError as error:
-        raise Malformed(
-            "garbage", f"a pod of the Pods API is no core/v1 Pod: {error}", remedy=PODS_API.is_this_it
-        ) from error
+    pod = parsed(messages.Pod(), body, "a pod of the Pods API is no core/v1 Pod", PODS_API)
     return PodInfo(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -66,15 +58,23 @@ def parse_pod(body: bytes) -> PodInfo:
             for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
             if container.containerID
         },
+        allocated={
+            container.name: tuple(
+                AllocatedDevice(
+                    resource=status.name, device_id=device.resourceID, health=device.health, message=device.message
+                )
+                for status in container.allocatedResourcesStatus
+                for device in status.resources
+            )
+            for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+            if container.allocatedResourcesStatus
+        },
         is_static=pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api",
     )
 
 
-class PodsApi:
+class PodsApi(Watch):
     """The pods of this node, kept up to date by the kubelet."""
-
-    name = PODS
-    patience_seconds = PATIENCE_SECONDS
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class PodsApi:
         max_stale_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_stale_seconds` is how long pods outlive a kubelet that tells of none; None: 10 minutes, as owners do."""
+        """`max_stale_seconds`: how long pods outlive a kubelet that reports none; None: 10 minutes, as for owners."""
+        super().__init__(PODS, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._socket = socket
         self._clock = clock
-        self._watch = Watch(PODS, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._table = PodTable(
             max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
         )
@@ -95,12 +95,6 @@ class PodsApi:
         self._channel: grpc.aio.Channel | None = None
         # the last one is not asked for before the others said that they do not know it
         self._version = VERSIONS[0]
-        self.begin = self._watch.begin
-
-    @property
-    def health(self) -> Health:
-        """How the stream is."""
-        return self._watch.health
 
     @property
     def pods(self) -> Mapping[tuple[str, str], PodInfo]:
@@ -108,13 +102,13 @@ class PodsApi:
         return self._table.by_name(now=self._clock())
 
     @property
-    def bearers(self) -> Bearers:
+    def pods_of_names(self) -> PodsOfNames:
         """Who bears a name, and who did; the same object as long as nothing changed."""
-        return self._table.bearers(now=self._clock())
+        return self._table.pods_of_names(now=self._clock())
 
     async def close(self) -> None:
         """End the stream and the channel."""
-        await self._watch.close()
+        await super().close()
         if self._channel is not None:
             await self._channel.close()
 
@@ -127,11 +121,8 @@ class PodsApi:
             except SourceError:
                 self._version = VERSIONS[0]  # the kubelet that comes back may be a newer one
                 raise
-            raise Unavailable(
-                "unreachable",
-                f"{self._socket}: the kubelet ended the stream of pods",
-                remedy="the kubelet may be restarting, and is asked again; if this stays, look at its log on the node",
-            )
+            remedy = "the kubelet may be restarting, and is asked again; if this stays, look at its log on the node"
+            raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods", remedy=remedy)
         raise Unsupported(
             "unimplemented",
             f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})",
@@ -150,29 +141,17 @@ class PodsApi:
                 self._version = version
                 self._take(body)
         except grpc.aio.AioRpcError as error:
-            raise translate(
-                error,
-                socket=self._socket,
-                of=PODS_API,
-                versions=version,
-                timeout_seconds=0.0,
-            ) from error
+            raise translate(error, socket=self._socket, of=PODS_API, versions=version, timeout_seconds=0.0) from error
         finally:
             call.cancel()
 
     def _take(self, body: bytes) -> None:
-        event = messages.WatchPodsEvent()
-        try:
-            event.ParseFromString(body)
-        except DecodeError as error:
-            raise Malformed(
-                "garbage", f"{self._socket} sends no WatchPodsEvent: {error}", remedy=PODS_API.is_this_it
-            ) from error
+        event = parsed(messages.WatchPodsEvent(), body, f"{self._socket} sends no WatchPodsEvent", PODS_API)
         if event.type in (messages.ADDED, messages.MODIFIED):
             self._table.put(parse_pod(event.pod), now=self._clock())
         elif event.type == messages.DELETED:
             self._table.remove(parse_pod(event.pod).uid, now=self._clock())
         elif event.type == messages.INITIAL_SYNC_COMPLETE:
             self._table.end_sync(now=self._clock())
-            self._watch.in_sync()
-        self._watch.heard()
+            self.in_sync()
+        self.heard()

@@ -1,12 +1,20 @@
-"""What all talk with the kubelet over a unix socket has in common: how a channel is set up, and what errors mean."""
+"""What all talk with the kubelet over a unix socket has in common: how a channel is set up, and what errors mean.
 
+A failed connection alone does not tell what is wrong: the socket's file and the mounts of this container do.
+"""
+
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError, Message
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.sources.kubelet.socket_file import look_at
+
+M = TypeVar("M", bound=Message)
 
 CHANNEL_OPTIONS = (
     # grpc-python sends the socket's path, percent-encoded, as the authority, which Go's server may refuse
@@ -42,6 +50,19 @@ SLOW_KUBELET = "the kubelet is slow: look at its log on the node, or raise --kub
 def open_channel(socket: str) -> grpc.aio.Channel:
     """A channel for the life of the program, made for a peer that restarts."""
     return grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
+
+
+def parsed(message: M, body: bytes, what: str, of: Interface) -> M:
+    """The message, filled from its serialised form.
+
+    Raises:
+        Malformed: the bytes are no such message; `what` says so.
+    """
+    try:
+        message.ParseFromString(body)
+    except DecodeError as error:
+        raise Malformed("garbage", f"{what}: {error}", remedy=of.is_this_it) from error
+    return message
 
 
 class PodResourcesClient:
@@ -80,10 +101,7 @@ class PodResourcesClient:
 def translate(
     error: grpc.aio.AioRpcError, *, socket: str, of: Interface, versions: str, timeout_seconds: float
 ) -> SourceError:
-    """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's.
-
-    `versions` of the interface are those that were asked for.
-    """
+    """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return Unsupported("unimplemented", f"{socket} serves no {of.name} {versions}", remedy=of.is_this_it)
@@ -92,7 +110,7 @@ def translate(
             "deadline", f"the kubelet did not answer on {socket} within {timeout_seconds:g} s", remedy=SLOW_KUBELET
         )
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        # one code for two things: only the text tells them apart
+        # one code for two things: only the text shows which
         if "rate limit" in details:
             return Unavailable(
                 "rate_limited",
@@ -106,11 +124,8 @@ def translate(
             "garbage", f"{socket} does not answer like a kubelet: {code.name} {details}", remedy=of.is_this_it
         )
     if "Permission denied" in details:
-        return Unavailable(
-            "permission",
-            f"no right to open {socket}",
-            remedy="run as uid 0 (no capability is needed, nor privileged: true)",
-        )
+        message = f"no right to open {socket}"
+        return Unavailable("permission", message, remedy="run as uid 0 (no capability is needed, nor privileged: true)")
     if "No such file or directory" in details:
         return _missing(socket, of)
     if "Connection refused" in details:
@@ -119,35 +134,46 @@ def translate(
 
 
 def _missing(socket: str, of: Interface) -> Unavailable:
-    file = look_at(socket)
-    if file.folder_exists:
+    folder = _folder(socket)
+    try:
+        is_there = Path(folder).is_dir()
+    except PermissionError:
+        is_there = True  # behind a folder that may not be looked into: what is missing is the right
+    if is_there:
         return Unavailable(
             "missing",
-            f"{file.folder} is there, and no socket in it",
+            f"{folder} is there, and no socket in it",
             remedy="is the kubelet running, with this as its root directory (its flag --root-dir)? Mount that one's,"
             f" or name the socket with {of.setting}",
         )
-    return Unavailable(
-        "missing",
-        f"{file.folder} does not exist here: the socket's directory is not mounted",
-        remedy=f"{_mount(file.folder)}; or name the socket with {of.setting}",
-    )
+    message = f"{folder} does not exist here: the socket's directory is not mounted"
+    return Unavailable("missing", message, remedy=f"{_mount(folder)}; or name the socket with {of.setting}")
 
 
 def _refused(socket: str) -> Unavailable:
-    file = look_at(socket)
-    if file.is_mount_point:
-        return Unavailable(
-            "refused",
-            f"{socket} is mounted as a file, and dead: the kubelet made a new one when it restarted",
-            remedy=f"{_mount(file.folder)}, instead of the file",
-        )
-    return Unavailable(
-        "refused",
-        f"nobody listens on {socket}",
-        remedy="the kubelet is down or restarting: look at its log on the node",
-    )
+    if is_mount_point(socket):
+        message = f"{socket} is mounted as a file, and dead: the kubelet made a new one when it restarted"
+        return Unavailable("refused", message, remedy=f"{_mount(_folder(socket))}, instead of the file")
+    message = f"nobody listens on {socket}"
+    return Unavailable("refused", message, remedy="the kubelet is down or restarting: look at its log on the node")
+
+
+def _folder(socket: str) -> str:
+    return socket.rpartition("/")[0] or "/"
 
 
 def _mount(folder: str) -> str:
     return f"mount the directory: -v {folder}:{folder}:ro, or a hostPath volume of it"
+
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def is_mount_point(socket: str, mounts: Path = MOUNTS) -> bool:
+    """Whether the file, not its folder, is mounted here. `mounts` is in the form of /proc/self/mountinfo (proc(5))."""
+    try:
+        escaped = {line.split()[4] for line in mounts.read_text(encoding="utf-8").splitlines() if line}
+    except (OSError, UnicodeDecodeError, IndexError):
+        return False
+    points = {re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point) for point in escaped}
+    return socket in points or str(Path(socket).resolve()) in points

@@ -13,19 +13,12 @@ from typing import Any
 
 import aiohttp
 
-from exporter.config.regular import read_regular
+from exporter.config.files import read_regular
+from exporter.config.http_file import HttpConfig
 from exporter.config.tls import ClientTls
-from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, Unsupported
-from exporter.sources.http import (
-    Client,
-    ConnectRemedies,
-    retry_after_seconds,
-    why_broken,
-    why_late,
-    why_no_connection,
-)
+from exporter.errors import ConfigError, Malformed, TimedOut, Unavailable, Unsupported
+from exporter.sources.http import Client, Peer, retry_after_seconds, why_broken
 from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
-from exporter.sources.kubernetes.refusals import forbidden, resource_of, told_by, unauthorized
 
 LONGEST_PAUSE_SECONDS = 30.0
 # The API ends a watch by itself after this long; silence for longer is a connection that nobody holds any more.
@@ -67,6 +60,8 @@ class Forgotten(Exception):
 class KubernetesApi:
     """One API server, by its URL. The token is read for every request: it is replaced while the program runs."""
 
+    most_connections = 100
+
     def __init__(
         self,
         *,
@@ -75,28 +70,37 @@ class KubernetesApi:
         ca_file: str,
         manifest: str = "deploy/rbac.yaml",
         meanwhile: str = ONLY_THAT,
+        agent: str = "pod-gpu-metrics-exporter",
     ) -> None:
         """`manifest` gives the rights that are needed; `meanwhile` is what a failure costs. Both are for remedies."""
         self.meanwhile = meanwhile
+        self._too_much = f"it is more than this program reads; {meanwhile}"
         self._manifest = manifest
         self._url = url.rstrip("/")
         self._token_file = Path(token_file)
-        self._ca_file = Path(ca_file)
-        # hears of each answer: the verb, and the HTTP status, or "none" where no answer came
+        # called for each answer with the verb and the HTTP status, or "none" where no answer came
         self._on_answer: Callable[[str, str], None] = lambda _verb, _status: None
-        self._client = Client(
+        peer = Peer(
             flag="--kubernetes.ca-file",
-            tls=ClientTls(ca_file=ca_file),
-            headers=(("Accept", JSON), ("User-Agent", "pod-gpu-metrics-exporter")),
+            where=f"the Kubernetes API at {self._url}: ",
+            refused="is the API server running, and is this its address (KUBERNETES_SERVICE_HOST and"
+            " KUBERNETES_SERVICE_PORT, or --kubernetes.url)?",
+            tls=f"{ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
+            " certificate, and --kubernetes.url must name it by a name or an address that stands in the certificate",
+            unreachable=_UNREACHABLE,
+            bad_file="tls",
+        )
+        self._client = Client(
+            peer,
+            http=HttpConfig(tls=ClientTls(ca_file=ca_file)),
+            headers=(("Accept", JSON), ("User-Agent", agent)),
+            connect_seconds=CONNECT_SECONDS,
             may_lack_authority=True,
             unpacks=True,
+            most_connections=self.most_connections,
         )
         # what was allowed once, as a right: a refusal of it later may be an API server that has just started
         self._allowed: set[str] = set()
-
-    @property
-    def _too_much(self) -> str:
-        return f"it is more than this program reads; {self.meanwhile}"
 
     async def close(self) -> None:
         """End the connections."""
@@ -111,12 +115,11 @@ class KubernetesApi:
         metadata_only: bool = False,
         most: int | None = None,
     ) -> tuple[Sequence[Any], str]:
-        """What `read` makes of each object of a list, and the list's resourceVersion. The objects are let go.
+        """What `read` returns for each object of a list, and the list's resourceVersion. The objects are dropped.
 
-        With `metadata_only` the API server is asked for nothing else of each; a list of more than `most` is refused.
-
-        The list is asked for in pages. Where the API has forgotten the version of the first page before it gave the
-        last one (410), the list begins anew.
+        With `metadata_only` the API sends nothing else of each object. A list of more than `most` is refused. The list
+        comes in pages. Where the API forgets the version of the first page before it gives the last one (410), the
+        list is asked for anew.
 
         Raises:
             Forgotten, SourceError: see `lines`.
@@ -127,9 +130,9 @@ class KubernetesApi:
             try:
                 while True:
                     accept = METADATA_LIST if metadata_only else JSON
-                    metadata = await self._page(
-                        path, {**parameters, **_place(token)}, accept, items, read, most or MOST_OBJECTS
-                    )
+                    # a token stands for a version, and is refused beside one
+                    page = {"continue": token, "resourceVersion": ""} if token else {}
+                    metadata = await self._page(path, {**parameters, **page}, accept, items, read, most or MOST_OBJECTS)
                     version = version or str(metadata.get("resourceVersion") or "")
                     token = str(metadata.get("continue") or "")
                     if not token:
@@ -137,11 +140,8 @@ class KubernetesApi:
             except Forgotten:
                 if not token:
                     raise
-        raise TimedOut(
-            "deadline",
-            f"the Kubernetes API forgot the rest of {path} {MOST_RESTARTS} times before it was read",
-            remedy="is the API server, or etcd behind it, overloaded?",
-        )
+        message = f"the Kubernetes API forgot the rest of {path} {MOST_RESTARTS} times before it was read"
+        raise TimedOut("deadline", message, remedy="is the API server, or etcd behind it, overloaded?")
 
     async def get(self, path: str) -> Object:
         """One object, or the list of what an API group serves.
@@ -153,18 +153,12 @@ class KubernetesApi:
             return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
 
     async def lines(
-        self,
-        path: str,
-        parameters: Mapping[str, str],
-        on_open: Callable[[], None],
-        *,
-        metadata_only: bool = False,
+        self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None], *, metadata_only: bool = False
     ) -> AsyncGenerator[Object, None]:
-        """The events of a watch, as they come, until the API ends it. `on_open` hears that it is taken up.
+        """The events of a watch, as they come, until the API ends it. `on_open` is called when it begins.
 
         Raises:
-            Forgotten: 410 Gone.
-            SourceError: nobody answers, or with a status other than 200, or with what is no JSON.
+            Forgotten: 410 Gone. SourceError: nobody answers, or with another status than 200, or with what is no JSON.
         """
         rest, accept = b"", METADATA if metadata_only else JSON
         async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, accept, on_open)) as chunks:
@@ -199,27 +193,16 @@ class KubernetesApi:
             try:
                 return await read_list(chunks, path, take)
             except (ValueError, RecursionError) as error:
-                raise Malformed(
-                    "garbage",
-                    f"the Kubernetes API answers {path} with what is no list in JSON: {error}",
-                    remedy=_NOT_THE_API,
-                ) from error
+                message = f"the Kubernetes API answers {path} with what is no list in JSON: {error}"
+                raise Malformed("garbage", message, remedy=_NOT_THE_API) from error
 
     async def _body(self, chunks: AsyncIterable[bytes], path: str, most_bytes: int) -> bytes:
-        """A whole answer.
-
-        Raises:
-            Malformed: it is larger than that.
-        """
         body = bytearray()
         async for chunk in chunks:
             body += chunk
             if len(body) > most_bytes:
-                raise Malformed(
-                    "oversize",
-                    f"the Kubernetes API answers {path} with more than {most_bytes} bytes",
-                    remedy=self._too_much,
-                )
+                message = f"the Kubernetes API answers {path} with more than {most_bytes} bytes"
+                raise Malformed("oversize", message, remedy=self._too_much)
         return bytes(body)
 
     async def _chunks(
@@ -239,8 +222,8 @@ class KubernetesApi:
             with self._translated(path):
                 # a watch, too, is answered at once, though its events may be long in coming
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    response = await self._client.get(
-                        self._url + path, parameters=parameters, headers=headers, timeout=timeout
+                    response = await self._client.request(
+                        "GET", self._url + path, parameters=parameters, headers=headers, timeout=timeout
                     )
                 status = str(response.status)
                 self._on_answer(asked, status)
@@ -255,7 +238,7 @@ class KubernetesApi:
                 self._on_answer(asked, status)
 
     def token(self) -> dict[str, str]:
-        """Its header, read anew for every request: it is replaced while the program runs. None where no file is."""
+        """The header with the token; none where there is no file. The file is read for every request: it changes."""
         try:
             return {"Authorization": f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"}
         except FileNotFoundError:
@@ -275,39 +258,19 @@ class KubernetesApi:
         try:
             yield
         except TimeoutError as error:
-            raise self._late(error, path) from error
-        except ConfigError as error:
-            raise Unavailable(
-                "tls", str(error), remedy="mend that file, or name another one with --kubernetes.ca-file"
+            if isinstance(error, aiohttp.ConnectionTimeoutError):
+                raise self._client.why_failed(error, self._url) from error
+            raise TimedOut(
+                "deadline",
+                f"the Kubernetes API at {self._url} does not answer {path}",
+                remedy="is the API server overloaded, or gone behind an address that still takes connections?",
             ) from error
-        except aiohttp.ClientConnectionError as error:
-            raise self._unreachable(error) from error
+        except (ConfigError, aiohttp.ClientConnectionError) as error:
+            raise self._client.why_failed(error, self._url) from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(
                 "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
             ) from error
-
-    def _late(self, error: TimeoutError, path: str) -> SourceError:
-        connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
-        where = f"the Kubernetes API at {self._url}: "
-        before_it = (
-            why_late(self._client.connector, CONNECT_SECONDS, connecting=True, where=where) if connecting else None
-        )
-        return before_it or TimedOut(
-            "deadline",
-            f"the Kubernetes API at {self._url} does not answer {path}",
-            remedy="is the API server overloaded, or gone behind an address that still takes connections?",
-        )
-
-    def _unreachable(self, error: aiohttp.ClientConnectionError) -> SourceError:
-        remedies = ConnectRemedies(
-            refused="is the API server running, and is this its address (KUBERNETES_SERVICE_HOST and"
-            " KUBERNETES_SERVICE_PORT, or --kubernetes.url)?",
-            tls=f"{self._ca_file} (--kubernetes.ca-file) must hold the authority that issued the API server's"
-            " certificate, and --kubernetes.url must name it by a name or an address that stands in the certificate",
-            unreachable=_UNREACHABLE,
-        )
-        return why_no_connection(error, remedies, where=f"the Kubernetes API at {self._url}: ")
 
     async def _check(self, response: aiohttp.ClientResponse, path: str, verb: str, *, has_token: bool) -> None:
         status = response.status
@@ -320,30 +283,25 @@ class KubernetesApi:
         if status == HTTPStatus.NOT_FOUND:
             raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy=self.meanwhile)
         is_forbidden = status == HTTPStatus.FORBIDDEN
-        told = told_by(await response.content.read(MAX_STATUS_BYTES)) if is_forbidden else ""
-        raise self._refusal(response, path, right, told, has_token=has_token)
+        message = told_by(await response.content.read(MAX_STATUS_BYTES)) if is_forbidden else ""
+        raise self._refusal(response, path, right, message, has_token=has_token)
 
     def _refusal(
-        self, response: aiohttp.ClientResponse, path: str, right: str, told: str, *, has_token: bool
+        self, response: aiohttp.ClientResponse, path: str, right: str, message: str, *, has_token: bool
     ) -> Unavailable:
-        """What any other status means; `right` is what the request needed, `told` what the API server said."""
+        """What any other status means; `right` is what the request needed, `message` the API server's own."""
         status = response.status
         if status == HTTPStatus.UNAUTHORIZED:
             return unauthorized(path, token_file=self._token_file, has_token=has_token)
         if status == HTTPStatus.FORBIDDEN:
-            return forbidden(path, right, told, was_allowed=right in self._allowed, manifest=self._manifest)
+            return forbidden(path, right, message, was_allowed=right in self._allowed, manifest=self._manifest)
         later = retry_after_seconds(response.headers)
         return Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
-            f"the Kubernetes API answers {path} with HTTP status {status}{': ' if told else ''}{told}",
+            f"the Kubernetes API answers {path} with HTTP status {status}{': ' if message else ''}{message}",
             remedy=f"it is asked again; until then {self.meanwhile}",
             retry_after_seconds=None if later is None else min(later, LONGEST_PAUSE_SECONDS),
         )
-
-
-def _place(token: str) -> Mapping[str, str]:
-    """Where the next page of a list begins. A token stands for a version, and is refused beside one."""
-    return {"continue": token, "resourceVersion": ""} if token else {}
 
 
 def read_object(body: bytes, path: str) -> Object:
@@ -353,11 +311,78 @@ def read_object(body: bytes, path: str) -> Object:
         Malformed: it is none.
     """
     try:
-        found = json.loads(body)
+        item = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Malformed(
             "garbage", f"the Kubernetes API answers {path} with what is no JSON: {error}", remedy=_NOT_THE_API
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(item, dict):
         raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no object", remedy=_NOT_THE_API)
-    return found
+    return item
+
+
+MAX_TOLD_CHARS = 300
+
+
+def unauthorized(path: str, *, token_file: Path, has_token: bool) -> Unavailable:
+    """401: about who asks, not about what they may do."""
+    if not has_token:
+        return Unavailable(
+            "unauthorized",
+            f"the Kubernetes API answers {path} with 401: it was asked without a token, since {token_file} does not"
+            " exist",
+            remedy="mount the service account's token (automountServiceAccountToken: true), or name another file with"
+            " --kubernetes.token-file",
+        )
+    return Unavailable(
+        "unauthorized",
+        f"the Kubernetes API answers {path} with 401: it does not accept the token in {token_file}",
+        remedy="the token has expired or is another cluster's; no role would help. The kubelet renews a token that it"
+        " mounts: use that one, or renew the file of --kubernetes.token-file",
+    )
+
+
+def forbidden(path: str, right: str, message: str, *, was_allowed: bool, manifest: str) -> Unavailable:
+    """403, which an API server also answers to everyone until it has read its roles (measured on 1.36).
+
+    Then it either names roles that it has not found, or refuses what it allowed before (`was_allowed`). `right` is what
+    the request needed, which `manifest` gives, and `message` the API server's own.
+    """
+    says = f"the Kubernetes API refuses {path} with 403{': ' if message else ''}{message}"
+    needs = f"the service account needs {right} ({manifest})"
+    if "RBAC:" in message and "not found" in message:
+        return Unavailable(
+            "http_status",
+            says,
+            remedy="an API server that has just started does not know its roles for some seconds, and is asked again;"
+            f" if this stays, a role that a binding names does not exist: apply {manifest}",
+        )
+    if was_allowed:
+        return Unavailable(
+            "http_status",
+            says,
+            remedy="it allowed this before: an API server that has just started refuses everything for some seconds,"
+            f" and is asked again; if this stays, the right was taken away: {needs}",
+        )
+    return Unavailable("permission", says, remedy=needs)
+
+
+def resource_of(path: str) -> str:
+    """What a path is about, as a rule of RBAC names it: `pods`, `replicasets (API group apps)`, or the path itself."""
+    root, *parts = path.strip("/").split("/")
+    group = parts.pop(0) if root == "apis" and parts else ""
+    del parts[:1]  # the version
+    if parts[:1] == ["namespaces"] and len(parts) > len(("namespaces", "name")):
+        del parts[:2]
+    if not parts:
+        return path
+    return f"{parts[0]} (API group {group})" if group else parts[0]
+
+
+def told_by(body: bytes) -> str:
+    """The message of a Status; "" where the body is none."""
+    try:
+        text = " ".join(str(json.loads(body)["message"]).split())
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return text if len(text) <= MAX_TOLD_CHARS else f"{text[:MAX_TOLD_CHARS]}…"

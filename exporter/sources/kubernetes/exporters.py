@@ -1,21 +1,21 @@
 """Where the node exporters of a cluster answer: the EndpointSlices of a Service, or pods by their labels.
 
-Labels prove nothing, since whoever makes a pod writes them; so both are read in one namespace alone, and a node's name
-is believed from here, where the control plane writes it, and not from what an exporter says of itself.
+The author of a pod writes its labels, so they prove nothing: both are read in one namespace alone. The node's name is
+taken from here, where the control plane writes it, and not from what an exporter says of itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 
 from exporter.config.parsers import Address, Selector
 from exporter.errors import Malformed
-from exporter.model.snapshot import Health
-from exporter.sources.any_places import Place
+from exporter.sources.cluster import Place
 from exporter.sources.kubernetes.api import KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
-from exporter.sources.pod_table import ENDED_PHASES
-from exporter.sources.source import PATIENCE_SECONDS, Bound, OnHealth
+from exporter.sources.pods import ENDED_PHASES
+from exporter.sources.source import Bound, OnHealth
 
 ENDPOINT_SLICES = "endpointslices"
 EXPORTER_PODS = "exporter_pods"
@@ -29,8 +29,8 @@ MANIFEST = "deploy/cluster.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """An exporter that may be a node's: `node` is "" where nobody says, `address` None where it has none yet.
+class NamedPlace:
+    """An exporter that may be a node's. `node` is "" if it is not known, `address` None if it has none yet.
 
     `rank` orders those of one node: the lowest is asked. `caution` is that of `Place`.
     """
@@ -41,10 +41,8 @@ class Found:
     caution: str = ""
 
 
-class ExporterPlaces:
-    """What a collection of the Kubernetes API tells of node exporters (`Places`)."""
-
-    patience_seconds = PATIENCE_SECONDS
+class ExporterPlaces(ListWatch):
+    """The places of node exporters by a collection of the Kubernetes API (`Places`)."""
 
     def __init__(
         self,
@@ -55,20 +53,18 @@ class ExporterPlaces:
         labels: str,
         looked_for: str,
         scheme: str,
-        read: Callable[[Object], Sequence[Found]],
+        read: Callable[[Object], Sequence[NamedPlace]],
         on_health: OnHealth,
     ) -> None:
-        """`read` makes of an object of `path` what it tells; `labels` is a selector."""
-        self.name = name
+        """`read` returns the exporters that an object of `path` names; `labels` is a selector."""
         self.looked_for = looked_for
         self.places: Mapping[str, Place] | None = None
         self.bounds: Mapping[str, Bound] = {name: Bound(MOST_FOUND, lambda: self._count)}
-        self._api = api
         self._scheme = scheme
         self._on_change: Callable[[], None] = lambda: None
-        self._told: dict[str, Sequence[Found]] = {}
+        self._places_of: dict[str, Sequence[NamedPlace]] = {}
         self._count = 0
-        self._listed = ListWatch(
+        super().__init__(
             name,
             api,
             paths=(path,),
@@ -79,38 +75,20 @@ class ExporterPlaces:
             remove=self._remove,
             on_health=on_health,
         )
-        self.begin = self._listed.watch.begin
-
-    @property
-    def health(self) -> Health:
-        """How the watch is."""
-        return self._listed.watch.health
 
     def follow(self, on_change: Callable[[], None]) -> None:
         """Tell `on_change` whenever the places have changed."""
         self._on_change = on_change
 
-    async def close(self) -> None:
-        """End the watch and the connections."""
-        await self._listed.watch.close()
-        await self._api.close()
+    def _put(self, named: tuple[str, Sequence[NamedPlace]]) -> None:
+        self._replace((*self._places_of.items(), named))
 
-    def _replace(self, named: Sequence[tuple[str, Sequence[Found]]]) -> None:
-        told = dict(named)
-        self._count_up(told)
-        self._told = told
-        self._change()
+    def _remove(self, named: tuple[str, Sequence[NamedPlace]]) -> None:
+        self._replace([(name, places) for name, places in self._places_of.items() if name != named[0]])
 
-    def _put(self, named: tuple[str, Sequence[Found]]) -> None:
-        self._replace((*self._told.items(), named))
-
-    def _remove(self, named: tuple[str, Sequence[Found]]) -> None:
-        if self._told.pop(named[0], None) is not None:
-            self._count_up(self._told)
-            self._change()
-
-    def _count_up(self, told: Mapping[str, Sequence[Found]]) -> None:
-        count = sum(map(len, told.values()))
+    def _replace(self, named: Sequence[tuple[str, Sequence[NamedPlace]]]) -> None:
+        places_of = dict(named)
+        count = sum(map(len, places_of.values()))
         if count > MOST_FOUND:
             raise Malformed(
                 "oversize",
@@ -118,14 +96,11 @@ class ExporterPlaces:
                 remedy="is it the node exporters alone that it selects? Very large clusters are asked by way of"
                 " --cluster.prometheus",
             )
-        self._count = count
-
-    def _change(self) -> None:
-        before = self.places or {}
-        places = {}
-        for key, found in _best(of for told in self._told.values() for of in told).items():
-            url = f"{self._scheme}://{found.address}" if found.address else ""
-            place = Place(url=url, is_named=bool(found.node), caution=found.caution)
+        self._places_of, self._count = places_of, count
+        before, places = self.places or {}, {}
+        for key, best_place in _best(chain.from_iterable(places_of.values())).items():
+            url = f"{self._scheme}://{best_place.address}" if best_place.address else ""
+            place = Place(url=url, is_named=bool(best_place.node), caution=best_place.caution)
             places[key] = before[key] if before.get(key) == place else place
         if self.places is None or places != self.places:
             self.places = MappingProxyType(places)
@@ -143,7 +118,7 @@ def endpoint_slices(
         labels=f"{SERVICE_LABEL}={service}",
         looked_for=f"the Service {namespace}/{service} (--cluster.service)",
         scheme=scheme,
-        read=lambda found: read_slice(found, port),
+        read=lambda item: read_slice(item, port),
         on_health=on_health,
     )
 
@@ -160,24 +135,24 @@ def labelled_pods(
         labels=labels,
         looked_for=f"the pods with {labels} in the namespace {namespace} (--cluster.selector)",
         scheme=scheme,
-        read=lambda found: read_pod(found, port),
+        read=lambda item: read_pod(item, port),
         on_health=on_health,
     )
 
 
-def read_slice(found: Object, wanted: str) -> Sequence[Found]:
+def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
     """The endpoints of an EndpointSlice of discovery.k8s.io/v1, each by its first address (the others are the same)."""
-    port = _port(found.get("ports") or (), wanted)
-    kind = str(found.get("addressType", ""))
-    told = []
-    for endpoint in found.get("endpoints") or ():
+    port = _port(item.get("ports") or (), wanted)
+    kind = str(item.get("addressType", ""))
+    places = []
+    for endpoint in item.get("endpoints") or ():
         conditions = endpoint.get("conditions") or {}
         # "nil should be interpreted as true" (the API's own words)
         is_ready, is_ending = conditions.get("ready") is not False, conditions.get("terminating") is True
         host = _host(endpoint["addresses"][0])
         caution = "its pod is ending" if is_ending else "" if is_ready else "its pod is not ready"
-        told.append(
-            Found(
+        places.append(
+            NamedPlace(
                 node=_text(endpoint.get("nodeName") or ""),
                 address=Address(host=host, port=port) if port else None,
                 # of a pod with addresses of both families, that of IPv4
@@ -185,13 +160,13 @@ def read_slice(found: Object, wanted: str) -> Sequence[Found]:
                 caution=caution if port else "its Service has no port that is named metrics, or as --cluster.port says",
             )
         )
-    return told
+    return places
 
 
-def read_pod(found: Object, port: int) -> Sequence[Found]:
+def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
     """A Pod of core/v1 that has been given a node."""
-    metadata, status = found.get("metadata", {}), found.get("status", {})
-    node = _text(found.get("spec", {}).get("nodeName") or "")
+    metadata, status = item.get("metadata", {}), item.get("status", {})
+    node = _text(item.get("spec", {}).get("nodeName") or "")
     if not node:
         return ()
     phase = str(status.get("phase", ""))
@@ -200,7 +175,7 @@ def read_pod(found: Object, port: int) -> Sequence[Found]:
     ip = status.get("podIP") or ""
     caution = "" if is_ready else f"its pod is not ready (phase {phase})"
     return (
-        Found(
+        NamedPlace(
             node=node,
             address=Address(host=_host(ip), port=port) if ip and not has_ended else None,
             rank=(has_ended, is_ending, not is_ready, str(metadata.get("name", ""))),
@@ -209,10 +184,10 @@ def read_pod(found: Object, port: int) -> Sequence[Found]:
     )
 
 
-def _best(found: Iterable[Found]) -> dict[str, Found]:
+def _best(places: Iterable[NamedPlace]) -> dict[str, NamedPlace]:
     """The one to ask of each node, by the node's name or the address."""
-    best: dict[str, Found] = {}
-    for one in found:
+    best: dict[str, NamedPlace] = {}
+    for one in places:
         key = one.node or str(one.address or "")
         if not key:
             continue  # neither a node nor an address: nothing that could be asked or named
@@ -247,5 +222,5 @@ def _text(value: object) -> str:
     return value
 
 
-def _name(found: Object) -> str:
-    return _text(found["metadata"]["name"])
+def _name(item: Object) -> str:
+    return _text(item["metadata"]["name"])

@@ -23,8 +23,7 @@ async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any
     """The `metadata` of a list; `take` is given each of its `items` as it comes.
 
     Raises:
-        Malformed: one value is larger than MAX_ITEM_BYTES.
-        ValueError, RecursionError: it is no JSON, or no list.
+        Malformed: one value is larger than MAX_ITEM_BYTES. ValueError, RecursionError: it is no JSON, or no list.
     """
     text = _JsonText(chunks, path)
     fields: dict[str, Any] = {}
@@ -70,7 +69,6 @@ class _JsonText:
         return is_next
 
     async def expect(self, character: str) -> None:
-        """Pass this one."""
         if not await self.passes(character):
             raise ValueError(f"a {character} is missing")
 
@@ -84,7 +82,6 @@ class _JsonText:
             yield
 
     async def value(self) -> Any:  # noqa: ANN401 - any value of JSON
-        """The next value."""
         await self.next_character()
         while True:
             try:

@@ -1,7 +1,6 @@
-"""A collection of the Kubernetes API, listed once and then watched.
+"""A collection of the Kubernetes API, listed once, page by page, and then watched for what changes.
 
-The list is asked for once, page by page. Then the watch tells what changes, and is taken up again where it broke. The
-list is asked for anew only when the API has forgotten that place (410 Gone).
+A watch that broke is resumed. The list is requested again only when the API has forgotten that version (410 Gone).
 """
 
 import asyncio
@@ -20,18 +19,14 @@ from exporter.sources.kubernetes.api import (
     Object,
     as_it_is,
 )
+from exporter.sources.polled import Watch
 from exporter.sources.source import OnHealth
-from exporter.sources.watch import Watch
 
 _ASKED_AGAIN = "the API server may be restarting, and is asked again; until then the last word stays in force"
 
 
-class ListWatch:
-    """A collection that is listed once and then watched.
-
-    `read` makes of each object what this program uses of it; the object itself is let go at once. `replace` is given
-    all of these after a list, `put` and `remove` one that is there, has changed, or is gone.
-    """
+class ListWatch(Watch):
+    """`read` returns what is used of an object. `replace` gets those of a list, then `put` and `remove` one each."""
 
     def __init__(
         self,
@@ -49,11 +44,8 @@ class ListWatch:
         remove: Callable[[Any], None],
         on_health: OnHealth,
     ) -> None:
-        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels.
-
-        With `metadata_only` the API server is asked for nothing else of each object. A list of more than `most` fails.
-        """
-        self.watch = Watch(name, self._attend, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels."""
+        super().__init__(name, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._api = api
         self._paths = paths
         self._selectors = {
@@ -62,10 +54,15 @@ class ListWatch:
         self._metadata_only = metadata_only
         self._most = most
         self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
-        self._read, self._replace, self._put, self._remove = read, replace, put, remove
+        self._read, self._on_list, self._on_put, self._on_removal = read, replace, put, remove
         self._path = ""
         self._version: str | None = None
         self._forgotten = False
+
+    async def close(self) -> None:
+        """End the watch and the connections to the API."""
+        await self.end()
+        await self._api.close()
 
     async def _attend(self) -> None:
         try:
@@ -91,17 +88,14 @@ class ListWatch:
             except Unsupported:
                 continue
             with self._as_specified(path):
-                self._replace(items)
+                self._on_list(items)
             self._path = path
             self._version = version
             self._forgotten = False
-            self.watch.in_sync()
+            self.in_sync()
             return
-        raise Unsupported(
-            "unimplemented",
-            f"the Kubernetes API knows none of {', '.join(self._paths)}",
-            remedy=f"this cluster serves none of them; {self._api.meanwhile}",
-        )
+        message = f"the Kubernetes API knows none of {', '.join(self._paths)}"
+        raise Unsupported("unimplemented", message, remedy=f"this cluster serves none of them; {self._api.meanwhile}")
 
     async def _follow(self) -> None:
         parameters = {
@@ -112,30 +106,30 @@ class ListWatch:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         started = asyncio.get_running_loop().time()
-        lines = self._api.lines(self._path, parameters, self.watch.in_sync, metadata_only=self._metadata_only)
+        lines = self._api.lines(self._path, parameters, self.in_sync, metadata_only=self._metadata_only)
         async with aclosing(lines) as events:
             async for event in events:
                 self._take(event)
-                self.watch.heard()
+                self.heard()
         if asyncio.get_running_loop().time() - started < 1.0:
             # a watch that ends at once is an API server that goes down: not a reason to ask in a circle
             raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}", remedy=_ASKED_AGAIN)
 
     def _take(self, event: Object) -> None:
-        kind, found = event.get("type"), event.get("object")
-        if not isinstance(found, Mapping):
+        kind, item = event.get("type"), event.get("object")
+        if not isinstance(item, Mapping):
             raise Malformed("garbage", f"an event of {self._path} holds no object", remedy=self._not_as_specified)
         if kind == "ERROR":
-            if found.get("code") == HTTPStatus.GONE:
+            if item.get("code") == HTTPStatus.GONE:
                 raise Forgotten
             raise Unavailable(
-                "unreachable", f"the watch of {self._path} failed: {found.get('message')}", remedy=_ASKED_AGAIN
+                "unreachable", f"the watch of {self._path} failed: {item.get('message')}", remedy=_ASKED_AGAIN
             )
         if kind in ("ADDED", "MODIFIED", "DELETED"):
-            used = self._used_of(self._path, found)
+            used = self._used_of(self._path, item)
             with self._as_specified(self._path):
-                (self._remove if kind == "DELETED" else self._put)(used)
-        version = found.get("metadata", {}).get("resourceVersion")
+                (self._on_removal if kind == "DELETED" else self._on_put)(used)
+        version = item.get("metadata", {}).get("resourceVersion")
         if version:
             self._version = str(version)
 
@@ -145,12 +139,9 @@ class ListWatch:
 
     @contextmanager
     def _as_specified(self, path: str) -> Iterator[None]:
-        """What is raised where an object is not of the kind that it should be, as Malformed."""
+        """Raise Malformed where an object is not of the kind that it should be."""
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise Malformed(
-                "garbage",
-                f"an object of {path} is not of the kind it should be: {error}",
-                remedy=self._not_as_specified,
-            ) from error
+            message = f"an object of {path} is not of the kind it should be: {error}"
+            raise Malformed("garbage", message, remedy=self._not_as_specified) from error

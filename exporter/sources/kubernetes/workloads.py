@@ -1,30 +1,23 @@
 """Workloads of pods: the Kubernetes API is asked for the controllers of controllers, and remembered.
 
-Nothing is asked for twice while it is fresh: a pod's workload for 5 minutes, a failure for 30 s. Pods are known by UID,
-so that a pod that was made anew under its old name is another one. The asking goes on in the background and is shared;
-a caller waits as long as it likes.
+An answer is fresh for 5 minutes, a failure for 30 s. Pods are known by UID: a new one under an old name is another.
+Questions are asked in the background and shared; a caller waits as long as it likes.
 """
 
 import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from exporter.attribution.workloads import (
-    MOST_STEPS,
-    Workload,
-    controller,
-    is_object_name,
-    is_top,
-    read_owners,
-    workload,
-)
 from exporter.errors import SourceError, Unsupported
+from exporter.lenient import mapping, mappings
 from exporter.log import log
 from exporter.model.pods import OwnerReference, PodInfo
+from exporter.ownership.workloads import MOST_STEPS, Workload, controller, is_object_name, is_top, read_owners, workload
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, absent
 
 MOST_PODS = 4096
@@ -45,13 +38,14 @@ class Api(Protocol):
         """End the connections."""
 
 
-class Remembered(Generic[V]):
+class ExpiringCache(Generic[V]):
     """The most recently used values, each until its time is over. A value whose time is over is still there to show."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
         self._clock = clock
         self._values: OrderedDict[Hashable, tuple[V, float]] = OrderedDict()
+        self._asked: dict[Hashable, asyncio.Task[V]] = {}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -65,11 +59,25 @@ class Remembered(Generic[V]):
 
     def get(self, key: Hashable) -> tuple[V, bool] | None:
         """A value, and whether it is fresh."""
-        found = self._values.get(key)
-        if found is None:
+        if (value := self._values.get(key)) is None:
             return None
         self._values.move_to_end(key)
-        return found[0], self._clock() < found[1]
+        return value[0], self._clock() < value[1]
+
+    def ask(self, key: Hashable, question: Callable[[], Coroutine[Any, Any, V]]) -> "asyncio.Task[V]":
+        """The question about a key that is being asked, or else this one: all who ask at a time share it."""
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.create_task(question())
+            task.add_done_callback(lambda _: self._asked.pop(key, None))
+        return task
+
+    async def close(self) -> None:
+        """End the questions that are being asked."""
+        asked = tuple(self._asked.values())
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
 
 class Workloads:
@@ -85,10 +93,9 @@ class Workloads:
         """Without a Kubernetes API, only what pods themselves say is known."""
         self._api = api
         self._labels = tuple(labels)
-        self._pods: Remembered[Workload | None] = Remembered(MOST_PODS, clock)
-        self._controllers: Remembered[OwnerReference | None] = Remembered(MOST_PODS, clock)
-        self._plurals: Remembered[Mapping[str, str]] = Remembered(MOST_PODS, clock)
-        self._running: dict[Hashable, asyncio.Task[None]] = {}
+        self._pods: ExpiringCache[Workload | None] = ExpiringCache(MOST_PODS, clock)
+        self._controllers: ExpiringCache[OwnerReference | None] = ExpiringCache(MOST_PODS, clock)
+        self._plurals: ExpiringCache[Mapping[str, str]] = ExpiringCache(MOST_PODS, clock)
         self._places = asyncio.Semaphore(AT_ONCE)
         self._complained: set[str] = set()
         self._waited_for: asyncio.Task[object] | None = None
@@ -99,40 +106,33 @@ class Workloads:
 
     async def close(self) -> None:
         """End what is in flight."""
-        running = tuple(self._running.values())
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._pods.close()
         if self._api is not None:
             await self._api.close()
 
     def of(self, pod: PodInfo) -> Workload | None:
         """What is known now; None where nothing is."""
-        found = self._pods.get(_key(pod))
-        return found[0] if found else None
+        remembered = self._pods.get(_key(pod))
+        return remembered[0] if remembered else None
 
     def begin(self, pods: Iterable[PodInfo] = ()) -> Attempt | None:
         """Ask for those that are not known, or no longer fresh. The attempt is over when none is wholly unknown."""
         waiting = []
         for pod in pods:
             key = _key(pod)
-            found = self._pods.get(key)
-            if found is not None and found[1]:
+            remembered = self._pods.get(key)
+            if remembered is not None and remembered[1]:
                 continue
-            task = self._running.get(key)
-            if task is None:
-                task = self._running[key] = asyncio.create_task(self._resolve(pod))
-                task.add_done_callback(lambda _, key=key: self._running.pop(key, None))  # type: ignore[misc]
-            if found is None:
+            task = self._pods.ask(key, partial(self._resolve, pod))
+            if remembered is None:
                 waiting.append(task)
         if not waiting:
             return None
         self._waited_for = asyncio.create_task(asyncio.wait(waiting))
         return self._waited_for
 
-    async def _resolve(self, pod: PodInfo) -> None:
-        key = _key(pod)
-        top = controller(pod.owners)
+    async def _resolve(self, pod: PodInfo) -> Workload | None:
+        top, workload_now, kept_seconds = controller(pod.owners), None, FAILURE_KEPT_SECONDS
         try:
             for _ in range(MOST_STEPS):
                 above = await self._above(pod.namespace, top) if top and not is_top(top) else None
@@ -140,43 +140,35 @@ class Workloads:
                     break
                 top = above
         except SourceError as error:
-            # the nearest one that is known, until it is tried again; none at all where nobody can be asked
-            known = workload(pod, top, self._labels) if self._api else None
-            self._pods.put(key, known, FAILURE_KEPT_SECONDS)
+            # the nearest controller that is known, until it is tried again; none where there is no API to ask
+            workload_now = workload(pod, top, self._labels) if self._api else None
             self._complain(error)
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the answer
-            self._pods.put(key, None, FAILURE_KEPT_SECONDS)
             log(logging.ERROR, "a workload failed by a fault of the exporter", error, pod=pod.name)
         else:
-            self._pods.put(key, workload(pod, top, self._labels), KEPT_SECONDS)
+            workload_now, kept_seconds = workload(pod, top, self._labels), KEPT_SECONDS
+        self._pods.put(_key(pod), workload_now, kept_seconds)
+        return workload_now
 
     async def _above(self, namespace: str, owner: OwnerReference) -> OwnerReference | None:
-        """The controller of an owner.
-
-        Raises:
-            SourceError: it cannot be asked for.
-        """
-        # by all of it: a pod may well name the UID of somebody else's ReplicaSet beside a name of its own
+        """The controller of an owner. SourceError: it cannot be asked for."""
+        # the whole reference is the key: a pod may name the UID of another owner's ReplicaSet beside a name of its own
         key = (namespace, owner)
-        known = self._controllers.get(key)
-        if known is not None and known[1]:
-            return known[0]
+        remembered = self._controllers.get(key)
+        if remembered is not None and remembered[1]:
+            return remembered[0]
         if self._api is None:
-            raise Unsupported(
-                "unimplemented",
-                "there is no Kubernetes API to ask for workloads",
-                remedy="mount the service account's token (automountServiceAccountToken: true)",
-            )
+            remedy = "mount the service account's token (automountServiceAccountToken: true)"
+            raise Unsupported("unimplemented", "there is no Kubernetes API to ask for workloads", remedy=remedy)
         async with self._places:
-            known = self._controllers.get(key)  # somebody else may have asked meanwhile
-            if known is not None and known[1]:
-                return known[0]
+            remembered = self._controllers.get(key)  # another question may have answered it meanwhile
+            if remembered is not None and remembered[1]:
+                return remembered[0]
             base = "/api/v1" if owner.api_version == "v1" else _path("apis", *owner.api_version.split("/"))
             plural = await self._plural(base, owner.kind)
-            found = await self._api.get(base + _path("namespaces", namespace, plural, owner.name))
-        metadata = found.get("metadata")
-        metadata = metadata if isinstance(metadata, Mapping) else {}
-        # an object that was made anew under its name is not the one that is meant
+            item = await self._api.get(base + _path("namespaces", namespace, plural, owner.name))
+        metadata = mapping(item, "metadata")
+        # a new object under the same name is another one
         is_meant = metadata.get("uid", owner.uid) == owner.uid
         above = controller(read_owners(metadata.get("ownerReferences"))) if is_meant else None
         self._controllers.put(key, above, KEPT_SECONDS)
@@ -187,36 +179,28 @@ class Workloads:
         builtin = _PLURALS.get((base, kind))
         if builtin:
             return builtin
-        known = self._plurals.get(base)
-        if known is None or not known[1]:
+        plurals_known = self._plurals.get(base)
+        if plurals_known is None or not plurals_known[1]:
             served = await self._api.get(base) if self._api else {}
             plurals = {
-                str(found.get("kind")): str(found.get("name"))
-                for found in served.get("resources") or ()
-                if isinstance(found, Mapping) and is_object_name(str(found.get("name")))
+                str(resource.get("kind")): str(resource.get("name"))
+                for resource in mappings(served, "resources", 10_000)
+                if is_object_name(str(resource.get("name")))
             }
             self._plurals.put(base, plurals, KEPT_SECONDS)
-            known = plurals, True
-        if kind not in known[0]:
-            raise Unsupported(
-                "unimplemented",
-                f"the Kubernetes API serves no {kind} under {base}",
-                remedy="was its definition deleted? The workload is named by what is known below it",
-            )
-        return known[0][kind]
+            plurals_known = plurals, True
+        if kind not in plurals_known[0]:
+            remedy = "was its definition deleted? The workload is named by what is known below it"
+            raise Unsupported("unimplemented", f"the Kubernetes API serves no {kind} under {base}", remedy=remedy)
+        return plurals_known[0][kind]
 
     def _complain(self, error: SourceError) -> None:
-        """Once for each kind of failure; where there is no API, nobody asked for one."""
+        """Log each kind of failure once; none if there is no API to ask."""
         if self._api is not None and error.reason not in self._complained:
             self._complained.add(error.reason)
-            trouble = error.trouble
-            log(
-                logging.WARNING,
-                "a workload is not known to its top",
-                reason=trouble.reason,
-                error=trouble.message,
-                remedy=trouble.remedy,
-            )
+            reason, message, remedy = error.reason, error.trouble.message, error.trouble.remedy
+            what = "a workload is not known to its top"
+            log(logging.WARNING, what, reason=reason, error=message, remedy=remedy)
 
 
 def _path(*segments: str) -> str:

@@ -1,14 +1,134 @@
-"""The GPUs of a node as NVML knows them, and the MIG instances that they are cut into."""
+"""The GPUs of a node as NVML knows them, their MIG instances, and the processes on them: their memory and busy time."""
 
 import math
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from exporter.model.devices import InventoryGpu, MigInstance
-from exporter.sources.nvml.failures import NOT_FOUND, Failed
-from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.processes import Busy
+from exporter.model.devices import DeviceKey, InventoryGpu, MigInstance
+from exporter.model.driver import GpuProcess, Kind
+from exporter.sources.nvml.library import FUNCTION_NOT_FOUND, NO_PERMISSION, NOT_FOUND, SUCCESS, Failed, Library
+
+# A struct's field as it is. The bindings look at each whether it is text, which takes ten times as long.
+_field = object.__getattribute__
+# nvmlProcessInfo_t has this where the GPU is not cut
+NO_INSTANCE = 0xFFFFFFFF
+_MOST_PERCENT = 100  # drivers sometimes answer more, which means nothing
+_CALLS: tuple[tuple[Kind, str], ...] = (
+    ("compute", "nvmlDeviceGetComputeRunningProcesses"),
+    ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
+    ("mps", "nvmlDeviceGetMPSComputeRunningProcesses"),
+)
+_VERSIONS = ("_v3", "_v2")  # drivers since R510 have _v3; both name the MIG instance
+
+
+class ListedProcess(NamedTuple):
+    """A process of one of NVML's lists. `part` is its compute instance, `memory` is None where it is not known."""
+
+    pid: int
+    kind: Kind
+    instance: int
+    part: int
+    memory: int | None
+
+
+class Busy(NamedTuple):
+    """The part of the time (0 to 1) by pid since `last_us`, the driver's time of the newest sample."""
+
+    ratios: Mapping[int, float]
+    last_us: int
+
+
+def listed(library: Library, handle: object) -> list[ListedProcess] | None:
+    """The processes of a GPU or MIG instance, of all lists that this library has; None where compute's is not had.
+
+    Raises:
+        Failed: it is more than one call's trouble, or the caller may not ask.
+    """
+    entries: list[ListedProcess] | None = None
+    for kind, call in _CALLS:
+        try:
+            infos = _newest(library, call, handle)
+        except Failed as failed:
+            if failed.scope != "call" or (failed.code == NO_PERMISSION and kind == "compute"):
+                raise
+            if kind == "compute":
+                return None
+            continue
+        entries = entries or []
+        entries += [_one(kind, info) for info in infos]
+    return entries
+
+
+def _newest(library: Library, call: str, handle: object) -> Iterable[Any]:
+    for version in _VERSIONS:
+        try:
+            infos: Iterable[Any] = library.call(call + version, handle)
+        except Failed as failed:
+            if failed.code != FUNCTION_NOT_FOUND or version == _VERSIONS[-1]:
+                raise
+        else:
+            return infos
+    return ()
+
+
+def _one(kind: Kind, info: Any) -> ListedProcess:  # noqa: ANN401 - the bindings have no types
+    return ListedProcess(info.pid, kind, info.gpuInstanceId, info.computeInstanceId, info.usedGpuMemory)
+
+
+def busy(library: Library, handle: object, last: Busy | None) -> Busy | None:
+    """How busy processes kept a GPU since `last` (none: not at all); None where not measured (a cut GPU, an old one).
+
+    Raises:
+        Failed: it is more than this call's trouble.
+    """
+    since = last.last_us if last else 0
+    try:
+        samples = library.call("nvmlDeviceGetProcessUtilization", handle, since)
+    except Failed as failed:
+        if failed.scope != "call":
+            raise
+        # NOT_FOUND: no sample since then. An empty list is a success without an answer.
+        return Busy({}, since) if failed.is_no_sample or failed.code == SUCCESS else None
+    percents: defaultdict[int, list[int]] = defaultdict(list)
+    newest = since
+    for sample in samples:
+        pid, at, percent = _field(sample, "pid"), _field(sample, "timeStamp"), _field(sample, "smUtil")
+        newest = at if at > newest else newest  # noqa: FURB136 - max() takes several times as long
+        if at > since and pid and percent <= _MOST_PERCENT:
+            percents[pid].append(percent)
+    return Busy({pid: sum(each) / len(each) / 100 for pid, each in percents.items()}, newest)
+
+
+def together(uuid: str, entries: Iterable[ListedProcess], ratios: Mapping[int, float] | None) -> list[GpuProcess]:
+    """One process for each pid and MIG instance; one that several lists name has its memory once.
+
+    Of several compute instances in a GPU instance memories add up; where one is not known, the sum is not.
+    """
+    memories: defaultdict[tuple[int, int], dict[int, int | None]] = defaultdict(dict)
+    kinds: defaultdict[tuple[int, int], set[Kind]] = defaultdict(set)
+    for entry in entries:
+        key = (entry.pid, entry.instance)
+        kinds[key].add(entry.kind)
+        parts = memories[key]
+        before = parts.get(entry.part)
+        parts[entry.part] = entry.memory if before is None else max(before, entry.memory or 0)
+    processes = []
+    for (pid, instance), parts in memories.items():
+        used = [memory for memory in parts.values() if memory is not None]
+        processes.append(
+            GpuProcess(
+                pid=pid,
+                device=DeviceKey(uuid=uuid, instance="" if instance == NO_INSTANCE else str(instance)),
+                memory_bytes=sum(used) if len(used) == len(parts) else None,
+                sm_ratio=None if ratios is None else ratios.get(pid, 0.0),
+                kinds=frozenset(kinds[pid, instance]),
+            )
+        )
+    return processes
+
 
 _MIG_IS_ON = 1
 _MOST_INSTANCES = 64
@@ -23,18 +143,18 @@ _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,90}")
 
 
 @dataclass(slots=True, kw_only=True)
-class Gpu:
+class NvmlGpu:
     """A GPU that answers. `instances` are the handles of its MIG devices with their GPU instance ids."""
 
     handle: object
-    known: InventoryGpu
+    in_inventory: InventoryGpu
     can_be_cut: bool
     is_cut: bool
     instances: list[tuple[object, int]]
     busy: Busy | None = field(default=None)
 
 
-def read_gpu(library: Library, index: int) -> Gpu:
+def read_gpu(library: Library, index: int) -> NvmlGpu:
     """All of one GPU. Only its UUID has to be had.
 
     Raises:
@@ -46,9 +166,9 @@ def read_gpu(library: Library, index: int) -> Gpu:
     mode = optional(library, "nvmlDeviceGetMigMode", handle)
     is_cut = bool(mode) and mode[0] == _MIG_IS_ON
     instances = _instances(library, handle) if is_cut else []
-    return Gpu(
+    return NvmlGpu(
         handle=handle,
-        known=InventoryGpu(
+        in_inventory=InventoryGpu(
             uuid=uuid,
             index=str(index),
             device="" if minor is None else f"nvidia{minor}",
@@ -78,7 +198,7 @@ def optional(library: Library, call: str, *arguments: object) -> Any:  # noqa: A
 def _instances(library: Library, handle: object) -> list[tuple[object, MigInstance]]:
     most = optional(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     memory = optional(library, "nvmlDeviceGetMemoryInfo", handle)
-    found = []
+    instances = []
     for number in range(min(most, _MOST_INSTANCES)):
         try:
             mig = library.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
@@ -88,8 +208,8 @@ def _instances(library: Library, handle: object) -> list[tuple[object, MigInstan
             raise
         instance = library.call("nvmlDeviceGetGpuInstanceId", mig)
         profile = _profile(library, mig, memory.total if memory else None)
-        found.append((mig, MigInstance(uuid=_uuid(library, mig), instance_id=str(instance), profile=profile)))
-    return found
+        instances.append((mig, MigInstance(uuid=_uuid(library, mig), instance_id=str(instance), profile=profile)))
+    return instances
 
 
 def _slices(library: Library, handle: object) -> int | None:

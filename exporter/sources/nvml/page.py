@@ -8,21 +8,23 @@ whole, as dcgm-exporter has it by default.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from exporter.exposition.text import Labels, render_labels, render_written
+from exporter.dcgm.fields import NVML
+from exporter.dcgm.row import EVENTS, DcgmField
+from exporter.dcgm.xids import UNKNOWN_XID, XIDS
+from exporter.exposition.families import Labels, render_labels, render_written
 from exporter.model.devices import DeviceKey
-from exporter.sources.nvml.families import FAMILIES, XID_ERRORS, XIDS
-from exporter.sources.nvml.gpus import Gpu, optional
+from exporter.sources.nvml.gpus import NvmlGpu, optional
 from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.memory import Memory
 from exporter.sources.nvml.profiling import Profiling
-from exporter.sources.nvml.values import Sent, fields_of, of_memory, throughput, values_of
+from exporter.sources.nvml.values import Memory, NvlinkBytes, fields_of, memory_values, throughput, values_of
 
 _THROUGHPUT = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
-_UNKNOWN_XID = "Unknown Error"  # dcgm-exporter's own word
+FAMILIES: Mapping[str, DcgmField] = {row.family: row for calls in NVML.values() for _, row in calls}
+((_, _XID_ERRORS),) = NVML[EVENTS]
 
 
-class Row(NamedTuple):
-    """One device, a GPU or an instance of it, with its values by family; `xid` is None where nobody tells of XIDs."""
+class NvmlRow(NamedTuple):
+    """A GPU or an instance of it, with its values by family; `xid` is None if the GPU does not report XIDs."""
 
     labels: Labels
     values: Mapping[str, str]
@@ -30,7 +32,7 @@ class Row(NamedTuple):
 
 
 class _Fixed(NamedTuple):
-    """What of a GPU does not change while the library is open; "" where it is not told."""
+    """What does not change while the library is open; "" where NVML does not know it."""
 
     pci_bus_id: str
     model: str
@@ -44,11 +46,11 @@ class PageMaker:
         self._host = host
         self._driver: str | None = None
         self._fixed: dict[str, _Fixed] = {}
-        self._sent: dict[str, Sent] = {}
+        self._sent: dict[str, NvlinkBytes] = {}
         self._profiling = Profiling(library)
 
     def forget(self) -> None:
-        """The library was loaded anew: the driver may be another one."""
+        """The library was loaded again: the driver may be another one."""
         self._driver, self._fixed, self._sent = None, {}, {}
         self._profiling.forget()
 
@@ -61,8 +63,8 @@ class PageMaker:
         """Give back what the library lent, while it is open."""
         self._profiling.close()
 
-    def prepare(self, gpu: Gpu) -> bool:
-        """Take first samples, where values come of two. Returns whether any was taken: the next had better wait.
+    def prepare(self, gpu: NvmlGpu) -> bool:
+        """Take the first sample of values that need two. Returns whether it took any: the second one needs a pause.
 
         Raises:
             Failed: the GPU or the library is gone.
@@ -70,62 +72,62 @@ class PageMaker:
         return self._profiling.prepare(gpu)
 
     def rows(
-        self, gpu: Gpu, memories: Mapping[DeviceKey, Memory], xids: Mapping[str, int], now: float
-    ) -> Iterator[Row]:
+        self, gpu: NvmlGpu, memories: Mapping[DeviceKey, Memory], xids: Mapping[str, int], now: float
+    ) -> Iterator[NvmlRow]:
         """The rows of a GPU, at `now`.
 
         Raises:
             Failed: the GPU or the library is gone.
         """
-        uuid = gpu.known.uuid
+        uuid = gpu.in_inventory.uuid
         labels = self._labels(gpu)
         profiled = self._profiling.of_gpu(gpu)
         values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now), **profiled.get("", {})}
-        instances = {mig.instance_id: mig for mig in reversed(gpu.known.mig)}
+        instances = {mig.instance_id: mig for mig in reversed(gpu.in_inventory.mig)}
         ends = self._ends()
         if not instances:
-            own = dict(of_memory(memories[device])) if (device := DeviceKey(uuid=uuid)) in memories else {}
-            yield Row((*labels, *ends), {**values, **own}, xids.get(uuid))
+            own = dict(memory_values(memories[device])) if (device := DeviceKey(uuid=uuid)) in memories else {}
+            yield NvmlRow((*labels, *ends), {**values, **own}, xids.get(uuid))
         for instance, mig in sorted(instances.items(), key=lambda each: int(each[0])):
             device = DeviceKey(uuid=uuid, instance=instance)
-            own = dict(of_memory(memories[device])) if device in memories else {}
+            own = dict(memory_values(memories[device])) if device in memories else {}
             # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
             profile = mig.profile.rpartition("c.")[2]
             which = (("GPU_I_PROFILE", profile), ("GPU_I_ID", instance))
             own |= profiled.get(instance, {})
-            yield Row((*labels, *which, *ends), {**values, **own}, xids.get(uuid))
+            yield NvmlRow((*labels, *which, *ends), {**values, **own}, xids.get(uuid))
 
     @staticmethod
-    def text(rows: Iterable[Row]) -> bytes:
+    def text(rows: Iterable[NvmlRow]) -> bytes:
         """The page of these rows; b"" for none. Families are sorted, and those without a sample are left out."""
         written = [(row, render_labels(row.labels)) for row in rows]
         families = []
         for name in sorted(FAMILIES):
-            if name == XID_ERRORS:
+            if name == _XID_ERRORS.family:
                 samples = [
-                    (b"%b,%b" % (labels, _meaning(row.xid)), b"%d" % row.xid)
+                    (b"%b,%b" % (labels, _meaning(row.xid)), b"%d" % row.xid, b"")
                     for row, labels in written
                     if row.xid is not None
                 ]
             else:
-                samples = [(labels, row.values[name].encode()) for row, labels in written if name in row.values]
+                samples = [(labels, row.values[name].encode(), b"") for row, labels in written if name in row.values]
             families.append(render_written(name, FAMILIES[name].kind, FAMILIES[name].help, samples))
         return b"".join(families)
 
-    def _labels(self, gpu: Gpu) -> Labels:
-        known = gpu.known
-        fixed = self._fixed.get(known.uuid)
+    def _labels(self, gpu: NvmlGpu) -> Labels:
+        in_inventory = gpu.in_inventory
+        fixed = self._fixed.get(in_inventory.uuid)
         if fixed is None:
             pci = optional(self._library, "nvmlDeviceGetPciInfo_v3", gpu.handle)
             model = optional(self._library, "nvmlDeviceGetName", gpu.handle)
             fixed = _Fixed(pci.busId if pci else "", model or "")
             if all(fixed):
-                self._fixed[known.uuid] = fixed
+                self._fixed[in_inventory.uuid] = fixed
         return (
-            ("gpu", known.index),
-            ("UUID", known.uuid),
+            ("gpu", in_inventory.index),
+            ("UUID", in_inventory.uuid),
             ("pci_bus_id", fixed.pci_bus_id),
-            ("device", known.device or f"nvidia{known.index}"),
+            ("device", in_inventory.device or f"nvidia{in_inventory.index}"),
             ("modelName", fixed.model),
         )
 
@@ -134,14 +136,14 @@ class PageMaker:
             self._driver = optional(self._library, "nvmlSystemGetDriverVersion")
         return (("hostname", self._host), ("DCGM_FI_DRIVER_VERSION", self._driver or ""))
 
-    def _fields(self, gpu: Gpu, now: float) -> dict[str, str]:
-        uuid = gpu.known.uuid
-        found, sent = fields_of(self._library, gpu.handle, now)
+    def _fields(self, gpu: NvmlGpu, now: float) -> dict[str, str]:
+        uuid = gpu.in_inventory.uuid
+        fields, sent = fields_of(self._library, gpu.handle, now)
         if sent is not None:
-            found[_THROUGHPUT] = throughput(self._sent.get(uuid), sent)
+            fields[_THROUGHPUT] = throughput(self._sent.get(uuid), sent)
             self._sent[uuid] = sent
-        return found
+        return fields
 
 
 def _meaning(xid: int) -> bytes:
-    return render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, _UNKNOWN_XID))))
+    return render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, UNKNOWN_XID))))

@@ -1,7 +1,6 @@
 """NVML's own profiling counters (GPM, since Hopper), as values of dcgm-exporter's profiling families.
 
-They are told of the time between two samples of a device. DCGM takes its profiling fields from the same calls, on GPUs
-that have them; older GPUs measure these for DCGM's profiling library alone.
+Each describes the time between two samples. DCGM makes the same calls; of older GPUs its own library alone gets them.
 """
 
 import math
@@ -9,26 +8,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from exporter.dcgm.fields import NVML
+from exporter.dcgm.row import GPM_METRICS, Unit
 from exporter.model.devices import DeviceKey
-from exporter.sources.nvml.failures import Failed
-from exporter.sources.nvml.gpus import Gpu, optional
-from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.gpus import NvmlGpu, optional
+from exporter.sources.nvml.library import Failed, Library
 
-_PROF = "DCGM_FI_PROF_"
-# NVML_GPM_METRIC_…: percent
-_RATIOS: Mapping[int, str] = {
-    1: "GR_ENGINE_ACTIVE",
-    2: "SM_ACTIVE",
-    3: "SM_OCCUPANCY",
-    4: "PIPE_INT_ACTIVE",
-    5: "PIPE_TENSOR_ACTIVE",
-    10: "DRAM_ACTIVE",
-    11: "PIPE_FP64_ACTIVE",
-    12: "PIPE_FP32_ACTIVE",
-    13: "PIPE_FP16_ACTIVE",
-}
-# MiB a second, of the whole GPU
-_RATES: Mapping[int, str] = {20: "PCIE_TX_BYTES", 21: "PCIE_RX_BYTES", 60: "NVLINK_RX_BYTES", 61: "NVLINK_TX_BYTES"}
+# The families by the number of the metric: percent, and MiB a second of the whole GPU
+_RATIOS = {call.arguments[0]: row.family for call, row in NVML[GPM_METRICS] if row.unit is Unit.RATIO}
+_RATES = {call.arguments[0]: row.family for call, row in NVML[GPM_METRICS] if row.unit is not Unit.RATIO}
 _ALL = {**_RATIOS, **_RATES}
 _MIB = 1024**2
 _VERSION = 1  # NVML_GPM_METRICS_GET_VERSION
@@ -43,7 +31,7 @@ class Profiling:
         self._last: dict[DeviceKey, Any] = {}
 
     def forget(self) -> None:
-        """The library was loaded anew: what is kept was the old one's."""
+        """The library was loaded again: the samples were the old one's."""
         self._last = {}
 
     def lose(self, uuid: str) -> None:
@@ -54,14 +42,14 @@ class Profiling:
         """Give back what is kept, while the library is open."""
         self._free(self._last.keys())
 
-    def prepare(self, gpu: Gpu) -> bool:
+    def prepare(self, gpu: NvmlGpu) -> bool:
         """Take the first samples of what is new. Returns whether there is any, which has no values yet.
 
         Raises:
             Failed: the GPU or the library is gone.
         """
         devices = _devices(gpu)
-        self._free([device for device in self._last if device.uuid == gpu.known.uuid and device not in devices])
+        self._free([device for device in self._last if device.uuid == gpu.in_inventory.uuid and device not in devices])
         new = [device for device in devices if device not in self._last]
         support = optional(self._library, "nvmlGpmQueryDeviceSupport", gpu.handle) if new else None
         if support is None or not support.isSupportedDevice:
@@ -72,22 +60,22 @@ class Profiling:
                 self._last[device] = sample
         return any(device in self._last for device in new)
 
-    def of_gpu(self, gpu: Gpu) -> dict[str, dict[str, str]]:
+    def of_gpu(self, gpu: NvmlGpu) -> dict[str, dict[str, str]]:
         """The values by family, by the GPU instance; "" is what is of the whole GPU.
 
         Raises:
             Failed: the GPU or the library is gone.
         """
-        found = {}
+        ratios = {}
         for device in _devices(gpu):
             before = self._last.get(device)
             sample = None if before is None else self._sample(device, gpu.handle)
             if sample is not None:
                 metrics = _RATIOS if device.instance else _RATES if gpu.instances else _ALL
-                found[device.instance] = self._between(before, sample, metrics)
+                ratios[device.instance] = self._between(before, sample, metrics)
                 self._free([device])
                 self._last[device] = sample
-        return found
+        return ratios
 
     def _sample(self, device: DeviceKey, handle: object) -> Any | None:  # noqa: ANN401 - a pointer of the bindings
         sample = optional(self._library, "nvmlGpmSampleAlloc")
@@ -111,17 +99,17 @@ class Profiling:
         asked.sample1, asked.sample2 = before, now
         for place, number in enumerate(metrics):
             asked.metrics[place].metricId = number
-        told = optional(self._library, "nvmlGpmMetricsGet", asked)
-        if told is None:
+        answered = optional(self._library, GPM_METRICS, asked)
+        if answered is None:
             return {}
-        found = {}
+        ratios = {}
         for place, (number, name) in enumerate(metrics.items()):
-            metric = told.metrics[place]
+            metric = answered.metrics[place]
             if metric.nvmlReturn == 0 and math.isfinite(metric.value) and metric.value >= 0:
                 is_ratio = number in _RATIOS
                 ratio = f"{min(metric.value / _PERCENT, 1.0):.6f}"
-                found[_PROF + name] = ratio if is_ratio else str(round(metric.value * _MIB))
-        return found
+                ratios[name] = ratio if is_ratio else str(round(metric.value * _MIB))
+        return ratios
 
     def _free(self, devices: Iterable[DeviceKey]) -> None:
         for device in list(devices):
@@ -134,7 +122,6 @@ class Profiling:
             self._library.call("nvmlGpmSampleFree", sample)
 
 
-def _devices(gpu: Gpu) -> list[DeviceKey]:
-    """The GPU and its instances."""
+def _devices(gpu: NvmlGpu) -> list[DeviceKey]:
     instances = sorted({str(instance) for _, instance in gpu.instances})
-    return [DeviceKey(uuid=gpu.known.uuid, instance=instance) for instance in ("", *instances)]
+    return [DeviceKey(uuid=gpu.in_inventory.uuid, instance=instance) for instance in ("", *instances)]

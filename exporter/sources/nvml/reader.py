@@ -1,26 +1,139 @@
-"""Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread."""
+"""Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread.
 
+The driver reports errors (XIDs) and new cuts of GPUs by events, of which nvml.h says the kinds and a GPU which it
+supports. Each reading takes those that came. Drivers since R450 report changes of MIG instances of Ampere and later.
+Errors of one MIG instance are reported only to the privileged, those of the whole GPU to everybody.
+"""
+
+import ctypes
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.sources.nvml.events import Events
-from exporter.sources.nvml.failures import IN_A_POD, NO_PERMISSION, REMEDY_OF_GPU, Failed
-from exporter.sources.nvml.gpus import Gpu, read_gpu
-from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
-from exporter.sources.nvml.memory import Memory, memory_of
-from exporter.sources.nvml.processes import Listed, busy, listed, together
+from exporter.sources.nvml.gpus import ListedProcess, NvmlGpu, busy, listed, read_gpu, together
+from exporter.sources.nvml.library import (
+    IN_A_POD,
+    MOST_GPUS,
+    MOST_PROCESSES,
+    NO_PERMISSION,
+    REMEDY_OF_GPU,
+    Failed,
+    Library,
+)
+from exporter.sources.nvml.values import Memory, memory_of
 
 if TYPE_CHECKING:
-    from exporter.sources.nvml.page import PageMaker, Row
+    from exporter.sources.nvml.page import NvmlRow, PageMaker
 
-# The GPUs are read again when the driver tells of a change, after so long at the latest, and where it does not tell
-# of changes as often as this.
+XID, MIG_CHANGE = 0x8, 0x100  # nvmlEventTypeXidCriticalError, nvmlEventMigConfigChange
+# What comes faster than this waits for the next reading.
+MOST_EVENTS = 64
+
+
+class NvmlEvents:
+    """One event set, which is made of the GPUs that there are, and made anew after a failure."""
+
+    def __init__(self, library: Library) -> None:
+        self.tells_changes = False
+        self._library = library
+        self._set: object = None
+        self._answered_of: dict[str, int] = {}  # the types of events by UUID
+        self._uuids: dict[int | None, str] = {}  # by the address that is the GPU's handle
+        self._last_xids: dict[str, int] = {}
+
+    @property
+    def last_xids(self) -> Mapping[str, int]:
+        """The last error by the GPU's UUID; 0 if there was none. A GPU that does not report errors is missing."""
+        told_of = self._answered_of.items()
+        return MappingProxyType({uuid: self._last_xids.get(uuid, 0) for uuid, types in told_of if types & XID})
+
+    def forget(self) -> None:
+        """The library was loaded anew: the set has gone with the old one. The GPUs' last errors stay."""
+        self._set, self.tells_changes = None, False
+        self._answered_of, self._uuids = {}, {}
+
+    def listen(self, gpus: Iterable[NvmlGpu]) -> bool:
+        """Have the driver report events of these GPUs alone. Returns whether one is new: events before this are lost.
+
+        Raises:
+            Failed: the library is gone.
+        """
+        now = {gpu.in_inventory.uuid: gpu for gpu in gpus}
+        for uuid in self._answered_of.keys() - now.keys():
+            del self._answered_of[uuid]  # it is lost; when it comes back it is registered again
+        new = [gpu for uuid, gpu in now.items() if uuid not in self._answered_of]
+        try:
+            if new and self._set is None:
+                self._set = self._library.call("nvmlEventSetCreate")
+            for gpu in new:
+                self._answered_of[gpu.in_inventory.uuid] = self._register(gpu)
+                self._uuids[_address(gpu.handle)] = gpu.in_inventory.uuid
+        except Failed as failed:
+            self._deafen(failed)
+            return False
+        changes = (self._answered_of[uuid] & MIG_CHANGE for uuid, gpu in now.items() if gpu.can_be_cut)
+        self.tells_changes = bool(now) and all(changes)
+        return any(self._answered_of[gpu.in_inventory.uuid] & MIG_CHANGE for gpu in new)
+
+    def have_changed(self) -> bool:
+        """Take what has come. Returns whether MIG instances may have changed.
+
+        Raises:
+            Failed: the library is gone.
+        """
+        is_changed = False
+        for _ in range(MOST_EVENTS):
+            if self._set is None:
+                break
+            try:
+                event = self._library.call("nvmlEventSetWait_v2", self._set, 0)
+            except Failed as failed:
+                if failed.is_timeout:
+                    break
+                self._deafen(failed)
+                return True
+            is_changed |= bool(event.eventType & MIG_CHANGE)
+            uuid = self._uuids.get(_address(event.device))
+            if event.eventType & XID and uuid:
+                self._last_xids[uuid] = int(event.eventData)
+        return is_changed
+
+    def _register(self, gpu: NvmlGpu) -> int:
+        """The types of events that the driver will tell of a GPU."""
+        try:
+            types = self._library.call("nvmlDeviceGetSupportedEventTypes", gpu.handle) & (XID | MIG_CHANGE)
+            if types:
+                self._library.call("nvmlDeviceRegisterEvents", gpu.handle, types, self._set)
+        except Failed as failed:
+            # nvml.h says that the set stays valid. Other calls notice a GPU that is lost.
+            if failed.is_lack or failed.scope == "gpu":
+                return 0
+            raise
+        return int(types)
+
+    def _deafen(self, failed: Failed) -> None:
+        """Free the set, whose state is undefined after a failure."""
+        events = self._set
+        self.forget()
+        if failed.scope == "library":
+            raise failed
+        if events is not None:
+            with suppress(Failed):
+                self._library.call("nvmlEventSetFree", events)
+
+
+def _address(handle: object) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value  # type: ignore[arg-type]
+
+
+# The GPUs are read again when the driver reports a change, and after the first of these times at the latest; after the
+# second where the driver does not report changes.
 INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
@@ -32,12 +145,12 @@ SAMPLE_SECONDS = 0.1
 class _Lost:
     """A GPU that cannot be asked; `known` is what it was before."""
 
-    known: InventoryGpu | None
+    in_inventory: InventoryGpu | None
     says: str
     until: float
 
 
-class Reader:
+class NvmlReader:
     """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew.
 
     `page` is that of the last reading, where one is asked for; b"" where no GPU can be asked.
@@ -48,11 +161,11 @@ class Reader:
         self.trouble: Trouble | None = None
         self.page = b""
         self._pages = pages
-        self._gpus: dict[int, Gpu] = {}
+        self._gpus: dict[int, NvmlGpu] = {}
         self._lost: dict[int, _Lost] = {}
         self._inventory = Inventory()
         self._inventory_at: float | None = None
-        self._events = Events(library)
+        self._events = NvmlEvents(library)
         self._may_not_ask = False
 
     def read(self, now: float) -> DriverReading:
@@ -93,7 +206,7 @@ class Reader:
 
     @property
     def last_xids(self) -> Mapping[str, int]:
-        """The last error by the UUID of each GPU that tells of errors; 0 where none came since NVML is asked."""
+        """The last error by the UUID of each GPU that reports errors; 0 if none came since the exporter asks NVML."""
         return self._events.last_xids
 
     def _forget(self) -> None:
@@ -118,8 +231,8 @@ class Reader:
             try:
                 gpu = self._gpus[index] = read_gpu(self.library, index)
             except Failed as failed:
-                known = before[index].known if index in before else lost.known if lost else None
-                self._lose(index, known, failed, now)
+                in_inventory = before[index].in_inventory if index in before else lost.in_inventory if lost else None
+                self._lose(index, in_inventory, failed, now)
                 continue
             self._lost.pop(index, None)
             if index in before:
@@ -131,48 +244,48 @@ class Reader:
         self._settle()
 
     def _settle(self) -> None:
-        known = {index: gpu.known for index, gpu in self._gpus.items()}
-        known |= {index: lost.known for index, lost in self._lost.items() if lost.known}
-        inventory = Inventory(gpus=tuple(known[index] for index in sorted(known)))
+        in_inventory = {index: gpu.in_inventory for index, gpu in self._gpus.items()}
+        in_inventory |= {index: lost.in_inventory for index, lost in self._lost.items() if lost.in_inventory}
+        inventory = Inventory(gpus=tuple(in_inventory[index] for index in sorted(in_inventory)))
         if inventory != self._inventory:
             self._inventory = inventory
 
-    def _lose(self, index: int, known: InventoryGpu | None, failed: Failed, now: float) -> None:
+    def _lose(self, index: int, in_inventory: InventoryGpu | None, failed: Failed, now: float) -> None:
         """Leave a GPU alone for a while. What it was before stays in force: nobody else can be meant by its ids."""
         if failed.scope == "library":
             raise failed
         self._gpus.pop(index, None)
-        if self._pages is not None and known is not None:
-            self._pages.lose(known.uuid)
-        self._lost[index] = _Lost(known, str(failed), now + LOST_SECONDS)
+        if self._pages is not None and in_inventory is not None:
+            self._pages.lose(in_inventory.uuid)
+        self._lost[index] = _Lost(in_inventory, str(failed), now + LOST_SECONDS)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
         """The processes of all GPUs, and the UUIDs of the GPUs whose processes are not known."""
-        found: list[GpuProcess] = []
-        unknown = [lost.known.uuid for lost in self._lost.values() if lost.known]
+        processes: list[GpuProcess] = []
+        unknown = [lost.in_inventory.uuid for lost in self._lost.values() if lost.in_inventory]
         self._may_not_ask = False
         for index, gpu in list(self._gpus.items()):
-            entries: list[Listed] | None = None
+            entries: list[ListedProcess] | None = None
             try:
                 entries = self._entries(gpu)
                 gpu.busy = None if gpu.is_cut else busy(self.library, gpu.handle, gpu.busy)
             except Failed as failed:
                 if failed.scope == "gpu":
-                    self._lose(index, gpu.known, failed, now)
+                    self._lose(index, gpu.in_inventory, failed, now)
                 elif failed.scope == "library":
                     raise
                 self._may_not_ask |= failed.code == NO_PERMISSION
             if entries is None or index in self._lost:
-                unknown.append(gpu.known.uuid)
+                unknown.append(gpu.in_inventory.uuid)
             else:
-                found += together(gpu.known.uuid, entries, gpu.busy.ratios if gpu.busy else None)
-        return found, unknown
+                processes += together(gpu.in_inventory.uuid, entries, gpu.busy.ratios if gpu.busy else None)
+        return processes, unknown
 
-    def _entries(self, gpu: Gpu) -> list[Listed] | None:
-        """Of a GPU that is cut each instance is asked: the GPU itself tells of all only to the privileged."""
+    def _entries(self, gpu: NvmlGpu) -> list[ListedProcess] | None:
+        """The processes of a GPU. If it is cut, each instance is asked: the GPU itself answers only the privileged."""
         if not gpu.is_cut:
             return listed(self.library, gpu.handle)
-        entries: list[Listed] = []
+        entries: list[ListedProcess] = []
         for handle, instance in gpu.instances:
             of_instance = listed(self.library, handle)
             if of_instance is None:
@@ -181,39 +294,38 @@ class Reader:
         return entries
 
     def _memories(self, now: float) -> dict[DeviceKey, Memory]:
-        """The memory of each GPU and MIG instance that tells it."""
-        found: dict[DeviceKey, Memory] = {}
+        memories: dict[DeviceKey, Memory] = {}
         for index, gpu in list(self._gpus.items()):
             try:
                 for device, handle in _devices(gpu):
                     memory = memory_of(self.library, handle)
                     if memory is not None:
-                        found[device] = memory
+                        memories[device] = memory
             except Failed as failed:
-                self._lose(index, gpu.known, failed, now)
-        return found
+                self._lose(index, gpu.in_inventory, failed, now)
+        return memories
 
     def _make_page(self, pages: "PageMaker", memories: Mapping[DeviceKey, Memory], now: float) -> bytes:
-        rows: list[Row] = []
+        rows: list[NvmlRow] = []
         is_new = False
         for index, gpu in list(self._gpus.items()):
             try:
                 is_new |= pages.prepare(gpu)
             except Failed as failed:
-                self._lose(index, gpu.known, failed, now)
+                self._lose(index, gpu.in_inventory, failed, now)
         if is_new:
             time.sleep(SAMPLE_SECONDS)  # once for all, so that the first page has what comes of two samples
         for index, gpu in list(self._gpus.items()):
             try:
                 rows += pages.rows(gpu, memories, self._events.last_xids, now)
             except Failed as failed:
-                self._lose(index, gpu.known, failed, now)
+                self._lose(index, gpu.in_inventory, failed, now)
         return pages.text(rows)
 
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:
             index, lost = min(self._lost.items())
-            uuid = f" ({lost.known.uuid})" if lost.known else ""
+            uuid = f" ({lost.in_inventory.uuid})" if lost.in_inventory else ""
             more = f", and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
             return Trouble("unreachable", f"GPU {index}{uuid} cannot be asked{more}: {lost.says}", REMEDY_OF_GPU)
         if self._may_not_ask:
@@ -224,9 +336,9 @@ class Reader:
         return None
 
 
-def _devices(gpu: Gpu) -> Iterator[tuple[DeviceKey, object]]:
-    """A GPU and its MIG instances; an instance's compute instances share its memory, and the first is asked."""
-    yield DeviceKey(uuid=gpu.known.uuid), gpu.handle
+def _devices(gpu: NvmlGpu) -> Iterator[tuple[DeviceKey, object]]:
+    """A GPU and its MIG instances. Compute instances share the memory of their instance, so the first one is asked."""
+    yield DeviceKey(uuid=gpu.in_inventory.uuid), gpu.handle
     of_instances = {instance: handle for handle, instance in reversed(gpu.instances)}
     for instance, handle in of_instances.items():
-        yield DeviceKey(uuid=gpu.known.uuid, instance=str(instance)), handle
+        yield DeviceKey(uuid=gpu.in_inventory.uuid, instance=str(instance)), handle

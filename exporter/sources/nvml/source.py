@@ -1,36 +1,40 @@
 """The source of what NVML says. A look begins a reading and takes the last one: it never waits for the driver.
 
-Only the first reading is worth waiting for a little, so that the first page knows the MIG instances.
+Only the first one waits a little, so that the first page has the MIG instances. In dcgm-exporter's place (--dcgm.mode
+off) each reading makes the page of GPU samples too, on NVML's thread. Whoever asks gets the page of the reading that
+runs, or that ended a moment ago. While NVML hangs or fails, this source fails: it never shows old samples as new.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
 from exporter.exposition.check import why_too_large
 from exporter.model.devices import Inventory
 from exporter.model.driver import DriverReading
+from exporter.model.pages import Page
 from exporter.model.snapshot import Health
-from exporter.sources.native import Worker
 from exporter.sources.nvml import library
-from exporter.sources.nvml.failures import IN_A_POD, Failed, NotThere, source_error
-from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.limits import MOST_GPUS, MOST_PROCESSES
+from exporter.sources.nvml.library import IN_A_POD, MOST_GPUS, MOST_PROCESSES, Failed, Library, NotThere, source_error
+from exporter.sources.pause import Pause
+from exporter.sources.single_flight import SingleFlight, Worker
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
 
 if TYPE_CHECKING:
-    from exporter.sources.nvml.page import PageMaker
-    from exporter.sources.nvml.reader import Reader
+    from exporter.sources.nvml.reader import NvmlReader
 
 NAME = "nvml"
+_LOST_GPU = "a GPU may have fallen off the bus: look at the kernel's log (dmesg | grep -e NVRM -e Xid)"
 AGAIN_SECONDS = 1.0
 # A reading takes milliseconds. A call about a GPU that is being lost takes 10 s or more.
 DEADLINE_SECONDS = 3.0
 # After a failure of the library, doubled with each one more. A library that is not there comes seldom.
-PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+LONGEST_PAUSE_SECONDS = 60.0
+PAUSE = Pause(1.0, LONGEST_PAUSE_SECONDS)
 
 
 class NoNvml:
@@ -48,10 +52,10 @@ class NoNvml:
         return _bounds(lambda: self.reading)
 
     def follow(self, hears: Callable[[DriverReading], None]) -> None:
-        """There is nothing to hear."""
+        """No reading will come."""
 
     def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
-        """Nobody has heard anything."""
+        """Nobody follows."""
 
     def begin(self) -> Attempt | None:
         """Nothing is there to be read."""
@@ -72,17 +76,9 @@ class Nvml:
     patience_seconds = PATIENCE_SECONDS
 
     def __init__(
-        self,
-        *,
-        is_missed: bool,
-        on_health: OnHealth,
-        page_host: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        self, *, is_missed: bool, on_health: OnHealth, page_host: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`is_missed` says that a library that is not there is a failure.
-
-        With `page_host`, the node's name, each reading makes a page of GPU samples too.
-        """
+        """`is_missed`: a missing library is a failure. With `page_host`, the node's name, each reading makes a page."""
         self.inventory = Inventory()
         self.reading: DriverReading | None = None
         self.page = b""
@@ -94,11 +90,11 @@ class Nvml:
         self._attempts = Attempts(NAME, on_health)
         self._absent: Health | None = None
         self._library = Library(library.NAME)
-        self._reader: Reader | None = None
+        self._reader: NvmlReader | None = None
         self._worker: Worker[DriverReading] = Worker(NAME, clock)
         self._due = -float("inf")
         self._began = 0.0
-        self._pause = PAUSE_SECONDS
+        self._failures = 0
         self._is_late = self._is_closed = False
         self._heard = asyncio.Event()
         self._first: asyncio.Task[object] | None = None
@@ -106,7 +102,7 @@ class Nvml:
 
     @property
     def health(self) -> Health:
-        """How the last reading went; that of an absent source where there is no library, and nobody misses it."""
+        """How the last reading went. A library that is missing, and not wanted by the user, makes the source absent."""
         return self._absent or self._attempts.health
 
     @property
@@ -115,11 +111,11 @@ class Nvml:
         return _bounds(lambda: self.reading)
 
     def follow(self, hears: Callable[[DriverReading], None]) -> None:
-        """Whom else to tell of each new reading; not of one that a failure leaves without processes."""
+        """Call `hears` with each new reading; not with one that a failure leaves without processes."""
         self._hear.append(hears)
 
     def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
-        """Whom to tell no more. With a reload the next one follows before the last one ends."""
+        """Call it no more. At a reload the next follower comes before the last one goes."""
         self._hear.remove(hears)
 
     def begin(self) -> Attempt | None:
@@ -163,20 +159,18 @@ class Nvml:
         if self._reader is None:
             # whoever has no library pays for no more than looking for it
             self._library.open()
-            from exporter.sources.nvml.reader import Reader  # noqa: PLC0415
+            from exporter.sources.nvml.reader import NvmlReader  # noqa: PLC0415
 
-            self._reader = Reader(self._library, self._page_maker())
+            pages = None
+            if self._page_host:
+                from exporter.sources.nvml.page import PageMaker  # noqa: PLC0415 - nobody else pays for it
+
+                pages = PageMaker(self._library, self._page_host)
+            self._reader = NvmlReader(self._library, pages)
         return self._reader.read(self._clock())
 
     def _let_go(self) -> None:
         (self._reader or self._library).close()
-
-    def _page_maker(self) -> "PageMaker | None":
-        if not self._page_host:
-            return None
-        from exporter.sources.nvml.page import PageMaker  # noqa: PLC0415 - nobody else pays for it
-
-        return PageMaker(self._library, self._page_host)
 
     def _done(self, result: DriverReading | Exception) -> None:
         if self._is_closed:
@@ -185,7 +179,7 @@ class Nvml:
         self._heard.set()
         self._wake()
         if isinstance(result, DriverReading):
-            self._absent, self._pause, self._due = None, PAUSE_SECONDS, self._began + AGAIN_SECONDS
+            self._absent, self._failures, self._due = None, 0, self._began + AGAIN_SECONDS
             self.reading, self.inventory = result, result.inventory
             self._take_page()
             if self.reading is result:
@@ -199,8 +193,8 @@ class Nvml:
             else:
                 self._absent = absent(says, IN_A_POD)
         elif isinstance(result, Failed):
-            self._due = now + self._pause
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._failures += 1
+            self._due = now + PAUSE.after(self._failures)
             self._fail(source_error(result))
         else:
             self._due = now + LONGEST_PAUSE_SECONDS
@@ -243,18 +237,68 @@ def _late(calling: str) -> TimedOut:
     return TimedOut(
         "deadline",
         f"{calling} has not come back for more than {DEADLINE_SECONDS:g} s; what NVML said last counts",
-        remedy="a GPU may have fallen off the bus: look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at"
-        " nvidia-smi on the node",
+        remedy=f"{_LOST_GPU} and at nvidia-smi on the node",
     )
 
 
 def _bounds(reading: Callable[[], DriverReading | None]) -> Mapping[str, Bound]:
-    def gpus() -> int:
-        last = reading()
-        return len(last.inventory.gpus) if last else 0
+    return {
+        "nvml_gpus": Bound(MOST_GPUS, lambda: len(last.inventory.gpus) if (last := reading()) else 0),
+        "gpu_processes": Bound(MOST_PROCESSES, lambda: len(last.processes or ()) if (last := reading()) else 0),
+    }
 
-    def processes() -> int:
-        last = reading()
-        return len(last.processes or ()) if last else 0
 
-    return {"nvml_gpus": Bound(MOST_GPUS, gpus), "gpu_processes": Bound(MOST_PROCESSES, processes)}
+class NvmlPage:
+    """The page of the last reading of `nvml`, which makes pages."""
+
+    name = NAME
+    is_kept = False
+    patience_seconds = None
+    bounds: Mapping[str, Bound] = MappingProxyType({})
+    if_slow: ClassVar[str] = _LOST_GPU
+
+    def __init__(self, *, nvml: Nvml, on_health: OnHealth) -> None:  # noqa: ARG002 - NVML tells its health itself
+        self.page: Page | None = None
+        self._nvml = nvml
+        self._of: DriverReading | None = None
+        self._flight = SingleFlight(self._read, DEADLINE_SECONDS)
+
+    @property
+    def health(self) -> Health:
+        """NVML's own: one source, and one health."""
+        return self._nvml.health
+
+    async def close(self) -> None:
+        """End the wait in flight. NVML is closed by itself."""
+        await self._flight.close()
+
+    def begin(self) -> asyncio.Task[Page]:
+        """The wait in flight, or a new one. Its result is the page, whole.
+
+        The task raises:
+            SourceError: what NVML failed by, or that it does not come back.
+        """
+        return self._flight.begin()
+
+    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
+        """Until the wait in flight has ended, no longer than `seconds`."""
+        return self._flight.wait(seconds)
+
+    async def _read(self) -> Page:
+        self._nvml.begin()
+        try:
+            await self._nvml.ended()
+        except asyncio.CancelledError:
+            if not self._flight.timed_out:
+                raise
+            self._nvml.give_up()
+        failure, reading = self._nvml.failure, self._nvml.reading
+        if failure is not None:
+            raise failure.with_traceback(None)
+        assert reading is not None, "a reading that ended came or failed"  # noqa: S101 - a fault of this program
+        if self.page is None or self._of is not reading:
+            self._of = reading
+            ago = time.monotonic() - reading.read_at
+            read_at = time.time() - ago
+            self.page = Page(source=NAME, body=self._nvml.page, read_at_seconds=read_at, moment=reading.read_at)
+        return self.page

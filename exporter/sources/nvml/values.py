@@ -1,154 +1,151 @@
 """What NVML tells of one GPU beside its processes, as values of dcgm-exporter's families.
 
-Each call is asked by itself: what it does not support is left out, and never 0. Of a GPU that is cut dcgm-exporter
-repeats all of this on each instance's row, but for the memory, which is the instance's own.
+What a function does not support is left out, never 0. As in dcgm-exporter, a cut GPU's instances repeat all but memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from exporter.dcgm.fields import NVML
+from exporter.dcgm.row import EVENTS, FIELD_VALUES, GPM_METRICS, LICENCES, MEMORY_INFO, DcgmField, NvmlCall, Unit
 from exporter.sources.nvml.gpus import optional
-from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.memory import Memory
+from exporter.sources.nvml.library import Failed, Library
 
-_DEV = "DCGM_FI_DEV_"
-_MIB = 1024**2
+_V2 = 0x0200_0028  # nvmlMemory_v2 of nvml.h: version 2 of a struct of 40 bytes
+_KIB, _MIB, _MB = 1024, 1024**2, 1_000_000
 _MILLI = 1000
 # NVML_VALUE_NOT_AVAILABLE in 32 and in 64 bits
 _NOTHING = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
-_MOST_PERCENT, _MOST_CELSIUS = 100, 200  # the driver sometimes tells rubbish: what is above says nothing
-# arguments of nvml.h: nvmlClockType_t, nvmlMemoryErrorType_t, nvmlEccCounterType_t, nvmlTemperatureSensors_t
-_SM, _MEM = 1, 2
-_CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
-_OF_GPU = 0
+_MOST_PERCENT, _MOST_CELSIUS = 100, 200  # drivers sometimes answer more, which means nothing
 _VGPU = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
-# nvmlPerfPolicyType_t
-_VIOLATIONS = ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTIL", "RELIABILITY")
-# NVML_FI_DEV_…: numbers of nvmlDeviceGetFieldValues, the throughput's of all links together
-_MEMORY_TEMP, _SENT, _RECEIVED = 82, 138, 139
 _ALL_LINKS = 0xFFFF_FFFF
-_LINK_ERRORS = {38: "CRC_FLIT", 45: "CRC_DATA", 52: "REPLAY", 59: "RECOVERY"}
 # nvmlValueType_t, by its number
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-_KIB, _MB = 1024, 1_000_000
-
-# One number, of one call.
-_NUMBERS: Mapping[str, tuple[object, ...]] = {
-    "SM_CLOCK": ("nvmlDeviceGetClockInfo", _SM),
-    "MEM_CLOCK": ("nvmlDeviceGetClockInfo", _MEM),
-    "TOTAL_ENERGY_CONSUMPTION": ("nvmlDeviceGetTotalEnergyConsumption",),
-    "PCIE_REPLAY_COUNTER": ("nvmlDeviceGetPcieReplayCounter",),
-    "PCIE_LINK_GEN": ("nvmlDeviceGetCurrPcieLinkGeneration",),
-    "PCIE_LINK_WIDTH": ("nvmlDeviceGetCurrPcieLinkWidth",),
-    "ECC_SBE_VOL_TOTAL": ("nvmlDeviceGetTotalEccErrors", _CORRECTED, _VOLATILE),
-    "ECC_DBE_VOL_TOTAL": ("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE),
-}
-_MILLIWATTS = {"POWER_USAGE": "nvmlDeviceGetPowerUsage", "ENFORCED_POWER_LIMIT": "nvmlDeviceGetEnforcedPowerLimit"}
-# Newer calls first: the second is what older drivers have.
-_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-_TEMPERATURES = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
 
 
-class Sent(NamedTuple):
+def _functions() -> Mapping[NvmlCall, list[tuple[int | None, DcgmField]]]:
+    """What is asked for one answer, with the places in the answer and the rows that they fill."""
+    rows = defaultdict(list)
+    for function, calls in NVML.items():
+        if function not in {EVENTS, FIELD_VALUES, GPM_METRICS, LICENCES, MEMORY_INFO}:
+            for call, row in calls:
+                rows[call._replace(take=None)].append((call.take, row))
+    return rows
+
+
+_FUNCTIONS = _functions()
+_NUMBERED = {call.arguments[0]: row for call, row in NVML[FIELD_VALUES] if len(call.arguments) == 1}
+((_SENT, _RECEIVED),) = (call.arguments for call, _ in NVML[FIELD_VALUES] if len(call.arguments) > 1)
+
+
+class Memory(NamedTuple):
+    """In bytes. `reserved` is the driver's own and no part of `used`; before R510 it is None, and a part of `used`."""
+
+    total: int
+    used: int
+    free: int
+    reserved: int | None
+
+
+class NvlinkBytes(NamedTuple):
     """What has gone over all NVLinks of a GPU until a moment (seconds)."""
 
     kib: int
     at: float
 
 
-Ask = Callable[..., Any]
+def memory_of(library: Library, handle: object) -> Memory | None:
+    """The memory of a GPU or of the GPU instance that a MIG device is in; None where the driver does not tell it.
+
+    Raises:
+        Failed: it is more than this call's trouble.
+    """
+    try:
+        info = library.call(MEMORY_INFO, handle, _V2)
+    except Failed as failed:
+        if failed.scope != "call":
+            raise
+        if not failed.is_lack:
+            return None
+    else:
+        return Memory(info.total, info.used, info.free, info.reserved)
+    old = optional(library, MEMORY_INFO, handle)
+    return Memory(old.total, old.used, old.free, None) if old else None
+
+
+def memory_values(memory: Memory) -> Iterator[tuple[str, str]]:
+    """The families of memory: whole MiB, rounded down as DCGM does."""
+    for call, row in NVML[MEMORY_INFO]:
+        size = memory[call.take or 0]
+        if size is not None:
+            yield row.family, str(size // _MIB)
 
 
 def values_of(library: Library, handle: object) -> dict[str, str]:
-    """The values of a GPU by family, as text, in the family's unit; without memory, NVLink's throughput and XIDs.
+    """The values of a GPU by family, as text, in the family's unit: those that one function tells.
 
     Raises:
         Failed: the GPU or the library is gone.
     """
-
-    def ask(call: str, *arguments: object) -> Any:  # noqa: ANN401 - see Library.call
-        return optional(library, call, handle, *arguments)
-
-    found: dict[str, int | str | None] = {name: ask(*call) for name, call in _NUMBERS.items()}  # type: ignore[arg-type] # a name comes first
-    for name, call in _MILLIWATTS.items():
-        milliwatts = ask(call)
-        found[name] = None if milliwatts in (None, *_NOTHING) else f"{milliwatts // _MILLI}.{milliwatts % _MILLI:03d}"
-    found["GPU_TEMP"] = _first(ask, _TEMPERATURES, _OF_GPU)
-    found["CLOCKS_EVENT_REASONS"] = _first(ask, _REASONS)
-    for reason, policy in zip(_VIOLATIONS, range(len(_VIOLATIONS)), strict=True):
-        lasted = ask("nvmlDeviceGetViolationStatus", policy)
-        found[f"{reason}_VIOLATION"] = lasted.violationTime if lasted else None
-    found.update(_utilisation(ask))
-    found.update(_remapped_rows(ask))
-    found.update(_licence(ask))
-    return {_DEV + name: str(value) for name, value in found.items() if value is not None and value not in _NOTHING}
+    values = dict(_licence(optional(library, LICENCES, handle)))
+    for call, rows in _FUNCTIONS.items():
+        answer = optional(library, call.function, handle, *call.arguments)
+        if answer is None and call.older:
+            answer = optional(library, call.older, handle, *call.arguments)
+        if answer is not None:
+            values.update(_values_in(answer, rows))
+    return values
 
 
-def fields_of(library: Library, handle: object, now: float) -> tuple[dict[str, str], Sent | None]:
+def _values_in(answer: Any, rows: Iterable[tuple[int | None, DcgmField]]) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - the bindings have no types
+    # the bindings answer with a number, a sequence or a struct
+    members = getattr(answer, "_fields_", ())
+    for place, row in rows:
+        number = answer if place is None else getattr(answer, members[place][0]) if members else answer[place]
+        if number not in _NOTHING and (row.unit is not Unit.PERCENT or number <= _MOST_PERCENT):
+            is_milli = row.unit is Unit.WATTS
+            yield row.family, f"{number // _MILLI}.{number % _MILLI:03d}" if is_milli else str(number)
+
+
+def fields_of(library: Library, handle: object, now: float) -> tuple[dict[str, str], NvlinkBytes | None]:
     """What comes as numbered fields: the memory's temperature, errors of links, and what has gone over them by `now`.
 
     Raises:
         Failed: the GPU or the library is gone.
     """
-    wanted = (_MEMORY_TEMP, *_LINK_ERRORS, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
-    told = {each.fieldId: each for each in optional(library, "nvmlDeviceGetFieldValues", handle, wanted) or ()}
-    known = {number: _number(each) for number, each in told.items() if each.nvmlReturn == 0}
-    found = {f"{_DEV}NVLINK_{of}_ERROR_TOTAL": known[number] for number, of in _LINK_ERRORS.items() if number in known}
-    if _MEMORY_TEMP in known and (celsius := told[_MEMORY_TEMP].value.uiVal) <= _MOST_CELSIUS:
-        found[f"{_DEV}MEMORY_TEMP"] = celsius  # whatever its type says: driver R545 calls it a double
-    sent = Sent(known[_SENT] + known[_RECEIVED], now) if _SENT in known and _RECEIVED in known else None
-    return {name: str(value) for name, value in found.items() if value not in _NOTHING}, sent
+    wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
+    answers = {each.fieldId: each for each in optional(library, FIELD_VALUES, handle, wanted) or ()}
+    numbers = {number: _number(each) for number, each in answers.items() if each.nvmlReturn == 0}
+    values = {}
+    for number, row in _NUMBERED.items():
+        if number in numbers:
+            is_celsius = row.unit is Unit.CELSIUS
+            # whatever the type of a temperature says: driver R545 calls it a double
+            value = answers[number].value.uiVal if is_celsius else numbers[number]
+            if value not in _NOTHING and not (is_celsius and value > _MOST_CELSIUS):
+                values[row.family] = str(value)
+    sent = NvlinkBytes(numbers[_SENT] + numbers[_RECEIVED], now) if _SENT in numbers and _RECEIVED in numbers else None
+    return values, sent
 
 
-def throughput(before: Sent | None, now: Sent) -> str:
+def throughput(before: NvlinkBytes | None, now: NvlinkBytes) -> str:
     """MB a second since the reading before; 0 for the first one, as DCGM has it, and after a restart of the driver."""
     if before is None or now.at <= before.at:
         return "0"
     return str(round(max(0, now.kib - before.kib) * _KIB / _MB / (now.at - before.at)))
 
 
-def of_memory(memory: Memory) -> Iterator[tuple[str, str]]:
-    """The families of memory: whole MiB, rounded down as DCGM does."""
-    for name, size in (("TOTAL", memory.total), ("USED", memory.used), ("FREE", memory.free)):
-        yield f"{_DEV}FB_{name}", str(size // _MIB)
-    if memory.reserved is not None:
-        yield f"{_DEV}FB_RESERVED", str(memory.reserved // _MIB)
-
-
-def _first(ask: Ask, calls: tuple[str, ...], *arguments: object) -> int | None:
-    """What the first of these calls says that says anything."""
-    for call in calls:
-        found: int | None = ask(call, *arguments)
-        if found is not None:
-            return found
-    return None
-
-
-def _utilisation(ask: Ask) -> Iterator[tuple[str, int | None]]:
-    rates, encoder, decoder = (
-        ask(f"nvmlDeviceGet{of}") for of in ("UtilizationRates", "EncoderUtilization", "DecoderUtilization")
-    )
-    for name, percent in (
-        ("GPU_UTIL", rates.gpu if rates else None),
-        ("MEM_COPY_UTIL", rates.memory if rates else None),
-        ("ENC_UTIL", encoder[0] if encoder else None),
-        ("DEC_UTIL", decoder[0] if decoder else None),
-    ):
-        yield name, None if percent is None or percent > _MOST_PERCENT else percent
-
-
-def _remapped_rows(ask: Ask) -> Iterator[tuple[str, int]]:
-    names = ("CORRECTABLE_REMAPPED_ROWS", "UNCORRECTABLE_REMAPPED_ROWS", "ROW_REMAP_PENDING", "ROW_REMAP_FAILURE")
-    yield from zip(names, ask("nvmlDeviceGetRemappedRows") or (), strict=False)
-
-
-def _licence(ask: Ask) -> Iterator[tuple[str, int]]:
+def _licence(answered: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - the bindings have no types
     """Where no licence can be had none is missing: that is a 0, as DCGM has it."""
-    told = ask("nvmlDeviceGetGridLicensableFeatures")
-    if told is None:
+    if answered is None:
         return
-    features = told.gridLicensableFeatures[: told.licensableFeaturesCount] if told.isGridLicenseSupported else ()
-    yield "VGPU_LICENSE_STATUS", int(any(each.featureCode == _VGPU and each.featureState > 0 for each in features))
+    features = (
+        answered.gridLicensableFeatures[: answered.licensableFeaturesCount] if answered.isGridLicenseSupported else ()
+    )
+    is_licensed = any(each.featureCode == _VGPU and each.featureState > 0 for each in features)
+    for _, row in NVML[LICENCES]:
+        yield row.family, str(int(is_licensed))
 
 
 def _number(field: Any) -> int:  # noqa: ANN401 - the bindings have no types

@@ -1,20 +1,18 @@
 """Finding dcgm-exporter: its pods on this node, by their namespaces and labels, and a source for each.
 
-Pods come from the source of pods, which is told what changes; nothing is asked for here. Labels alone prove nothing,
-since whoever makes a pod writes them: a pod is believed for the namespace that it was allowed into, and an older one
-before a younger one.
+The source of pods tells what changes. Whoever makes a pod writes its labels: a pod is believed for the namespace that
+it was allowed into, and an older one before a younger one.
 """
 
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 from exporter.config.parsers import Address, Selector
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
 from exporter.sources.pages.url import DcgmSource
-from exporter.sources.source import Attempt, Bound, OnHealth, absent, missing
+from exporter.sources.source import NO_BOUNDS, Attempt, OnHealth, absent, missing
 
 # As many pages are read at a time; there is one dcgm-exporter on most nodes.
 AT_ONCE = 15
@@ -31,7 +29,7 @@ class Discovery:
 
     name = "dcgm:discovery"
     patience_seconds = PODS_PATIENCE_SECONDS
-    bounds: Mapping[str, Bound] = MappingProxyType({})
+    bounds = NO_BOUNDS
 
     def __init__(
         self,
@@ -57,21 +55,17 @@ class Discovery:
         self._make = make
         self._node = node
         self._on_health = on_health
+        self.is_there = bool(self._selectors)  # whether pods are looked for at all
         self.health = (
-            Health() if self._selectors else absent("no --dcgm.selector is given", "give one, or name the pages")
+            Health() if self.is_there else absent("no --dcgm.selector is given", "give one, or name the pages")
         )
-        self.most = MOST_FOUND if self._selectors else 0
+        self.most = MOST_FOUND if self.is_there else 0
         self._places = asyncio.Semaphore(AT_ONCE)
         self._sources: dict[str, DcgmSource] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether pods are looked for at all."""
-        return bool(self._selectors)
-
     def begin(self) -> Attempt | None:
-        """Nothing is asked for: pods are told of."""
+        """Nothing to ask: `update` gets the pods."""
 
     async def close(self) -> None:
         """End what is in flight."""
@@ -79,15 +73,16 @@ class Discovery:
 
     def update(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[DcgmSource, ...]:
         """The sources for these pods, the oldest pod's first. One whose pod has gone is closed."""
-        meant = sorted((pod for pod in pods.values() if self._is_meant(pod)), key=_age)
+        meant = sorted(
+            (pod for pod in pods.values() if pod.namespace in self._namespaces and self._is_labelled(pod)), key=_age
+        )
         addresses = tuple(dict.fromkeys(pod.ip for pod in meant))[:MOST_FOUND]
-        found = {ip: self._sources.get(ip) or self._source(ip) for ip in addresses}
-        self._let_go(source for ip, source in self._sources.items() if ip not in found)
-        self._sources = found
-        return tuple(found.values())
+        sources = {ip: self._sources.get(ip) or self._source(ip) for ip in addresses}
+        self._let_go(source for ip, source in self._sources.items() if ip not in sources)
+        self._sources = sources
+        return tuple(sources.values())
 
     def __str__(self) -> str:
-        """What it looks for, in words."""
         labels = " or ".join(",".join(f"{name}={value}" for name, value in selector) for selector in self._selectors)
         return f"{labels} in the namespaces {', '.join(self._namespaces)}"
 
@@ -108,9 +103,6 @@ class Discovery:
     def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
         """The namespaces of pods that have the labels, and are not asked for the sake of their namespaces."""
         return tuple(sorted({pod.namespace for pod in pods.values() if self._is_labelled(pod)} - set(self._namespaces)))
-
-    def _is_meant(self, pod: PodInfo) -> bool:
-        return pod.namespace in self._namespaces and self._is_labelled(pod)
 
     def _is_labelled(self, pod: PodInfo) -> bool:
         # a pod without an address is not there yet

@@ -1,26 +1,24 @@
 """A `.prom` file of GPU samples, as the shell version of dcgm-exporter and node-exporter's collectors write it.
 
-Such a file is written beside its path and renamed into place, so whoever opens it has a whole one. A writer that does
-not rename is caught where it can be: a file without a last newline, one that changes while it is read, and one that was
-touched in place a moment ago are not served.
+Such a file is written beside its path and renamed into place, so a reader gets a whole one. Otherwise it is not
+served without a last newline, while it changes as it is read, or until a moment after it was changed in place.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar
 
-from exporter.config.regular import open_regular
-from exporter.errors import Malformed, SourceError, Unavailable
+from exporter.config.files import open_regular
+from exporter.errors import Malformed, Trouble, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
+from exporter.exposition.vendors import Vendor, VendorPages
 from exporter.model.pages import Page
-from exporter.model.snapshot import Health
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
-from exporter.sources.source import Attempts, Bound, OnHealth
+from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth
 
 # A file that was written in place is left alone for this long after its last change.
 SETTLED_SECONDS = 0.2
@@ -28,12 +26,16 @@ _TRIES = 5
 _WRITE_LESS = "have its writer write less: one page holds the samples of one node"
 
 
-class PromFileSource:
-    """One file. It is read when it changed; otherwise the page of last time is served again."""
+class PromFileSource(AskedSource):
+    """One file. It is read when it changed; otherwise the page of last time is served again.
+
+    A read raises Unavailable where there is no such file, it may not be read, or it is too old; Malformed where it is
+    half written, larger than the limit, or without one valid sample.
+    """
 
     is_kept = True
     patience_seconds = None
-    bounds: Mapping[str, Bound] = MappingProxyType({})
+    bounds = NO_BOUNDS
     if_slow: ClassVar[str] = "is it on a file system that answers slowly? Write it to one of this machine"
 
     def __init__(
@@ -43,54 +45,31 @@ class PromFileSource:
         max_age_seconds: float,
         max_bytes: int,
         on_health: OnHealth,
+        vendor: Vendor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_age_seconds` counts from the file's modification time to `clock`, in seconds since 1970."""
-        self.name = f"file:{path}"
+        """`max_age_seconds` counts from the file's modification time to `clock`, in seconds since 1970.
+
+        `vendor`: pages gain DCGM's families.
+        """
+        super().__init__(f"file:{path}", on_health)
         self.page: Page | None = None  # the newest one
         self._path = Path(path)
         self._max_age_seconds = max_age_seconds
         self._max_bytes = max_bytes
-        self._attempts = Attempts(self.name, on_health)
         self._clock = clock
+        self._vendor_pages = VendorPages(vendor) if vendor else None
+        self._odd: list[Trouble] = []  # about the newest page
         self._flight = SingleFlight(self._read)
+        self.begin, self.wait, self.close = self._flight.begin, self._flight.wait, self._flight.close
         self._read_as: os.stat_result | None = None
         self._age_when_read = self._read_at = 0.0
 
-    @property
-    def health(self) -> Health:
-        """How the last read went."""
-        return self._attempts.health
-
-    async def close(self) -> None:
-        """End the read in flight."""
-        await self._flight.close()
-
-    def begin(self) -> asyncio.Task[Page]:
-        """The read in flight, or a new one. Its result is the page, whole.
-
-        The task raises:
-            Unavailable: there is no such file, it may not be read, or it is too old.
-            Malformed: half written, larger than the limit, or without one valid sample.
-        """
-        return self._flight.begin()
-
-    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
-        """Until the read in flight has ended, no longer than `seconds`."""
-        return self._flight.wait(seconds)
-
     async def _read(self) -> Page:
-        started = time.monotonic()
-        try:
+        with self._attempts.noted(self._clock) as odd:
             page = await self._current()
-        except SourceError as error:
-            self._note(started, error)
-            raise
-        self._note(started, None)
+            odd.extend(self._odd)
         return page
-
-    def _note(self, started: float, error: SourceError | None) -> None:
-        self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=self._clock())
 
     async def _current(self) -> Page:
         for _ in range(_TRIES):
@@ -117,21 +96,15 @@ class PromFileSource:
             before = os.fstat(file.fileno())
             age = self._age_of(before)
             if age > self._max_age_seconds:
-                raise Unavailable(
-                    "stale",
-                    f"{self._path} was last written {age:.0f} s ago",
-                    remedy="is the file's writer running? One that writes seldom needs a longer --dcgm.file-max-age",
-                )
+                remedy = "is the file's writer running? One that writes seldom needs a longer --dcgm.file-max-age"
+                raise Unavailable("stale", f"{self._path} was last written {age:.0f} s ago", remedy=remedy)
             if self.page is not None and self._read_as is not None and _same(self._read_as, before):
                 return self.page
             body = file.read(self._max_bytes + 1)
             after = os.fstat(file.fileno())
         if len(body) > self._max_bytes:
-            raise Malformed(
-                "oversize",
-                f"{self._path} is larger than --dcgm.max-bytes {self._max_bytes}",
-                remedy=f"raise --dcgm.max-bytes, or {_WRITE_LESS}",
-            )
+            message = f"{self._path} is larger than --dcgm.max-bytes {self._max_bytes}"
+            raise Malformed("oversize", message, remedy=f"raise --dcgm.max-bytes, or {_WRITE_LESS}")
         renamed = self._read_as is not None and before.st_ino != self._read_as.st_ino
         if not _same(before, after) or not (renamed or age >= SETTLED_SECONDS):
             return None
@@ -141,11 +114,11 @@ class PromFileSource:
         if too_large:
             raise Malformed("oversize", f"{self._path} has {too_large}", remedy=_WRITE_LESS)
         if not await in_slices(has_sample(body)):
-            raise Malformed(
-                "no_samples",
-                f"{self._path} has not one valid sample",
-                remedy="is this the file that GPU samples are written to? Name it with --dcgm.file",
-            )
+            remedy = "is this the file that GPU samples are written to? Name it with --dcgm.file"
+            raise Malformed("no_samples", f"{self._path} has not one valid sample", remedy=remedy)
+        if self._vendor_pages:
+            self._odd = []
+            body = await in_slices(self._vendor_pages.with_dcgm(body, self._odd))
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime, moment=time.monotonic())
         self._read_as = before
         self._age_when_read, self._read_at = age, time.monotonic()

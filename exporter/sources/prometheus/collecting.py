@@ -1,20 +1,197 @@
-"""The series of all nodes, as they come in answer by answer → the view of each node. Pure."""
+"""The series of all nodes, answer by answer → the view of each node, as its /container/metrics has it. Pure."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
-from exporter.attribution.labels import STANDARD_NAMES, LabelPolicy
+from exporter.dividing.decimals import number
 from exporter.errors import Trouble
-from exporter.model.cluster import OWNERS_UNKNOWN, NodeView
-from exporter.model.pages import Subject
+from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
+from exporter.model.devices import DeviceKey
+from exporter.model.pages import Subject, cut_gpus, entity_of, in_order
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
+from exporter.model.states import DeviceState, state_of
+from exporter.ownership.explain import what_hides_owners
+from exporter.ownership.labels import SHARED_LABEL, STANDARD_NAMES, UID_LABEL, WITHOUT_OWNERS, LabelPolicy
 from exporter.sources.prometheus import queries
-from exporter.sources.prometheus.answer import REMEDY, Series, garbage
+from exporter.sources.prometheus.answer import REMEDY, VectorSeries, garbage
 from exporter.sources.prometheus.queries import KNOWN, MEASURED, OWN_PAGE, PAGES, SAMPLES_PAGE
-from exporter.sources.prometheus.rows import MOST_ROWS, NOBODY, Held, NodeRows, held_devices, set_metric
 from exporter.sources.prometheus.targets import Target, Targets
+
+MOST_ROWS = 1_000
+NOBODY = Owner(namespace="", pod="", container="")
+FIELDS = tuple(dict.fromkeys(field.json for field in KNOWN.values()))
+_RANK = {name: rank for rank, name in enumerate(KNOWN)}
+
+_UNKNOWN: Mapping[str, None] = dict.fromkeys(FIELDS)
+
+
+@dataclass(slots=True)
+class Held:
+    """A device in one container. `ranks` say by which of its names a field has its value: the first in the table wins.
+
+    `is_sampled`: a sample names this container, or nobody, as the one that has the device.
+    """
+
+    shared: bool = False
+    uid: str = ""
+    is_sampled: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NodeRows:
+    """What is known of one node, while the answers come in.
+
+    `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
+    `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed out have no samples.
+    `names_owners` is off where samples name none (`--labels.owners off`).
+    """
+
+    devices: dict[DeviceKey, Subject] = field(default_factory=dict)
+    held: dict[DeviceKey, dict[Owner, Held]] = field(default_factory=dict)
+    owners: dict[DeviceKey, float] = field(default_factory=dict)
+    measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
+    workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    unmatched: set[str] = field(default_factory=set)
+    is_without_kubelet: bool = False
+    names_owners: bool = True
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether no node has that much."""
+        holders = sum(map(len, self.held.values()))
+        return max(len(self.devices), holders, len(self.measured), len(self.workloads)) > MOST_ROWS
+
+    def add_device(self, subject: Subject) -> dict[Owner, Held]:
+        """Its holders. What another series says of the device is kept, too."""
+        key = subject.key
+        device = self.devices.get(key)
+        if device is None:
+            self.devices[key] = subject
+        elif device is not subject:
+            self.devices[key] = replace(
+                device,
+                index=device.index or subject.index,
+                device=device.device or subject.device,
+                model=device.model or subject.model,
+                profile=device.profile or subject.profile,
+            )
+        return self.held.setdefault(key, {})
+
+    def add(self, subject: Subject, owner: Owner) -> Held:
+        """The entry of a device and a container."""
+        holders = self.add_device(subject)
+        entry = holders.get(owner)
+        if entry is None:
+            entry = holders[owner] = Held()
+        return entry
+
+
+def set_metric(entry: Held, family: str, value: str) -> None:
+    """A sample's value, where it is one; NaN and DCGM's values for "not supported" are none."""
+    field = KNOWN[family]
+    rank, before = _RANK[family], entry.ranks.get(field.json)
+    value_read = number(value.encode(), field)
+    if value_read is None or (before is not None and before < rank):
+        return
+    entry.metrics[field.json] = max(value_read, entry.metrics[field.json]) if before == rank else value_read
+    entry.ranks[field.json] = rank
+
+
+def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_are_newer: bool) -> Iterable[HeldDevice]:
+    """The rows in stable order, one by one. `samples_are_newer` than what the exporter said of itself.
+
+    A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
+    """
+    cut = cut_gpus(rows.devices.values())
+    read_at = datetime.fromtimestamp(read_at_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    for device in sorted(rows.devices.values(), key=in_order):
+        holders = dict(rows.held.get(device.key, {}))
+        is_sampled = any(entry.is_sampled for entry in holders.values())
+        nobodys = holders.get(NOBODY)
+        if nobodys and not rows.names_owners:
+            # whoever holds the device has its values
+            holders = {owner: replace(entry, metrics=nobodys.metrics) for owner, entry in holders.items()}
+        elif is_sampled and samples_are_newer:
+            holders = {owner: entry for owner, entry in holders.items() if entry.is_sampled}
+            nobodys = holders.get(NOBODY)
+        if (
+            len(holders) > 1
+            and nobodys
+            and (not nobodys.metrics or any(entry.metrics for owner, entry in holders.items() if owner != NOBODY))
+        ):
+            # a device that has a holder is not idle any more
+            del holders[NOBODY]
+        several = rows.owners.get(device.key, 0) > 1
+        for owner, entry in sorted(holders.items()) or [(NOBODY, Held())]:
+            yield _held(
+                device,
+                entry,
+                owner=owner,
+                entity=entity_of(device, cut),
+                workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
+                is_shared=entry.shared or several,
+                measured=rows.measured.get((device.key, owner), {}),
+                why_unknown=what_hides_owners(rows.unmatched, device),
+                # when the node read the values, and who held the device then, no series says
+                labels={"node_name": node, "timestamp": read_at, "read_at": None, "holder_since": None},
+            )
+
+
+def _held(
+    device: Subject,
+    entry: Held,
+    *,
+    owner: Owner,
+    entity: str,
+    workload: tuple[str, str],
+    is_shared: bool,
+    measured: Mapping[str, float],
+    why_unknown: str,
+    labels: Mapping[str, str | None],
+) -> HeldDevice:
+    text: dict[str, Any] = {
+        **labels,
+        "model_name": device.model,
+        "device": device.device,
+        "device_id": device.index,
+        "device_uuid": device.uuid,
+        "entity": entity,
+    }
+    if entity == "mig":
+        text |= {"mig_profile": device.profile} if device.profile else {}
+        text |= {"mig_instance_id": device.instance} if device.instance else {}
+    text |= {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
+    text |= {"workload_name": workload[0], "workload_kind": workload[1]} if workload[0] else {}
+    text |= {"pod_uid": entry.uid} if entry.uid else {}
+    text |= {"gpu_shared": is_shared, **_UNKNOWN, **entry.metrics}
+    text |= {"measured": {MEASURED[family]: value for family, value in measured.items()}} if measured else {}
+    text["state"] = state = state_of(text, why_unknown=why_unknown)
+    text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
+    return HeldDevice(
+        uuid=device.gpu,
+        instance=device.instance if entity == "mig" else "",
+        namespace=owner.namespace,
+        pod=owner.pod,
+        container=owner.container,
+        workload=workload[0],
+        kind=workload[1],
+        is_shared=is_shared,
+        values={**entry.metrics, **measured},
+        measured=frozenset(measured),
+        text=json.dumps(text, separators=(",", ":")).encode(),
+        entity=entity,
+        state=state,
+        model=device.model,
+        index=device.index,
+    )
+
 
 _NAME, _INSTANCE = "__name__", "instance"
 _NO_LABELS = Target("", {})
@@ -38,20 +215,27 @@ class Collected:
         self._rows: dict[str, NodeRows] = {}
         self._pages: dict[str, dict[str, tuple[NodeRows, Target]]] = {path: {} for path in PAGES}
         self._entries: dict[tuple[tuple[str, str], ...], Held | None] = {}
-        shared = self._shared_addresses()
+        # addresses of several nodes at a time: those of clusters whose pods have the same networks
+        seen: dict[str, str] = {}
+        shared = frozenset(
+            page.instance
+            for node, targets_of_node in targets.items()
+            for page in targets_of_node.pages.values()
+            if seen.setdefault(page.instance, node) != node
+        )
         self._troubles: dict[str, Trouble] = {}
-        for node, found in targets.items():
-            trouble = found.trouble
-            if any(page.instance in shared for page in found.pages.values()):
+        for node, targets_of_node in targets.items():
+            trouble = targets_of_node.trouble
+            if any(page.instance in shared for page in targets_of_node.pages.values()):
                 trouble = trouble or _TWICE
             if trouble:
                 self._troubles[node] = trouble
                 continue
             rows = self._rows[node] = NodeRows()
-            for path, page in found.pages.items():
+            for path, page in targets_of_node.pages.items():
                 self._pages[path][page.instance] = (rows, page)
 
-    def take_own(self, series: Series) -> None:
+    def take_own(self, series: VectorSeries) -> None:
         """A series of /metrics."""
         labels, _, value = series
         rows, page = self._pages[OWN_PAGE].get(labels.get(_INSTANCE, ""), (None, _NO_LABELS))
@@ -76,7 +260,11 @@ class Collected:
     def _take_owners(self, rows: NodeRows, owner: Owner, labels: Mapping[str, str], value: str) -> None:
         match labels[_NAME]:
             case queries.INFO:
-                rows.add(self._policy.read_subject(labels), owner)
+                entry = rows.add(self._policy.read_subject(labels), owner)
+                if WITHOUT_OWNERS in labels.items():
+                    rows.names_owners = False
+                    entry.shared |= bool(labels.get(SHARED_LABEL))
+                    entry.uid = entry.uid or labels.get(UID_LABEL, "")
             case queries.ALLOCATED:
                 if labels.get("workload_name"):
                     workload = (labels["workload_name"], labels.get("workload_kind", ""))
@@ -87,7 +275,7 @@ class Collected:
                     of_owner = rows.measured.setdefault((self._named(labels).key, owner), {})
                     of_owner[name] = int(use) if use.is_integer() else use
 
-    def take_sample(self, series: Series) -> None:
+    def take_sample(self, series: VectorSeries) -> None:
         """A series of /gpu/metrics."""
         labels = dict(series.labels)
         name = labels.pop(_NAME, "")
@@ -104,13 +292,13 @@ class Collected:
     def views(self) -> Work[dict[str, NodeView]]:
         """The nodes in the order of their names. A node without trouble was scraped when its view says."""
         self._entries.clear()
-        found = {}
+        views = {}
         for name, targets in sorted(self._targets.items()):
             rows, trouble = self._rows.get(name), self._troubles.get(name)
             if rows is not None and rows.is_too_large:
                 trouble = _TOO_LARGE
             if rows is None or trouble is not None:
-                found[name] = NodeView(name=name, trouble=trouble)
+                views[name] = NodeView(name=name, trouble=trouble)
                 continue
             devices = []
             of_samples, of_own = (targets.pages[path].scraped_at_seconds for path in (SAMPLES_PAGE, OWN_PAGE))
@@ -118,13 +306,13 @@ class Collected:
                 devices.append(device)
                 yield
             if rows.is_without_kubelet and not any(device.pod for device in devices):
-                found[name] = NodeView(name=name, trouble=OWNERS_UNKNOWN)
+                views[name] = NodeView(name=name, trouble=OWNERS_UNKNOWN)
             else:
                 at_seconds = targets.scraped_at_seconds
-                found[name] = NodeView(name=name, devices=tuple(devices), answered_at_seconds=at_seconds)
+                views[name] = NodeView(name=name, devices=tuple(devices), answered_at_seconds=at_seconds)
             # what it was made of is not needed any more
             del self._rows[name]
-        return found
+        return views
 
     def _entry(self, labels: dict[str, str]) -> Held | None:
         rows, page = self._pages[SAMPLES_PAGE].get(labels.get(_INSTANCE, ""), (None, _NO_LABELS))
@@ -147,16 +335,6 @@ class Collected:
             return subject
         return replace(
             subject, uuid="", device="" if name.isdigit() else name, index=subject.index or name.removeprefix("nvidia")
-        )
-
-    def _shared_addresses(self) -> frozenset[str]:
-        """The addresses that are several nodes' at a time: of clusters whose pods have the same networks."""
-        seen: dict[str, str] = {}
-        return frozenset(
-            page.instance
-            for node, found in self._targets.items()
-            for page in found.pages.values()
-            if seen.setdefault(page.instance, node) != node
         )
 
 

@@ -1,25 +1,24 @@
 """What Prometheus is asked, as PromQL. Pure.
 
-The pages of node exporters tell themselves from all else by the label metrics_path, which every scrape config in
-deploy/prometheus makes: /gpu/metrics is nobody else's path. Where Prometheus scrapes dcgm-exporter besides, its series
-have the same names, and are not taken for ours.
+The label metrics_path, which every scrape config in deploy/prometheus sets, identifies the pages of node exporters: no
+other program has a path /gpu/metrics, so dcgm-exporter's series of the same names are not taken for ours.
 
-Series go when their pod goes: the scrape after that marks them stale. An instant selector heeds such marks, which
-last_over_time(x[30s]) does not: a GPU would count for its last pod and for its new one. So series are asked for by
-instant selectors, and how old they are is what `up`, which comes with them, tells.
+Series end with their pod, marked as stale. last_over_time(x[30s]) does not heed such marks: a GPU would count for two
+pods. So the queries use instant selectors, and `up`, which comes with the series, shows their age.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from exporter.accounting.fields import FIELDS, Field
+from exporter.dcgm.fields import FIELDS, Field
+from exporter.ownership.labels import WITHOUT_OWNERS
 
 SAMPLES_PAGE, OWN_PAGE = "/gpu/metrics", "/metrics"
 PAGES = (SAMPLES_PAGE, OWN_PAGE)
-# A target that is taken away leaves its `up` marked as stale. Prometheus that dies leaves no mark: for so long its
-# nodes are known, and missing, where the server lets a query say how far it looks back (Mimir has 5 minutes).
+# A target that is removed leaves its `up` marked as stale. A Prometheus that dies leaves no mark: for so long its nodes
+# are known, and missing, if the server lets a query say how far it looks back (Mimir has 5 minutes).
 KNOWN_SECONDS = 900.0
-# A node whose target was taken away is missing for so long: a DaemonSet that is updated deletes a pod before it makes
-# the next one. Forgetting it at once would be to count too little in silence.
+# A node whose target was removed is missing for so long: a DaemonSet that is updated deletes a pod before it creates
+# the next one, and without the node the cluster's sums would be too small.
 LEFT_SECONDS = 120.0
 # One answer of all fields would be large: so many queries have a part of the fields each.
 PARTS = 7
@@ -31,15 +30,17 @@ UP, SCRAPED, LATELY = "up", "scraped", "lately"
 INFO, OWNERS, ALLOCATED = "pod_gpu_info", "pod_gpu_device_owners", "pod_gpu_allocated_ratio"
 UNMATCHED, REASON = "pod_gpu_exporter_unmatched_devices", "reason"
 SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
-# What the driver's processes tell of a container itself, by the name in the object `measured` of /container/metrics.
+# What the driver's processes show of a container itself, by the name in the object `measured` of /container/metrics.
 MEASURED: Mapping[str, str] = {
     f"pod_gpu_{name}": name for name in ("memory_used_bytes", "utilization_ratio", "processes")
 }
 _OF_DEVICES = ("UUID", "GPU_I_ID", "GPU_I_PROFILE", "gpu", "device", "modelName")
 _OF_OWNERS = ("pod", "namespace", "container")
 _OF_WORKLOADS = ("workload_name", "workload_kind")
+# of INFO, where samples name no owner (--labels.owners off)
+_IN_PLACE_OF_SAMPLES = (WITHOUT_OWNERS[0], "gpu_shared", "pod_uid")
 _OF_SAMPLES = ("uuid", "gpu_uuid", "model_name", "gpu_shared", "pod_uid")
-KNOWN: Mapping[str, Field] = {name: known for name, known in FIELDS.items() if known.json}
+KNOWN: Mapping[str, Field] = {name: field for name, field in FIELDS.items() if field.json}
 
 
 def targets(matchers: str) -> str:
@@ -58,14 +59,15 @@ def targets(matchers: str) -> str:
 def own(matchers: str) -> str:
     """What the exporters say on /metrics: who holds which device, what pods belong to, what containers use."""
     names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, UNMATCHED, *MEASURED)
-    return _rows(names, OWN_PAGE, matchers, (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, SOURCE, REASON))
+    labels = (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, *_IN_PLACE_OF_SAMPLES, SOURCE, REASON)
+    return _rows(names, OWN_PAGE, matchers, labels)
 
 
 def samples(matchers: str, owner_labels: Sequence[str]) -> Sequence[str]:
     """The samples of devices by all their names, in some queries. `owner_labels` are --labels.names of the nodes."""
     of_fields: dict[str, list[str]] = {}
-    for name, known in KNOWN.items():
-        of_fields.setdefault(known.json, []).append(name)
+    for name, field in KNOWN.items():
+        of_fields.setdefault(field.json, []).append(name)
     fields = list(of_fields.values())
     labels = (*_OF_DEVICES, *_OF_SAMPLES, *_exported(owner_labels))
     return [

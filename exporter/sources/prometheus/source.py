@@ -1,32 +1,57 @@
 """A Prometheus server that scrapes the node exporters, as what knows all nodes.
 
-Every few seconds it is asked a handful of queries, all of one moment: the first one's, by the server's own clock. What
-came of them is kept. A failure changes nothing until what is kept is too old: then every node is missing.
+Every few seconds it is asked a few queries, all about one moment: that of the first one, by the server's own clock. The
+answers are kept. A failure changes nothing until they are too old: then every node is missing.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from http import HTTPStatus
 from math import inf
 from types import MappingProxyType
 
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.model.cluster import ClusterView, NodeView
-from exporter.model.snapshot import Health
+from exporter.sources.http import Peer
 from exporter.sources.prometheus import queries
-from exporter.sources.prometheus.answer import Series, read_vector
-from exporter.sources.prometheus.asking import Asking
+from exporter.sources.prometheus.answer import REMEDY, VectorSeries, read_vector
+from exporter.sources.prometheus.client import PrometheusClient
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import MOST_NODES, read_targets
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth
+from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.unpack import Body
 
 NAME = "prometheus"
+FLAG = "--cluster.http-config"
+# Of the time for an answer, as much may go by until there is a connection.
+_OF_CONNECTING = 0.8
 # A server that asks for more time than this is asked again anyway.
 MOST_RETRY_SECONDS = 300.0
 _NAMED = 5
+_UNREACHABLE = "is it up, and does a NetworkPolicy or a firewall let this role reach it?"
+_PEER = Peer(
+    flag=FLAG,
+    refused="is Prometheus running, and on this port?",
+    unreachable=_UNREACHABLE,
+    silent=_UNREACHABLE,
+    tls=f"name its authority (ca_file), its name (server_name) and this role's certificate in {FLAG}, under tls_config;"
+    " or does it speak plain HTTP?",
+    look_there="look at that server's log, and at what the address answers to curl",
+    slow="look at that server: is it overloaded? A large cluster may need a longer --cluster.timeout",
+    no_right=f"give this role a password, a token, a client certificate or the header of its tenant with {FLAG}"
+    " (http_headers: {X-Scope-OrgID: {values: [...]}} for Mimir)",
+    no_path=REMEDY,
+    elsewhere="give the address that answers itself (https in place of http? a prefix? past a login page?)",
+    too_often="raise its limits for this tenant, or --cluster.interval",
+    busy=frozenset({HTTPStatus.TOO_MANY_REQUESTS}),
+    too_much="raise --cluster.max-bytes and this container's memory limit (it needs some three times that), or ask for"
+    " fewer nodes with --cluster.prometheus-matchers",
+    most="--cluster.max-bytes",
+)
 _NOT_ASKED = Trouble("missing", "Prometheus has not answered yet", "it is being asked; look again in some seconds")
 _NO_NODE = Trouble(
     "missing",
@@ -36,10 +61,9 @@ _NO_NODE = Trouble(
 )
 
 
-class Prometheus:
-    """All nodes by the word of one server (a ClusterSource)."""
+class Prometheus(AskedSource):
+    """All nodes, by one server (a ClusterSource)."""
 
-    name = NAME
     patience_seconds = PATIENCE_SECONDS
 
     def __init__(
@@ -58,32 +82,36 @@ class Prometheus:
     ) -> None:
         """`matchers` narrow every selector; `owner_labels` of samples name pod, namespace and container.
 
-        `timeout_seconds` is the time for one answer, `max_bytes` its length after decompression, `max_age_seconds` how
-        old the last scrape of a node may be. `clock` counts ages, in seconds; `wall_clock` says the time since 1970.
+        `timeout_seconds` and `max_bytes` (unpacked) are of one answer, `max_age_seconds` of the last scrape of a node.
         """
-        self._asking = Asking(url=url, timeout_seconds=timeout_seconds, max_bytes=max_bytes, http=http)
+        super().__init__(NAME, on_health)
+        self._client = PrometheusClient(
+            _PEER,
+            url=url,
+            http=http,
+            query_seconds=timeout_seconds,
+            timeout_seconds=timeout_seconds,
+            connect_seconds=timeout_seconds * _OF_CONNECTING,
+            max_bytes=max_bytes,
+            on_more=self._note_size,
+        )
+        self._in_flight_bytes = 0
         self._matchers, self._owner_labels = matchers, owner_labels
         self._max_age_seconds = max_age_seconds
-        self._attempts = Attempts(NAME, on_health)
         self._clock, self._wall_clock = clock, wall_clock
         self._flight = SingleFlight(self._read)
         self._failure: Trouble | None = _NOT_ASKED
         self._not_before = -inf
         # What was known at a moment: of the server's clock, since 1970, and of ours.
-        self._known: Mapping[str, NodeView] = {}
+        self._views: Mapping[str, NodeView] = {}
         self._known_at_seconds = 0.0
         self._known_at = -inf
         self._view: ClusterView | None = None
         self._until = -inf
         self.bounds: Mapping[str, Bound] = {
-            "nodes": Bound(MOST_NODES, lambda: len(self._known)),
-            "answer_bytes_in_flight": Bound(max_bytes, lambda: self._asking.in_flight_bytes),
+            "nodes": Bound(MOST_NODES, lambda: len(self._views)),
+            "answer_bytes_in_flight": Bound(max_bytes, lambda: self._in_flight_bytes),
         }
-
-    @property
-    def health(self) -> Health:
-        """How the last attempt went."""
-        return self._attempts.health
 
     @property
     def view(self) -> ClusterView:
@@ -102,7 +130,7 @@ class Prometheus:
     async def close(self) -> None:
         """End what is in flight, and the connections."""
         await self._flight.close()
-        await self._asking.close()
+        await self._client.close()
 
     async def _read(self) -> None:
         started = time.monotonic()
@@ -120,7 +148,7 @@ class Prometheus:
 
     async def _ask_all(self) -> None:
         asked_at = self._clock()
-        rows: list[Series] = []
+        rows: list[VectorSeries] = []
         await self._take(queries.targets(self._matchers), rows.append, None, queries.KNOWN_SECONDS)
         # without a target there is no moment, and nothing else to ask
         at_seconds = rows[0].at_seconds if rows else 0.0
@@ -130,22 +158,36 @@ class Prometheus:
             await self._take(queries.own(self._matchers), collected.take_own, at_seconds, self._max_age_seconds)
             for query in queries.samples(self._matchers, self._owner_labels):
                 await self._take(query, collected.take_sample, at_seconds, self._max_age_seconds)
-        self._known = await in_slices(collected.views())
+        self._views = await in_slices(collected.views())
         self._known_at_seconds, self._known_at = at_seconds, asked_at
         self._failure = None
 
     async def _take(
-        self, query: str, take: Callable[[Series], None], at_seconds: float | None, look_back_seconds: float
+        self, query: str, take: Callable[[VectorSeries], None], at_seconds: float | None, look_back_seconds: float
     ) -> None:
-        body = await self._asking.ask(query, at_seconds=at_seconds, look_back_seconds=look_back_seconds)
+        try:
+            body = await self._client.query(
+                query,
+                at_seconds=at_seconds,
+                by_post=True,
+                # a sample that is older does not count, where the server lets a query say so
+                lookback_delta=f"{look_back_seconds:g}s",
+                # Thanos leaves out what a store does not answer, unless it is told not to
+                partial_response="false",
+            )
+        finally:
+            self._in_flight_bytes = 0
         await in_slices(read_vector(body, take))
+
+    def _note_size(self, body: Body) -> None:
+        self._in_flight_bytes = body.size
 
     def _view_of(self, now: float) -> ClusterView:
         self._until = inf
         # how old it is is not counted by our clock, which may be another than the server's
         passed = now - self._known_at
-        nodes = {name: self._now(node, passed, now) for name, node in self._known.items()}
-        trouble = None if self._known else self._failure or _NO_NODE
+        nodes = {name: self._now(node, passed, now) for name, node in self._views.items()}
+        trouble = None if self._views else self._failure or _NO_NODE
         if self._failure and passed >= self._max_age_seconds:
             # meanwhile there may be other nodes
             trouble = self._failure
@@ -164,7 +206,13 @@ class Prometheus:
         return NodeView(
             name=node.name,
             answered_at_seconds=node.answered_at_seconds,
-            trouble=self._failure or _too_old(age, self._max_age_seconds),
+            trouble=self._failure
+            or Trouble(
+                "stale",
+                f"its last scrape is {age:.0f} s old, and --cluster.max-age is {self._max_age_seconds:g} s",
+                "is the server that scrapes it down, or behind? --cluster.max-age takes twice the scrape interval and"
+                " more",
+            ),
         )
 
     def _odd(self) -> Trouble | None:
@@ -175,13 +223,5 @@ class Prometheus:
         named = ", ".join(node.name for node in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         why = missing[0].trouble
-        message = f"{len(missing)} of {len(self._known)} nodes are missing: {named}{more}; of the first: {why.message}"
+        message = f"{len(missing)} of {len(self._views)} nodes are missing: {named}{more}; of the first: {why.message}"
         return replace(why, message=message)
-
-
-def _too_old(age_seconds: float, max_age_seconds: float) -> Trouble:
-    return Trouble(
-        "stale",
-        f"its last scrape is {age_seconds:.0f} s old, and --cluster.max-age is {max_age_seconds:g} s",
-        "is the server that scrapes it down, or behind? --cluster.max-age takes twice the scrape interval and more",
-    )

@@ -1,7 +1,6 @@
-"""Which nodes there are, by the `up` of their exporters' pages. Pure.
+"""Which nodes there are, by the `up` of their exporters' pages: those with a target of /gpu/metrics. Pure.
 
-A node is known where Prometheus has a target of its /gpu/metrics. It is missing where the last scrape of one of its two
-pages failed, or is too old, and where two exporters say that they are of one node.
+A node is missing where a page's last scrape failed or is too old, and where two exporters say that they are of it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from exporter.errors import Malformed, Trouble
-from exporter.sources.prometheus.answer import REMEDY, Series, garbage
+from exporter.sources.prometheus.answer import REMEDY, VectorSeries, garbage
 from exporter.sources.prometheus.queries import ABOUT, LATELY, OWN_PAGE, PAGES, SAMPLES_PAGE, SCRAPED, UP
 
 MOST_NODES = 20_000
@@ -49,13 +48,13 @@ _Key = tuple[str, str, str, str]
 _Labels = frozenset[tuple[str, str]]
 
 
-def read_targets(rows: Iterable[Series], now_seconds: float, max_age_seconds: float) -> dict[str, Targets]:
+def read_targets(rows: Iterable[VectorSeries], now_seconds: float, max_age_seconds: float) -> dict[str, Targets]:
     """The nodes by name. `now_seconds` is the moment of the rows.
 
     Raises:
-        Malformed: nobody has asked for such rows, or they are too many.
+        Malformed: the query does not ask for such rows, or they are too many.
     """
-    found: dict[_Labels, Target] = {}
+    targets: dict[_Labels, Target] = {}
     nodes: dict[str, Targets] = {}
     lately = set()
     for labels, _, value in rows:
@@ -63,13 +62,15 @@ def read_targets(rows: Iterable[Series], now_seconds: float, max_age_seconds: fl
         if labels.get(ABOUT) == LATELY:
             lately.add(node)
         elif not node or not node.isprintable():
-            # it stands for a node whose name nobody knows
+            # it stands for a node of unknown name
             nodes[f"{labels.get(_INSTANCE, '')[:99]!r}"] = Targets(trouble=_NAMELESS)
         else:
             # what is a function's result has no name
             target = frozenset(label for label in labels.items() if label[0] not in (ABOUT, "__name__"))
-            _note(found.setdefault(target, Target(labels.get(_INSTANCE, ""), labels)), float(value), labels.get(ABOUT))
-    nodes |= _by_node(_best(found.values()), now_seconds - max_age_seconds)
+            _note(
+                targets.setdefault(target, Target(labels.get(_INSTANCE, ""), labels)), float(value), labels.get(ABOUT)
+            )
+    nodes |= _by_node(_best(targets.values()), now_seconds - max_age_seconds)
     for node in lately - nodes.keys():
         if node and node.isprintable():
             nodes[node] = Targets(trouble=_LEFT)
@@ -87,21 +88,21 @@ def _note(target: Target, value: float, about: str | None) -> None:
         raise garbage("a target says something that was not asked")
 
 
-def _best(found: Iterable[Target]) -> dict[_Key, Target]:
+def _best(targets: Iterable[Target]) -> dict[_Key, Target]:
     """Of servers that scrape one target: the one that scraped it well, and of these the last."""
     best: dict[_Key, Target] = {}
-    for target in found:
+    for target in targets:
         labels = target.labels
         key = (labels[_NODE], labels.get(_PATH, ""), target.instance, labels.get(_CLUSTER, ""))
-        known = best.setdefault(key, target)
-        if (target.is_up, target.scraped_at_seconds) > (known.is_up, known.scraped_at_seconds):
+        other = best.setdefault(key, target)
+        if (target.is_up, target.scraped_at_seconds) > (other.is_up, other.scraped_at_seconds):
             best[key] = target
     return best
 
 
-def _by_node(found: Mapping[_Key, Target], fresh_since: float) -> dict[str, Targets]:
+def _by_node(targets: Mapping[_Key, Target], fresh_since: float) -> dict[str, Targets]:
     of_nodes: dict[str, dict[str, list[tuple[str, Target]]]] = {}
-    for (node, path, _, cluster), target in found.items():
+    for (node, path, _, cluster), target in targets.items():
         of_nodes.setdefault(node, {}).setdefault(path, []).append((cluster, target))
     return {node: _of_node(pages, fresh_since) for node, pages in of_nodes.items()}
 
@@ -114,13 +115,14 @@ def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) 
         if path == OWN_PAGE and SAMPLES_PAGE in chosen.pages:
             # others may have a page /metrics, too
             own = chosen.pages[SAMPLES_PAGE].instance
-            of_path = [found for found in of_path if found[1].instance == own]
-        good = [found for found in of_path if found[1].is_up and found[1].scraped_at_seconds > fresh_since]
+            of_path = [pair for pair in of_path if pair[1].instance == own]
+        good = [pair for pair in of_path if pair[1].is_up and pair[1].scraped_at_seconds > fresh_since]
         if len(good) > 1:
             chosen.trouble = chosen.trouble or _several(good)
-        best = max((found[1] for found in good or of_path), key=lambda found: found.scraped_at_seconds, default=None)
+        best = max((pair[1] for pair in good or of_path), key=lambda pair: pair.scraped_at_seconds, default=None)
         if best is None:
-            chosen.trouble = chosen.trouble or _unscraped(path)
+            unscraped = Trouble("missing", f"Prometheus does not scrape its {path}", _SCRAPE_CONFIGS)
+            chosen.trouble = chosen.trouble or unscraped
         else:
             chosen.pages[path] = best
             if not best.is_up:
@@ -129,17 +131,13 @@ def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) 
 
 
 def _several(good: Iterable[tuple[str, Target]]) -> Trouble:
-    places = ", ".join(sorted(f"{found.instance}{cluster and f' of cluster {cluster}'}" for cluster, found in good))
+    places = ", ".join(sorted(f"{target.instance}{cluster and f' of cluster {cluster}'}" for cluster, target in good))
     return Trouble(
         "garbage",
         f"several exporters are scraped as this node's: {places[:300]}",
         "give each target its own node's name as the label node; of several clusters in one Prometheus choose one with"
         " --cluster.prometheus-matchers 'cluster=\"…\"'",
     )
-
-
-def _unscraped(path: str) -> Trouble:
-    return Trouble("missing", f"Prometheus does not scrape its {path}", _SCRAPE_CONFIGS)
 
 
 def _down(path: str) -> Trouble:

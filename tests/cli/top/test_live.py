@@ -128,7 +128,10 @@ WAYS = {
     "the reader fails": 1,
 }
 # where a program has a fault that nobody knows of yet
-FAULTS = {"the picture fails": "exporter.cli.top.live.frame", "the reader fails": "exporter.cli.top.asking.Asking.read"}
+FAULTS = {
+    "the picture fails": "exporter.cli.top.live.frame",
+    "the reader fails": "exporter.cli.top.asking.ShownReader.read",
+}
 WITH_FAULT = """
 import sys
 from unittest.mock import Mock, patch

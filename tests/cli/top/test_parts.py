@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
-from exporter.cli.top.columns import Line
-from exporter.cli.top.devices import Device, Shown
-from exporter.cli.top.document import document
-from exporter.cli.top.keys import Keys
+from exporter.cli.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, harmless, width_of
+from exporter.cli.top.command import document
+from exporter.cli.top.devices import Shown, ShownDevice
 from exporter.cli.top.layout import draw, frame
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
-from exporter.cli.top.words import ASCII, UNICODE, Glyphs, bar, cut, harmless, width_of
+from exporter.cli.top.terminal import Keys
 from exporter.model.states import DeviceState
 from tests.support.fixed_exporter import fixed
 
@@ -226,9 +225,9 @@ def test_what_was_read_before_the_hands_changed_is_marked() -> None:
 
 
 DEVICES = [
-    Device(node="n", index="0", uuid="GPU-0", utilization_percent=None, power_watts=70),
-    Device(node="n", index="10", uuid="GPU-10", utilization_percent=5, power_watts=None, state=DeviceState.IDLE),
-    Device(node="n", index="2", uuid="GPU-2", utilization_percent=99, power_watts=700),
+    ShownDevice(node="n", index="0", uuid="GPU-0", utilization_percent=None, power_watts=70),
+    ShownDevice(node="n", index="10", uuid="GPU-10", utilization_percent=5, power_watts=None, state=DeviceState.IDLE),
+    ShownDevice(node="n", index="2", uuid="GPU-2", utilization_percent=99, power_watts=700),
 ]
 
 

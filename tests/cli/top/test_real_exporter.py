@@ -9,10 +9,10 @@ import bcrypt
 import pytest
 import yaml
 
-from exporter.simulator.node import SimulatedNode
 from tests.cli.top.test_once import top
 from tests.support.certificates import Authority
 from tests.support.exporter import Start
+from tests.support.simulated import SimulatedNode
 
 Owners = dict[tuple[str, str], set[tuple[str, str, str]]]
 

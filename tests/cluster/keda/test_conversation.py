@@ -13,23 +13,20 @@ import grpc.aio
 import pytest
 
 from exporter._gen import externalscaler_pb2 as messages
-from exporter.cluster.beside import KedaPort
-from exporter.cluster.cluster import Cluster
+from exporter.cluster.cluster import Cluster, ClusterHandover
 from exporter.cluster.keda.scaler import MOST_STREAMS
-from exporter.cluster.lasting import Lasting
-from exporter.cluster.role import CLUSTER
-from exporter.config.cluster import ClusterConfig
-from exporter.config.load_cluster import load_cluster
+from exporter.cluster.role import CLUSTER, KedaPort
+from exporter.config.cluster import ClusterConfig, load_cluster
 from exporter.errors import ConfigError, PortTaken
 from exporter.log import LOG
 from exporter.model.cluster import ClusterView, HeldDevice
 from exporter.service import Service
 from exporter.sources.kubernetes.scaled_objects import ScaledObjects
-from exporter.sources.made import Made
+from exporter.sources.source import SourceCache
 from tests.cluster.test_role import Seen
 from tests.support.clusters import GONE, held, node_of, view_of
 from tests.support.keda import METHOD, Keda
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 UTIL = "gpu_utilization"
 TRIGGER = {"metric": UTIL, "target": "70", "workload": "deployment:trainer"}
@@ -85,10 +82,10 @@ async def talking(
             source=source,
             others=(),
             scaled_objects=scaled_objects,
-            made=Made(lambda *_: None),
+            cache=SourceCache(lambda *_: None),
             interval_seconds=every_seconds,
             patience_seconds=2.0,
-            lasting=Lasting(),
+            handover=ClusterHandover(),
         )
 
     service = Service(config, replace(CLUSTER, make=make), lambda: config)
@@ -282,7 +279,7 @@ async def test_hostile_calls_cost_only_themselves() -> None:
         assert error.value.code() is Code.INVALID_ARGUMENT
         reader, writer = await asyncio.open_connection("127.0.0.1", talk.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        await asyncio.wait_for(reader.read(), 5)
+        await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
         writer.close()
         assert await keda.is_active()
 
@@ -357,10 +354,10 @@ async def test_a_reload_keeps_the_port_and_asks_the_new_role() -> None:
             make=lambda *_: Cluster(
                 source=talk.source,
                 others=(),
-                made=Made(lambda *_: None),
+                cache=SourceCache(lambda *_: None),
                 interval_seconds=1,
                 patience_seconds=1,
-                lasting=Lasting(),
+                handover=ClusterHandover(),
             ),
         )
         await service.reload()

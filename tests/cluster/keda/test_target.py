@@ -8,13 +8,12 @@ import aiohttp
 import grpc.aio
 import pytest
 
-from exporter.cluster.beside import KedaPort
-from exporter.cluster.role import CLUSTER
+from exporter.cluster.role import CLUSTER, KedaPort
 from exporter.service import Service
-from exporter.simulator.node import SimulatedNode
 from tests.cluster.keda.test_conversation import Code, config_of, refusal
 from tests.support.exporter import Exporter, Start
 from tests.support.keda import Keda
+from tests.support.simulated import SimulatedNode
 
 TRIGGER = {"metric": "gpu_utilization", "target": "70"}
 

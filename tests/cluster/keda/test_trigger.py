@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cluster.keda.notes import MOST_LINES, MOST_REMEMBERED, PERIOD_SECONDS, Notes
-from exporter.cluster.keda.scaler import MOST_ERROR_CHARS
+from exporter.cluster.keda.scaler import MOST_ERROR_CHARS, MOST_LINES, MOST_REMEMBERED, PERIOD_SECONDS, Notes
 from exporter.cluster.keda.trigger import (
     KEDAS_KEYS,
     KEYS,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import Malformed
-from exporter.sources.cuda_probe.cubin import Cubin, Kernel, read_cubin
+from exporter.sources.cuda_probe.cuda_binary import Cubin, Kernel, read_cubin
 from exporter.sources.cuda_probe.reader import InMemory
 from tests.support.cuda_binaries import (
     CUDA,

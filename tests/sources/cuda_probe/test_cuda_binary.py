@@ -10,11 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed, Unavailable
-from exporter.sources.cuda_probe.cubin import read_cubin
-from exporter.sources.cuda_probe.cuda_binary import LIMITS, CudaBinary, Limits, read_cuda_binary
-from exporter.sources.cuda_probe.fatbin import Compression
+from exporter.sources.cuda_probe.cuda_binary import LIMITS, CudaBinary, Limits, read_cubin, read_cuda_binary
+from exporter.sources.cuda_probe.fatbin import MOST_IMAGE_BYTES, Compression
 from exporter.sources.cuda_probe.reader import InFile, InMemory
-from exporter.sources.cuda_probe.unpacking import MOST_IMAGE_BYTES
 from tests.support.cuda_binaries import (
     CUDA,
     LZ4,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exporter.sources.cuda_probe import elf
 from exporter.sources.cuda_probe.elf import BadElf, function_offsets, variable_address
-from exporter.sources.cuda_probe.maps import read_maps
+from exporter.sources.cuda_probe.process_files import read_maps
 from tests.cuda import hostile
 from tests.sources.cuda_probe.elves import MAIN, SOURCE, compiled, opened
 from tests.support.components import real

@@ -13,7 +13,7 @@ import pytest
 from exporter.sources.cuda_probe import environment
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
 from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, gpu_files, visible_devices
-from exporter.sources.cuda_probe.maps import read_maps
+from exporter.sources.cuda_probe.process_files import read_maps
 from tests.cuda import hostile
 from tests.sources.cuda_probe.elves import compiled
 from tests.sources.cuda_probe.fake_proc import FakeProc

@@ -54,8 +54,8 @@ def test_a_process_none_of_whose_threads_fits_takes_no_place(tmp_path: Path) -> 
 
 
 def test_a_process_that_does_not_fit_is_counted_when_another_one_has_ended(tmp_path: Path) -> None:
-    again = Program(f"{LAUNCHES}; wait; {LAUNCHES}")
-    with started(tmp_path, LAUNCHES, processes=1) as (probe, program, proc), again as second:
+    again = f"{LAUNCHES}; wait; {LAUNCHES}"
+    with started(tmp_path, LAUNCHES, processes=1) as (probe, program, proc), Program(again) as second:
         proc.show(second.pid)
         truth = program.done()
         second.go()

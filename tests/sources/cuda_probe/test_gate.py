@@ -7,10 +7,10 @@ import pytest
 
 from exporter.errors import SourceError
 from exporter.sources.cuda_probe import gate
-from exporter.sources.cuda_probe.bpf_maps import BpfError
-from exporter.sources.cuda_probe.gate import Machine
+from exporter.sources.cuda_probe.gate import ProbedMachine
+from exporter.sources.cuda_probe.libbpf import BpfError
 
-GOOD = Machine(release="6.8.0-45-generic", architecture="x86_64", types=True)
+GOOD = ProbedMachine(release="6.8.0-45-generic", architecture="x86_64", types=True)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_kernel_that_is_new_enough(release: str) -> None:
         (GOOD._replace(types=False), "does not tell the types"),
     ],
 )
-def test_what_may_be_overridden(machine: Machine, says: str) -> None:
+def test_what_may_be_overridden(machine: ProbedMachine, says: str) -> None:
     with pytest.raises(SourceError, match=says):
         gate.check(machine, any_kernel=False)
     gate.check(machine, any_kernel=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.cuda_probe.maps import MARK, MOST_FILES, MappedFile, Role, read_maps
+from exporter.sources.cuda_probe.process_files import MARK, MOST_FILES, MappedFile, MappedRole, read_maps
 
 
 def line(path: str, *, start: int = 0x7F00_0000_0000, rights: str = "r-xp", offset: int = 0, inode: int = 42) -> str:
@@ -14,7 +14,7 @@ def line(path: str, *, start: int = 0x7F00_0000_0000, rights: str = "r-xp", offs
     return f"{start:x}-{start + 0x1000:x} {rights} {offset:08x} fe:01 {inode}".ljust(73) + f"{shown}\n"
 
 
-def roles(*paths: str) -> list[Role]:
+def roles(*paths: str) -> list[MappedRole]:
     return [file.role for file in read_maps("".join(line(path, inode=1 + n) for n, path in enumerate(paths)))]
 
 
@@ -50,7 +50,7 @@ def roles(*paths: str) -> list[Role]:
         ("ld-linux-x86-64.so.2", None),
     ],
 )
-def test_the_name_of_a_file_says_its_role(name: str, role: Role | None) -> None:
+def test_the_name_of_a_file_says_its_role(name: str, role: MappedRole | None) -> None:
     assert roles(f"/usr/lib/{name}") == ([] if role is None else [role])
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from exporter.sources.cuda_probe import inside, programs, scan
+from exporter.sources.cuda_probe import process_files, programs, scan
 from exporter.sources.cuda_probe.functions import WANTED, Role
-from exporter.sources.cuda_probe.maps import MOST_FILES
+from exporter.sources.cuda_probe.process_files import MOST_FILES
 from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, Handle, Programs, Scanned
 from tests.sources.cuda_probe.elves import MAIN, SOURCE, compiled
 from tests.sources.cuda_probe.fake_proc import FakeProc
@@ -184,7 +184,7 @@ def test_a_process_that_maps_as_much_as_it_unmaps_is_looked_at_within_a_minute(w
 @pytest.mark.real
 def test_maps_are_read_when_something_has_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
-    below = inside.read_below
+    below = process_files.read_below
     monkeypatch.setattr(scan, "read_below", lambda *asked: reads.append(asked[1]) or below(*asked))  # type: ignore[func-returns-value]
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     world.proc.put(9, root=world.one)
@@ -429,7 +429,7 @@ def test_what_is_raised_for_a_process_or_its_file_costs_that_alone(
     def faulty(process: int) -> tuple[int, int]:
         if Path(f"/proc/self/fd/{process}").readlink().name == "8":
             raise OverflowError("signed integer is greater than maximum")
-        return inside.stat_fields(process)
+        return process_files.stat_fields(process)
 
     monkeypatch.setattr(scan if where == "scan" else programs, "stat_fields", faulty)
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
@@ -503,7 +503,7 @@ def test_a_scan_that_takes_long_leaves_the_rest_to_the_next_one(world: World, mo
 @pytest.mark.real
 def test_a_scan_that_takes_long_goes_on_where_it_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process takes a scan's time: all are seen after as many scans, and those seen before stay seen."""
-    below = inside.read_below
+    below = process_files.read_below
 
     def slow(*given: Any) -> bytes:
         world.clock.ahead += scan.SCAN_SECONDS if given[1] == "maps" else 0

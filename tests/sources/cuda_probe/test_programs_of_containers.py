@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from exporter.model.measured import Place
-from exporter.sources.cuda_probe.probe import Turn
+from exporter.model.measured import ProcessPlace
+from exporter.sources.cuda_probe.probe import ProbeAnswer
 from exporter.sources.cuda_probe.source import TURN_SECONDS, CudaProbe
 from tests.cuda.containers import LIBRARIES, Container, cgroup_of, container, container_id, uid
 from tests.cuda.probing import NarrowProc, counted, is_true, probing, until
@@ -42,7 +42,7 @@ def test_each_copy_of_the_library_is_probed_and_left_with_its_last_user(tmp_path
             for pid, truth in zip(pids, truths, strict=True):
                 is_true(turn, truth, pid)
             assert [turn.seen[process].place for process in sorted(turn.seen)] == [
-                Place(container_id=container_id(number), pod_uid=uid(number)) for number in (1, 2)
+                ProcessPlace(container_id=container_id(number), pod_uid=uid(number)) for number in (1, 2)
             ]
             first.end()
             with_one = until(probe, lambda turn: turn.programs < with_both).programs
@@ -77,7 +77,7 @@ async def test_a_program_that_is_started_later_is_found_within_6_seconds(tmp_pat
     source = CudaProbe(
         proc=str(proc.folder), interval_seconds=5.0, max_programs=64, any_kernel=False, on_health=lambda *_: None
     )
-    turns: list[Turn] = []
+    turns: list[ProbeAnswer] = []
     source.follow(turns.append)
     source.begin()
     await awaited(lambda: source.turn)

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.cuda import CudaCounts, CudaDevice, CudaReading, ProcessId, Span
+from exporter.model.cuda import CudaCounts, CudaDevice, CudaReading, ProcessId, WorkSpan
 from exporter.sources.cuda_probe import functions, records
-from exporter.sources.cuda_probe.records import LOST, Raw, decode
+from exporter.sources.cuda_probe.records import LOST, RawMaps, decode
 from tests.support.places import ROOT
 
 C = ROOT / "exporter" / "sources" / "cuda_probe"
@@ -39,7 +39,7 @@ def _struct(name: str) -> str:
 
 
 def reading(*, ended: bool = False, thread_ended: int = 0, **raw: object) -> CudaReading:
-    of = Raw(processes=(ID, struct.pack("=QQ", 77, thread_ended)), **raw)  # type: ignore[arg-type]
+    of = RawMaps(processes=(ID, struct.pack("=QQ", 77, thread_ended)), **raw)  # type: ignore[arg-type]
     return decode(of, NOW, {PROCESS} if ended else ())
 
 
@@ -128,7 +128,7 @@ def test_spans_and_what_was_lost() -> None:
     span = struct.pack("=IIQQQQ", PROCESS.pid, 2, PROCESS.started_ns, 10, 20, 7)
     other = struct.pack("=IIQQQQ", 1, 2, 3, 10, 20, 7)
     told = reading(spans=[span, other, span[:-1], span + b"x"], lost=range(len(LOST)))
-    assert told.spans == (Span(DEVICE, 10, 20, 7),)
+    assert told.spans == (WorkSpan(DEVICE, 10, 20, 7),)
     assert told.lost == {name: place for place, name in enumerate(LOST)}
 
 
@@ -166,7 +166,7 @@ def test_any_bytes_are_a_reading(
     spans: list[bytes],
 ) -> None:
     ended = records.with_ended_threads(*processes)[::2]
-    told = decode(Raw(processes, devices, errors, visible, lost, spans), NOW, ended)
+    told = decode(RawMaps(processes, devices, errors, visible, lost, spans), NOW, ended)
     assert all(device.process in told.processes for device in told.counts)
     assert all(span.begin_ns <= span.end_ns and span.device.process in told.processes for span in told.spans)
     assert all(counts.memory_bytes >= 0 and counts.active_ns >= 0 for counts in told.counts.values())

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.errors import Unsupported
-from exporter.sources.cuda_probe import functions, gate, self_test
-from exporter.sources.cuda_probe.gate import Machine
+from exporter.sources.cuda_probe import functions, gate
+from exporter.sources.cuda_probe.gate import ProbedMachine
 from exporter.sources.cuda_probe.libbpf import Object
 from tests.cuda.needs import lacking, root
 
-RISKY = Machine(release="6.11.0-9-generic", architecture="x86_64", types=True)
+RISKY = ProbedMachine(release="6.11.0-9-generic", architecture="x86_64", types=True)
 
 
 @pytest.fixture
@@ -31,24 +31,24 @@ def loaded() -> Iterator[Object]:
 
 
 def test_this_kernel(loaded: Object) -> None:
-    self_test.check(loaded, RISKY)
+    gate.check_survival(loaded, RISKY)
 
 
 def test_a_kernel_on_which_the_child_dies(loaded: Object) -> None:
     with pytest.raises(Unsupported, match="probed programs die where a seccomp filter is in force"):
-        self_test.check(loaded, RISKY, "import os; os.kill(os.getpid(), 11)")
+        gate.check_survival(loaded, RISKY, "import os; os.kill(os.getpid(), 11)")
 
 
 def test_a_child_that_could_not_test_it(loaded: Object) -> None:
     with pytest.raises(Unsupported, match=r"could not be tested \(exit code 3\)"):
-        self_test.check(loaded, RISKY, "raise SystemExit(3)")
+        gate.check_survival(loaded, RISKY, "raise SystemExit(3)")
 
 
 def test_a_child_that_somebody_else_has_killed(loaded: Object) -> None:
     with pytest.raises(Unsupported, match=r"could not be tested \(exit code -9\)"):
-        self_test.check(loaded, RISKY, "import os; os.kill(os.getpid(), 9)")
+        gate.check_survival(loaded, RISKY, "import os; os.kill(os.getpid(), 9)")
 
 
 @pytest.mark.parametrize("machine", [RISKY._replace(release="6.8.0"), RISKY._replace(architecture="aarch64")])
-def test_where_there_is_no_such_system_call(loaded: Object, machine: Machine) -> None:
-    self_test.check(loaded, machine, "import os; os.kill(os.getpid(), 11)")
+def test_where_there_is_no_such_system_call(loaded: Object, machine: ProbedMachine) -> None:
+    gate.check_survival(loaded, machine, "import os; os.kill(os.getpid(), 11)")

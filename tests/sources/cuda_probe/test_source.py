@@ -11,7 +11,7 @@ from exporter.errors import Unavailable
 from exporter.model.cuda import CudaReading
 from exporter.model.snapshot import Health
 from exporter.sources.cuda_probe import source
-from exporter.sources.cuda_probe.probe import Turn
+from exporter.sources.cuda_probe.probe import ProbeAnswer
 from exporter.sources.cuda_probe.source import CudaProbe
 from tests.support.waiting import until
 
@@ -25,11 +25,11 @@ class FakeProbe:
     def scan(self) -> None:
         self.calls.append("scan")
 
-    def read(self) -> Turn:
+    def read(self) -> ProbeAnswer:
         self.calls.append("read")
         if self.failure:
             raise self.failure
-        return Turn(reading=CudaReading(read_at_ns=len(self.calls)), programs=3)
+        return ProbeAnswer(reading=CudaReading(read_at_ns=len(self.calls)), programs=3)
 
     def detach(self) -> None:
         self.is_detached.set()
@@ -64,11 +64,11 @@ async def running(probe: FakeProbe, healths: list[Health], monkeypatch: pytest.M
     await made.close()
 
 
-async def turns(running: CudaProbe, number: int) -> list[Turn]:
-    heard: list[Turn] = []
+async def turns(running: CudaProbe, number: int) -> list[ProbeAnswer]:
+    heard: list[ProbeAnswer] = []
     enough = asyncio.Event()
 
-    def hear(turn: Turn) -> None:
+    def hear(turn: ProbeAnswer) -> None:
         heard.append(turn)
         if len(heard) == number:
             enough.set()
@@ -131,7 +131,7 @@ async def test_a_fault_of_those_who_follow_detaches_too_and_is_tried_again(
     """Nobody counts what the kernel goes on to count: so it shall not, and the source is not called well."""
     is_faulty = True
 
-    def hear(_: Turn) -> None:
+    def hear(_: ProbeAnswer) -> None:
         if is_faulty:
             raise ZeroDivisionError("a fault")
 

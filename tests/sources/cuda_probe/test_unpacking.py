@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed, Unavailable
-from exporter.sources.cuda_probe import unpacking
-from exporter.sources.cuda_probe.fatbin import Compression, Image, read_images
+from exporter.sources.cuda_probe import fatbin as unpacking
+from exporter.sources.cuda_probe.fatbin import MOST_IMAGE_BYTES, Compression, Image, read_images, unpack
 from exporter.sources.cuda_probe.reader import InMemory
-from exporter.sources.cuda_probe.unpacking import MOST_IMAGE_BYTES, unpack
 from tests.support.cuda_binaries import CUDA
 
 

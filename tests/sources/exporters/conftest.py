@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from exporter.config.http_file import HttpConfig
-from exporter.sources.exporters.places import Given
+from exporter.sources.exporters.asking import GivenPlaces
 from exporter.sources.exporters.source import Exporters
 from tests.sources.exporters.test_answer import row
+from tests.support.waiting import until
 
 Make = Callable[..., Exporters]
 # Writes an answer to a request, whose head is given.
@@ -84,7 +85,7 @@ async def make() -> AsyncIterator[Make]:
 
     def build(*nodes: tuple[str, str], **settings: Any) -> Exporters:
         defaults: dict[str, Any] = {
-            "places": Given(nodes),
+            "places": GivenPlaces(nodes),
             "timeout_seconds": 2.0,
             "max_age_seconds": 30.0,
             "max_bytes": 1_000_000,
@@ -97,3 +98,9 @@ async def make() -> AsyncIterator[Make]:
     yield build
     for source in made:
         await source.close()
+
+
+async def round_of(source: Exporters) -> None:
+    """Ask all, and wait until the last has answered or failed: a busy machine answers later than a look waits."""
+    await source.begin()
+    await until(lambda: not source._asks)

@@ -8,21 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.dcgm.fields import METRICS as METRICS_OF_FIELDS
 from exporter.errors import Malformed
 from exporter.model.slices import at_once
-from exporter.outputs import objects
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import World
 from exporter.sources.exporters.answer import (
     METRICS,
     MOST_FAMILIES,
     MOST_FIELDS,
     MOST_ROW_CHARS,
     MOST_ROWS,
-    Answer,
+    NodeAnswer,
     read_answer,
 )
 from tests.support.exporter import config_of, running
+from tests.support.simulated import SimulatedNode, World
 
 Row = dict[str, Any]
 NODE = "gpu-node-1"
@@ -41,7 +40,7 @@ def row(number: int = 0, **fields: Any) -> Row:
         "container": "main",
         "namespace": "ml",
         "gpu_shared": False,
-        **dict.fromkeys(objects.METRICS),
+        **dict.fromkeys(METRICS_OF_FIELDS),
         "gpu_utilization": 40 + number,
         "timestamp": "2026-11-22T07:37:11.721Z",
         **fields,
@@ -49,7 +48,7 @@ def row(number: int = 0, **fields: Any) -> Row:
     return {name: value for name, value in whole.items() if value is not ...}
 
 
-def read(body: bytes | list[Any], node: str | None = NODE) -> Answer:
+def read(body: bytes | list[Any], node: str | None = NODE) -> NodeAnswer:
     return at_once(read_answer(body if isinstance(body, bytes) else json.dumps(body).encode(), node))
 
 
@@ -90,11 +89,11 @@ async def test_what_a_real_exporter_says_of_whole_shared_and_cut_gpus(sharing: s
 
 
 def test_the_metrics_are_those_of_the_output() -> None:
-    assert frozenset(objects.METRICS) == METRICS
+    assert frozenset(METRICS_OF_FIELDS) == METRICS
 
 
 def test_a_node_without_devices_has_none() -> None:
-    assert read(b" [ ]\n") == Answer(node=NODE, devices=(), size=5)
+    assert read(b" [ ]\n") == NodeAnswer(node=NODE, devices=(), size=5)
     assert read(b"[]", None).node == ""
 
 
@@ -103,7 +102,7 @@ def test_the_name_of_a_node_that_is_not_known_comes_from_its_answer() -> None:
 
 
 def test_an_older_exporter_says_less_and_a_newer_one_more() -> None:
-    of = {"model_name", "device", "device_id", "entity", "timestamp", *objects.METRICS}
+    of = {"model_name", "device", "device_id", "entity", "timestamp", *METRICS_OF_FIELDS}
     (older,) = read([{name: value for name, value in row().items() if name not in of}]).devices
     assert (older.uuid, dict(older.values)) == ("GPU-0", {})
     (newer,) = read([row(pod_gpu_allocated_ratio=0.5, nested={"a": [1]}, flag=True, workload_name="t")]).devices

@@ -6,12 +6,11 @@ import pytest
 
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView
-from exporter.sources.any_places import Place
+from exporter.sources.cluster import Place
 from exporter.sources.exporters import known
-from exporter.sources.exporters.answer import Answer
-from exporter.sources.exporters.known import EMPTY_SECONDS, LEFT_SECONDS, Book
-from exporter.sources.exporters.places import Given
-from exporter.sources.exporters.room import Room
+from exporter.sources.exporters.answer import NodeAnswer
+from exporter.sources.exporters.asking import GivenPlaces, MemoryBudget
+from exporter.sources.exporters.known import EMPTY_SECONDS, LEFT_SECONDS, KnownExporters
 from tests.sources.exporters.test_answer import read, row
 
 REFUSED = Trouble("refused", "nobody listens there", "start it")
@@ -19,29 +18,29 @@ MAX_AGE = 30.0
 WALL = 1_795_333_031.0
 
 
-def book() -> Book:
-    return Book(max_age_seconds=MAX_AGE, looked_for="the Service x/y (--cluster.service)")
+def book() -> KnownExporters:
+    return KnownExporters(max_age_seconds=MAX_AGE, looked_for="the Service x/y (--cluster.service)")
 
 
 def places(*names: str, **cautions: str) -> dict[str, Place]:
     return {name: Place(url=f"http://{name}", caution=cautions.get(name, "")) for name in names}
 
 
-def answer(node: str, count: int = 1) -> Answer:
+def answer(node: str, count: int = 1) -> NodeAnswer:
     return read([row(number, node_name=node) for number in range(count)], node)
 
 
-def followed(names: Iterable[str]) -> Book:
+def followed(names: Iterable[str]) -> KnownExporters:
     found = book()
     found.follow(places(*names), 0.0)
     return found
 
 
-def view(found: Book, now: float) -> ClusterView:
+def view(found: KnownExporters, now: float) -> ClusterView:
     return found.view(now, WALL, None)
 
 
-def says(found: Book, now: float, node: str) -> str:
+def says(found: KnownExporters, now: float, node: str) -> str:
     trouble = view(found, now).nodes[node].trouble
     assert trouble is not None
     return trouble.message
@@ -173,7 +172,7 @@ def test_an_answer_of_a_node_that_was_forgotten_is_not_kept() -> None:
 
 
 def test_the_one_with_the_most_loses_where_there_is_no_room() -> None:
-    room, lost = Room(100), list[str]()
+    room, lost = MemoryBudget(100), list[str]()
     for holder, size in (("a", 30), ("b", 40), ("c", 20), ("a", 35)):
         room.hold(holder, size, lambda holder=holder: lost.append(holder))  # type: ignore[misc]
     assert (lost, room.used) == ([], 95)
@@ -187,7 +186,7 @@ def test_the_one_with_the_most_loses_where_there_is_no_room() -> None:
 
 
 def test_urls_are_given_with_and_without_what_follows_them() -> None:
-    given = Given([("a", "http://a:1/"), ("b", "http://b:1/gpu/container/metrics"), ("", "https://u:p@c:1/gpu")])
+    given = GivenPlaces([("a", "http://a:1/"), ("b", "http://b:1/gpu/container/metrics"), ("", "https://u:p@c:1/gpu")])
     assert {key: place.url for key, place in given.places.items()} == {
         "a": "http://a:1",
         "b": "http://b:1/gpu",

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.model.host import DeviceFile, Refusal
-from exporter.sources.host import device_files, groups
-from exporter.sources.host.device_files import look
-from exporter.sources.host.groups import groups_in, read_groups
+from exporter.model.driver import DeviceFile, Refusal
+from exporter.sources.host import device_files
+from exporter.sources.host.device_files import groups_in, look, read_groups
 from tests.support.device_cgroup import device_cgroup, within
 from tests.support.places import ROOT
 
@@ -38,7 +37,7 @@ def test_the_drivers_groups(text: str, majors: dict[str, int]) -> None:
 
 
 def test_no_more_than_the_bound_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MOST_BYTES", len(OLD) // 2)
+    monkeypatch.setattr(device_files, "MOST_BYTES", len(OLD) // 2)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/devices").write_text(OLD)
     assert read_groups(tmp_path) == {"nvidia-frontend": 195}

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.host import DeviceFile, Host
-from exporter.simulator.node import SimulatedNode
+from exporter.model.driver import DeviceFile, Host
 from exporter.sources.host import device_files, source
 from exporter.sources.host.source import AGAIN_SECONDS, MOST_CHARS, VERSION, HostSource, version_in
 from exporter.sources.source import is_absent
 from tests.support.clock import Clock
 from tests.support.exporter import config_of, running
+from tests.support.simulated import SimulatedNode
 
 GCC = "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)\n"
 

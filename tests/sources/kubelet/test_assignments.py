@@ -13,11 +13,11 @@ import pytest
 
 from exporter.config.node import KubeletSettings
 from exporter.model.snapshot import Health
-from exporter.simulator.kubelet import SimulatedKubelet
-from exporter.simulator.world import Container, Pod, World
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.telemetry import Telemetry
 from tests.support.clock import Clock
+from tests.support.simulated import Container, Pod, SimulatedKubelet, World
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_a_dead_socket(kubelet: SimulatedKubelet, make: Make, world: World
     source = make()
     await ask(source)
     await kubelet.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         # a call that meets the connection while it is being closed ends as unreachable; the next one is refused
         while source.health.reason != "refused":
             await ask(source)
@@ -328,7 +328,7 @@ async def restart(kubelet: SimulatedKubelet, source: KubeletSource, *, empty_sec
     """A restart between two calls of the source, which then asks until it is answered again."""
     await kubelet.restart(down_seconds=0.0, empty_seconds=empty_seconds, partial_seconds=0.0)
     calls = kubelet.calls
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while kubelet.calls == calls:
             await ask(source)
             await asyncio.sleep(0.02)
@@ -459,7 +459,7 @@ async def test_restart_after_restart_a_pod_that_went_is_not_shown_anew(
     shown = 0.0
     for _ in range(5):
         await restart(kubelet, source, empty_seconds=0.1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while source.health.reason:
                 await ask(source)
         for _ in range(4):

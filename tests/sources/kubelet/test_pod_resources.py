@@ -91,6 +91,15 @@ def test_ids_of_other_resources_do_not_count_and_only_the_first_of_them_are_kept
     assert [found.resource for found in with_claims.outside] == ["dra.net"] * 3 + [OTHER] * (MOST_OUTSIDE - 3)
 
 
+def test_a_pod_without_a_name_holds_nothing_and_costs_no_other_pod_its_device() -> None:
+    response = v1.ListPodResourcesResponse.FromString(answer((GPU, 1), (OTHER, 1), claims=1))
+    nameless = response.pod_resources.add()
+    nameless.containers.add().CopyFrom(response.pod_resources[0].containers[0])
+    both = parse(response.SerializeToString(), resources=GLOBS, claims=True)
+    assert both.assignments == parse(answer((GPU, 1), (OTHER, 1), claims=1), resources=GLOBS, claims=True).assignments
+    assert {held.owner.pod for held in (*both.assignments, *both.outside)} == {"train"}
+
+
 def test_what_lies_outside_is_told_with_its_claims() -> None:
     read = parse(answer((OTHER, 1), (GPU, 1), claims=1), resources=("amd.com/*",), claims=True)
     # NVIDIA's driver for GPUs is always meant

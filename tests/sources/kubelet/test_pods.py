@@ -11,10 +11,10 @@ from exporter._gen import pods_pb2 as messages
 from exporter.errors import Malformed
 from exporter.model.pods import OwnerReference
 from exporter.model.snapshot import Health
-from exporter.simulator.pods_api import SimulatedPodsApi, container_id, pod_message
-from exporter.simulator.world import Pod, World
+from exporter.simulator.pods_api import container_id, pod_message
 from exporter.sources.kubelet.pods import VERSIONS, PodsApi, parse_pod
 from tests.support.clock import Clock
+from tests.support.simulated import Pod, SimulatedPodsApi, World
 from tests.support.waiting import until
 
 
@@ -91,7 +91,7 @@ async def test_a_pod_that_is_made_anew_under_its_name_is_the_new_one(
     old = world.pods[1]
     new = world.recreate(old)
     await until(lambda: new.uid in uids(source))
-    assert [bearer.pod.uid for bearer in source.bearers[new.namespace, new.name]] == [old.uid, new.uid]
+    assert [named.pod.uid for named in source.pods_of_names[new.namespace, new.name]] == [old.uid, new.uid]
     assert old.uid not in uids(source)
 
 
@@ -149,7 +149,7 @@ async def test_a_pod_that_has_ended_is_deleted_here_a_while_later_and_a_new_stre
         key = (ended.namespace, ended.name)
         await until(lambda: source.pods[key].phase == "Succeeded")
         await until(lambda: key not in source.pods)
-        assert [bearer.pod.uid for bearer in source.bearers[key]] == [ended.uid]
+        assert [named.pod.uid for named in source.pods_of_names[key]] == [ended.uid]
         kubelet.break_streams()
         await until(lambda: key in source.pods)
         assert source.pods[key].phase == "Succeeded"
@@ -172,9 +172,9 @@ async def test_a_stream_that_ends_is_opened_again(kubelet: SimulatedPodsApi, sou
     for _ in range(3):
         kubelet.break_streams()
         await until(lambda: source.health.up is False)
-        await until(lambda: bool(source.health.up), 1.0)
+        await until(lambda: bool(source.health.up))
     world.step()
-    await until(lambda: uids(source) == {pod.uid for pod in world.pods}, 1.0)
+    await until(lambda: uids(source) == {pod.uid for pod in world.pods})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -223,7 +223,7 @@ async def test_noise_on_the_stream(tmp_path: Path, source: PodsApi, monkeypatch:
     async def noise(_request: bytes, _context: object) -> AsyncIterator[bytes]:
         yield event
 
-    monkeypatch.setattr(kubelet, "_watch", noise)
+    monkeypatch.setattr(kubelet, "watch", noise)
     await kubelet.start()
     try:
         assert ((await settle(source)).up, source.health.reason) == (False, "garbage")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.retention import GRACE_SECONDS, Retained, answered
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, PodResources
 from exporter.model.pods import Owner
+from exporter.ownership.retention import GRACE_SECONDS, Retained, answered
 from exporter.sources.kubelet.pod_resources import parse
 from tests.support.places import DATA
 

@@ -7,8 +7,7 @@ import grpc.aio
 import pytest
 
 from exporter.errors import Trouble
-from exporter.sources.kubelet import socket_file
-from exporter.sources.kubelet.socket import POD_RESOURCES, PODS_API, Interface, translate
+from exporter.sources.kubelet.socket import POD_RESOURCES, PODS_API, Interface, is_mount_point, translate
 
 
 def failure(details: str, socket: Path, of: Interface = POD_RESOURCES) -> Trouble:
@@ -22,9 +21,9 @@ def test_paths_of_mounts_are_unescaped(tmp_path: Path) -> None:
     folder.mkdir()
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 2 3:4 / {str(folder).replace(' ', chr(92) + '040')}/kubelet.sock rw - tmpfs none rw\n")
-    assert socket_file.look_at(f"{folder}/kubelet.sock", mounts).is_mount_point
-    assert not socket_file.look_at(f"{folder}/other.sock", mounts).is_mount_point
-    assert not socket_file.look_at("/x/y.sock", tmp_path / "nowhere").is_mount_point
+    assert is_mount_point(f"{folder}/kubelet.sock", mounts)
+    assert not is_mount_point(f"{folder}/other.sock", mounts)
+    assert not is_mount_point("/x/y.sock", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("of", [POD_RESOURCES, PODS_API])
@@ -39,7 +38,7 @@ def test_a_socket_that_is_missing_can_be_named_by_its_own_flag(tmp_path: Path, o
 
 def test_a_dead_socket_that_is_mounted_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     socket, mounts = tmp_path / "kubelet.sock", tmp_path / "mountinfo"
-    monkeypatch.setattr(socket_file.look_at, "__defaults__", (mounts,))
+    monkeypatch.setattr(is_mount_point, "__defaults__", (mounts,))
     alone = failure("Connection refused", socket)
     mounts.write_text(f"36 35 98:0 / {socket} rw,noatime - tmpfs none rw\n")
     mounted = failure("Connection refused", socket)

@@ -22,6 +22,7 @@ from exporter.sources.kubernetes import list_text
 from exporter.sources.kubernetes.api import KubernetesApi
 from tests.support.certificates import Authority, LaxAuthority
 from tests.support.places import DATA
+from tests.support.waiting import PATIENCE_SECONDS
 
 RECORDED = DATA / "kubernetes-1.36"
 PODS = "/api/v1/pods"
@@ -128,7 +129,7 @@ async def test_a_watch_that_is_never_answered_ends(api: Api, monkeypatch: pytest
     monkeypatch.setattr(kubernetes_api, "ANSWER_SECONDS", 0.2)
     async with serving() as server:
         server.answer = lambda _: b""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             error = await failure_of(anext(api(server.url).lines(PODS, {"watch": "1"}, lambda: None)))
     assert error.reason == "deadline"
 

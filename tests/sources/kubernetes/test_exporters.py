@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from exporter.sources.any_places import Place
+from exporter.sources.cluster import Place
 from exporter.sources.kubernetes.exporters import (
     MOST_FOUND,
     ExporterPlaces,
@@ -86,7 +86,7 @@ async def find(server: ApiServer) -> AsyncIterator[Find]:
 
 def list_to(places: ExporterPlaces, objects: list[Object]) -> None:
     """A whole list, as the API gives it."""
-    places._replace([places._listed._read(item) for item in objects])
+    places._replace([places._read(item) for item in objects])
 
 
 def of(places: ExporterPlaces) -> dict[str, str]:
@@ -261,7 +261,7 @@ def test_what_a_real_api_server_told_of_endpoint_slices(server: ApiServer) -> No
     list_to(found, listed["items"])
     assert of(found) == {"a": a, "b": b}
     for event, expected in zip(events, ({"a": ending}, {"a": ending, "c": c}, {"a": ending}, {}, {}), strict=True):
-        found._listed._take(event)
+        found._take(event)
         assert (event["type"], of(found)) == (event["type"], expected)
 
 

@@ -13,13 +13,12 @@ from exporter.errors import Malformed
 from exporter.model.devices import Assignment, Claim
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health
-from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.pods_api import container_id
-from exporter.simulator.world import DRA_DRIVER, DRA_POOL, World
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.pods import ApiPods, read_pod
-from exporter.sources.kubernetes.slices import MOST_SLICES, SLICE_VERSIONS, ApiSlices
+from exporter.sources.kubernetes.node_objects import MOST_SLICES, SLICE_VERSIONS, ApiPods, ApiSlices, read_pod
+from tests.support.simulated import DRA_DRIVER, DRA_POOL, World
+from tests.support.simulated_api import SimulatedApi
 from tests.support.waiting import until
 
 NODE = "gpu-node-1"
@@ -121,7 +120,7 @@ async def test_bookmarks_move_the_place_and_410_means_a_new_list(
 ) -> None:
     source = connect(await server.start())
     await settle(source)
-    await until(lambda: source._listed._version == str(server._now))
+    await until(lambda: source._version == str(server.version))
     server.compact()
     world.step()
     await until(lambda: uids(source) == {pod.uid for pod in world.pods})
@@ -140,7 +139,7 @@ async def test_an_api_server_that_restarts(server: SimulatedApi, connect: Connec
     assert uids(source) == everything
     world.step()
     await server.start(int(url.rpartition(":")[2]))
-    await until(lambda: bool(source.health.up) and uids(source) == {pod.uid for pod in world.pods}, 10.0)
+    await until(lambda: bool(source.health.up) and uids(source) == {pod.uid for pod in world.pods})
 
 
 @pytest.mark.parametrize(
@@ -169,10 +168,10 @@ async def test_retry_after_is_heeded(server: SimulatedApi, connect: Connect) -> 
     source = connect(await server.start())
     began = asyncio.get_running_loop().time()
     await settle(source)
-    server.failure = None
+    refused, server.failure = server.lists, None
     await until(lambda: bool(source.health.up))
     assert asyncio.get_running_loop().time() - began >= 1.0
-    assert server.lists == 2
+    assert server.lists == refused + 1
 
 
 async def test_a_retry_after_that_is_no_number_ends_nothing(server: SimulatedApi, connect: Connect) -> None:
@@ -248,14 +247,14 @@ async def test_slices_that_a_starting_kubelet_wipes(server: SimulatedApi, connec
     source = connect(await server.start(), ApiSlices)
     await settle(source)
     before = dict(source.devices_for(held("gpu-0")))
-    assert len(before) == source.count == 2
+    assert len(before) == source.bounds["resourceslices"].used() == 2
     server.wipe_slices(away_seconds=0.3)
-    await until(lambda: source.count == 0)
+    await until(lambda: source.bounds["resourceslices"].used() == 0)
     assert source.devices_for(held("gpu-0")) == before
-    assert source.kept == 2, "also what nobody holds yet (issue 15, line 21)"
-    await until(lambda: source.count == 2)
+    assert source.bounds["resourceslice_devices_kept"].used() == 2, "also what nobody holds yet (issue 15, line 21)"
+    await until(lambda: source.bounds["resourceslices"].used() == 2)
     assert source.devices_for(held("gpu-0")) == before
-    assert source.kept == 0
+    assert source.bounds["resourceslice_devices_kept"].used() == 0
 
 
 # issue 7, line 41: MOST_SLICES
@@ -268,13 +267,13 @@ async def test_slices_too_many(server: SimulatedApi, connect: Connect) -> None:
     source = connect(await server.start(), ApiSlices)
     health = await settle(source)
     assert (health.up, health.reason) == (False, "oversize")
-    assert (source.count, f"{MOST_SLICES + 1} ResourceSlices" in health.message) == (0, True)
+    assert (source.bounds["resourceslices"].used(), f"{MOST_SLICES + 1} ResourceSlices" in health.message) == (0, True)
     server.slices = slices(MOST_SLICES)
-    await until(lambda: source.count == MOST_SLICES)
+    await until(lambda: source.bounds["resourceslices"].used() == MOST_SLICES)
     with pytest.raises(Malformed, match=f"more than {MOST_SLICES}"):
-        source._listed._take({"type": "ADDED", "object": slices(MOST_SLICES + 1)[-1]})
-    source._listed._take({"type": "MODIFIED", "object": slices(1)[0]})
-    assert source.count == MOST_SLICES
+        source._take({"type": "ADDED", "object": slices(MOST_SLICES + 1)[-1]})
+    source._take({"type": "MODIFIED", "object": slices(1)[0]})
+    assert source.bounds["resourceslices"].used() == MOST_SLICES
 
 
 # issue 7, line 2
@@ -334,7 +333,9 @@ async def test_pages_hold_the_version_they_began_with_until_it_is_forgotten(
     server.slices = [{"metadata": {"name": f"s{number}"}, "spec": {"driver": "d"}} for number in range(5)]
     source = connect(await server.start(), ApiSlices)
     await settle(source)
-    assert (source.count, server.lists) == (5, 1), "of any version, the watch cache gives everything in one answer"
+    assert (source.bounds["resourceslices"].used(), server.lists) == (5, 1), (
+        "of any version, the watch cache gives everything in one answer"
+    )
     server.compact()
     await until(lambda: server.lists == 4)
     await until(lambda: bool(source.health.up) and server.watches == 2)

@@ -12,7 +12,7 @@ from exporter.model.devices import Assignment, Claim
 from exporter.model.pods import Owner
 from exporter.sources.kubelet.pods import CONFIG_SOURCE, PodsApi, parse_pod
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.slices import ApiSlices
+from exporter.sources.kubernetes.node_objects import ApiSlices
 from tests.support.clock import Clock
 from tests.support.places import DATA
 
@@ -84,7 +84,7 @@ async def test_no_device_is_lost_while_a_recorded_kubelet_wipes_the_slices() -> 
     first, *events = map(json.loads, (RECORDINGS / "resourceslices-kubelet-restart.jsonl").read_text().splitlines())
     api = KubernetesApi(url="http://x", token_file="/x", ca_file="/x")
     source = ApiSlices(api=api, node_name="node1", on_health=lambda *_: None)
-    source._replace([source._listed._read(item) for item in first["list"]["items"]])
+    source._replace([source._read(item) for item in first["list"]["items"]])
     before = dict(source.devices_for(()))
     assert len(before) == 5
     held = frozenset(
@@ -98,8 +98,8 @@ async def test_no_device_is_lost_while_a_recorded_kubelet_wipes_the_slices() -> 
     )
     counts = []
     for event in events:
-        source._listed._take(event)
-        counts.append(source.count)
+        source._take(event)
+        counts.append(source.bounds["resourceslices"].used())
         assert source.devices_for(held) == before
     assert counts == [1, 0, 1, 2, 2]
-    assert source.kept == 0
+    assert source.bounds["resourceslice_devices_kept"].used() == 0

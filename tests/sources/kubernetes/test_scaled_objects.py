@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from exporter.errors import SourceError, Unavailable, Unsupported
-from exporter.simulator.kubernetes import SimulatedApi
-from exporter.simulator.world import World
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.scaled_objects import FAILURE_KEPT_SECONDS, KEPT_SECONDS, ScaledObjects, Target
+from exporter.sources.kubernetes.scaled_objects import (
+    FAILURE_KEPT_SECONDS,
+    KEPT_SECONDS,
+    ScaledObjects,
+    ScaledObjectTarget,
+)
 from tests.support.kubernetes import NAMESPACE, Real, Simulated
 from tests.support.real_api import IS_REAL
+from tests.support.simulated import World
+from tests.support.simulated_api import SimulatedApi
+from tests.support.waiting import PATIENCE_SECONDS
 
 PATH = "/apis/keda.sh/v1alpha1/namespaces/ml/scaledobjects/"
 
@@ -48,15 +54,15 @@ async def test_a_target_is_asked_for_once_by_all_and_then_again_after_a_while() 
         assert found.begin() is None
         assert found.health.up is None
         targets = await asyncio.gather(*(found.target("ml", "a") for _ in range(50)))
-        assert set(targets) == {Target("Deployment", "trainer")}
-        assert await found.target("ml", "b") == Target("StatefulSet", "db")
+        assert set(targets) == {ScaledObjectTarget("Deployment", "trainer")}
+        assert await found.target("ml", "b") == ScaledObjectTarget("StatefulSet", "db")
         assert len(api.gets) == 2
         clock.now = KEPT_SECONDS - 1
         await found.target("ml", "a")
         assert len(api.gets) == 2
         api.objects[PATH + "a"] = scaling({"name": "other"})
         clock.now = KEPT_SECONDS
-        assert await found.target("ml", "a") == Target("Deployment", "other")
+        assert await found.target("ml", "a") == ScaledObjectTarget("Deployment", "other")
         ((_, bound),) = found.bounds.items()
         assert bound.used() == 2
 
@@ -91,7 +97,7 @@ async def test_one_that_is_not_there_is_no_failure_of_the_api() -> None:
         assert (len(api.gets), found.health.up) == (1, True), "a failure is kept, too"
         clock.now = FAILURE_KEPT_SECONDS
         api.objects[PATH + "a"] = scaling({"name": "trainer"})
-        assert await found.target("ml", "a") == Target("Deployment", "trainer")
+        assert await found.target("ml", "a") == ScaledObjectTarget("Deployment", "trainer")
 
 
 async def test_a_right_that_is_missing_is_named_and_shown_as_health() -> None:
@@ -114,7 +120,7 @@ async def test_whoever_waits_when_it_is_closed_gets_an_error_and_no_silence() ->
         await asyncio.sleep(0)
         await found.close()
         with pytest.raises(Unavailable, match="given up"):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 
 
 # issue 11, "Must show" 6
@@ -135,7 +141,7 @@ async def test_the_right_to_get_one_by_its_name_is_all_that_is_needed(tmp_path: 
             while True:
                 clock.now += FAILURE_KEPT_SECONDS
                 try:
-                    assert await found.target(NAMESPACE, "a") == Target("Deployment", "trainer")
+                    assert await found.target(NAMESPACE, "a") == ScaledObjectTarget("Deployment", "trainer")
                     break
                 except Unavailable:  # a real API server takes a moment to know its new roles
                     await asyncio.sleep(0.1)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from exporter.attribution.workloads import Workload
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.model.pods import OwnerReference, PodInfo
+from exporter.ownership.workloads import Workload
 from exporter.sources.kubernetes.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
 from tests.support.clock import Clock
 

@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from exporter.simulator.nvml import SimulatedNvml
-from exporter.simulator.world import Gpu
-from exporter.sources.nvml.events import MOST_EVENTS
-from exporter.sources.nvml.failures import (
+from exporter.sources.nvml.library import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     NOT_SUPPORTED,
     UNINITIALIZED,
     UNKNOWN,
     Failed,
+    Library,
 )
-from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.reader import INVENTORY_SECONDS, LOST_SECONDS, UNTOLD_SECONDS, Reader
+from exporter.sources.nvml.reader import INVENTORY_SECONDS, LOST_SECONDS, MOST_EVENTS, UNTOLD_SECONDS, NvmlReader
 from tests.support.nvml import GPU, stand_in, whole_and_cut
+from tests.support.simulated import SimulatedGpu
 
 CALLS = (
     "nvmlDeviceGetSupportedEventTypes",
@@ -35,8 +34,8 @@ def nvml(tmp_path: Path) -> SimulatedNvml:
 
 
 @pytest.fixture
-def reader(nvml: SimulatedNvml) -> Iterator[Reader]:
-    made = Reader(Library(str(nvml.library)))
+def reader(nvml: SimulatedNvml) -> Iterator[NvmlReader]:
+    made = NvmlReader(Library(str(nvml.library)))
     yield made
     nvml.write(whole_and_cut())
     made.library.close()
@@ -48,14 +47,14 @@ def happen(nvml: SimulatedNvml, *more: str) -> None:
 
 def recut(nvml: SimulatedNvml, *more: str, instances: int = 1) -> None:
     first, second = whole_and_cut()
-    nvml.write((first, Gpu(index=1, uuid=GPU(1), instances=second.instances[:instances])), more)
+    nvml.write((first, SimulatedGpu(index=1, uuid=GPU(1), instances=second.instances[:instances])), more)
 
 
-def instances(reader: Reader, now: float) -> int:
+def instances(reader: NvmlReader, now: float) -> int:
     return len(reader.read(now).inventory.gpus[1].mig)
 
 
-def test_the_last_error_of_each_gpu_is_known_from_the_first_reading_on(nvml: SimulatedNvml, reader: Reader) -> None:
+def test_the_last_error_of_each_gpu_is_known_from_the_first_reading_on(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     happen(nvml, "xid 0 31 1")
     reader.read(0)
     assert reader.last_xids == {GPU(0): 0, GPU(1): 0}, "what came before is not told"
@@ -67,7 +66,7 @@ def test_the_last_error_of_each_gpu_is_known_from_the_first_reading_on(nvml: Sim
     assert reader.last_xids == {GPU(0): 79, GPU(1): 63}
 
 
-def test_a_flood_of_errors_is_taken_piece_by_piece(nvml: SimulatedNvml, reader: Reader) -> None:
+def test_a_flood_of_errors_is_taken_piece_by_piece(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     reader.read(0)
     happen(nvml, *(f"xid 0 {number} {number}" for number in range(1, MOST_EVENTS + 11)))
     reader.read(1)
@@ -76,7 +75,7 @@ def test_a_flood_of_errors_is_taken_piece_by_piece(nvml: SimulatedNvml, reader: 
     assert reader.last_xids[GPU(0)] == MOST_EVENTS + 10
 
 
-def test_where_changes_are_not_told_errors_are(nvml: SimulatedNvml, reader: Reader) -> None:
+def test_where_changes_are_not_told_errors_are(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     nvml.write(whole_and_cut(), tells_changes=False)
     reader.read(0)
     nvml.write(whole_and_cut(), ["xid 1 48 1"], tells_changes=False)
@@ -84,11 +83,11 @@ def test_where_changes_are_not_told_errors_are(nvml: SimulatedNvml, reader: Read
     assert reader.last_xids == {GPU(0): 0, GPU(1): 48}
 
 
-def test_a_change_between_the_first_reading_and_the_second_is_seen(nvml: SimulatedNvml, reader: Reader) -> None:
+def test_a_change_between_the_first_reading_and_the_second_is_seen(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     """The driver begins to tell of changes after the GPUs were read."""
     assert instances(reader, 0) == 2
     first, second = whole_and_cut()
-    nvml.write((first, Gpu(index=1, uuid=GPU(1), instances=second.instances[:1])), is_recut=False)
+    nvml.write((first, SimulatedGpu(index=1, uuid=GPU(1), instances=second.instances[:1])), is_recut=False)
     assert instances(reader, 1) == 1
     nvml.write((first, second), is_recut=False)
     assert instances(reader, 2) == 1, "from then on the driver is trusted"
@@ -100,7 +99,7 @@ def test_a_change_between_the_first_reading_and_the_second_is_seen(nvml: Simulat
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND, UNKNOWN, GPU_IS_LOST])
 @pytest.mark.parametrize("call", CALLS)
 def test_without_a_call_about_events_the_gpus_are_read_often(
-    nvml: SimulatedNvml, reader: Reader, call: str, code: int
+    nvml: SimulatedNvml, reader: NvmlReader, call: str, code: int
 ) -> None:
     fault = f"fail {call} {code} 1"
     recut(nvml, fault, instances=2)
@@ -111,7 +110,7 @@ def test_without_a_call_about_events_the_gpus_are_read_often(
     assert instances(reader, 2 * UNTOLD_SECONDS + LOST_SECONDS) == 2
 
 
-def test_a_gpu_that_comes_back_is_told_of_again(nvml: SimulatedNvml, reader: Reader) -> None:
+def test_a_gpu_that_comes_back_is_told_of_again(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     reader.read(0)
     happen(nvml, f"fail nvmlDeviceGetComputeRunningProcesses_v3 {GPU_IS_LOST} 1", "xid 1 79 1")
     reader.read(1)
@@ -126,7 +125,7 @@ def test_a_gpu_that_comes_back_is_told_of_again(nvml: SimulatedNvml, reader: Rea
     assert instances(reader, 3 + INVENTORY_SECONDS + LOST_SECONDS) == 1
 
 
-def test_a_library_that_is_loaded_anew_has_a_set_of_its_own(nvml: SimulatedNvml, reader: Reader) -> None:
+def test_a_library_that_is_loaded_anew_has_a_set_of_its_own(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     reader.read(0)
     happen(nvml, "xid 0 31 1", f"fail nvmlDeviceGetComputeRunningProcesses_v3 {UNINITIALIZED} -1")
     with suppress(Failed):

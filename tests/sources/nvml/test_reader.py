@@ -10,9 +10,8 @@ import pytest
 from exporter.model.devices import DeviceKey, InventoryGpu, MigInstance
 from exporter.model.driver import DriverReading
 from exporter.simulator.nvml import SimulatedNvml
-from exporter.simulator.world import Gpu
 from exporter.sources.nvml import reader as of_reader
-from exporter.sources.nvml.failures import (
+from exporter.sources.nvml.library import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
@@ -22,11 +21,12 @@ from exporter.sources.nvml.failures import (
     UNKNOWN,
     VERSION_MISMATCH,
     Failed,
+    Library,
     NotThere,
 )
-from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.reader import INVENTORY_SECONDS, LOST_SECONDS, UNTOLD_SECONDS, Reader
+from exporter.sources.nvml.reader import INVENTORY_SECONDS, LOST_SECONDS, UNTOLD_SECONDS, NvmlReader
 from tests.support.nvml import GPU, MIG, NEEDED, OF_GPU, OF_MIG, OPTIONAL, stand_in, whole_and_cut
+from tests.support.simulated import SimulatedGpu
 
 WHOLE = InventoryGpu(uuid=GPU(0), index="0", device="nvidia0")
 CUT = InventoryGpu(
@@ -54,11 +54,11 @@ def nvml(tmp_path: Path) -> SimulatedNvml:
 
 
 @pytest.fixture
-def new_reader(nvml: SimulatedNvml) -> Iterator[Callable[[], Reader]]:
+def new_reader(nvml: SimulatedNvml) -> Iterator[Callable[[], NvmlReader]]:
     readers = []
 
-    def make() -> Reader:
-        readers.append(Reader(Library(str(nvml.library))))
+    def make() -> NvmlReader:
+        readers.append(NvmlReader(Library(str(nvml.library))))
         return readers[-1]
 
     yield make
@@ -78,7 +78,7 @@ def of(reading: DriverReading) -> dict[tuple[int, int, str], tuple[int | None, f
     }
 
 
-def test_gpus_instances_and_processes(new_reader: Callable[[], Reader]) -> None:
+def test_gpus_instances_and_processes(new_reader: Callable[[], NvmlReader]) -> None:
     reader = new_reader()
     reading = reader.read(7.0)
     assert (reading.inventory.gpus, reading.read_at, reading.unknown) == ((WHOLE, CUT), 7.0, frozenset())
@@ -93,7 +93,7 @@ def test_gpus_instances_and_processes(new_reader: Callable[[], Reader]) -> None:
 
 
 def test_each_reader_hears_of_the_time_since_its_own_last_read(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader]
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
 ) -> None:
     first, second = new_reader(), new_reader()
     first.read(0)
@@ -104,11 +104,13 @@ def test_each_reader_hears_of_the_time_since_its_own_last_read(
     assert of(second.read(3))[100, 0, ""][1] == pytest.approx(0.6)
 
 
-def test_compute_instances_of_one_gpu_instance_add_up(nvml: SimulatedNvml, new_reader: Callable[[], Reader]) -> None:
+def test_compute_instances_of_one_gpu_instance_add_up(
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
+) -> None:
     """A GPU instance that is cut into two compute instances has two MIG devices."""
     parts = [f"mig 1 {place} 5 {part} 3 1 40192 {MIG(place)} MIG 1c.3g.40gb" for place, part in ((3, 0), (4, 1))]
     running = ["process 1 5 0 300 c 10", "process 1 5 1 300 c 7", "process 1 5 1 301 c -1"]
-    nvml.write((Gpu(index=0, uuid=GPU(0)),), [f"gpu 1 1 1 85520809984 {GPU(1)}", *parts, *running])
+    nvml.write((SimulatedGpu(index=0, uuid=GPU(0)),), [f"gpu 1 1 1 85520809984 {GPU(1)}", *parts, *running])
     reading = new_reader().read(0)
     assert [mig.profile for mig in reading.inventory.gpus[1].mig] == ["1c.3g.40gb"] * 2
     assert {key[0]: memory for key, (memory, _, _) in of(reading).items()} == {300: 17, 301: None}
@@ -119,7 +121,7 @@ def test_compute_instances_of_one_gpu_instance_add_up(nvml: SimulatedNvml, new_r
     [("3 3 40192", "3g.40gb"), ("3 1 40192", "1c.3g.40gb"), ("1 1 9984", "1g.10gb"), ("7 7 80896", "7g.80gb")],
 )
 def test_an_old_driver_tells_a_profile_by_its_sizes(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], sizes: str, profile: str
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], sizes: str, profile: str
 ) -> None:
     nvml.write((), [f"gpu 0 0 1 85520809984 {GPU(0)}", f"mig 0 0 5 0 {sizes} {MIG(0)} NVIDIA H100 80GB HBM3"])
     assert [mig.profile for mig in new_reader().read(0).inventory.gpus[0].mig] == [profile]
@@ -129,7 +131,7 @@ def test_an_old_driver_tells_a_profile_by_its_sizes(
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND, UNKNOWN])
 @pytest.mark.parametrize("call", OPTIONAL)
 def test_a_call_that_is_not_there_costs_what_it_tells_and_no_more(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], call: str, code: int
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], call: str, code: int
 ) -> None:
     whole = of(new_reader().read(0))
     nvml.write(whole_and_cut(), [*PROCESSES, f"fail {call} {code} -1"])
@@ -157,7 +159,7 @@ def test_a_call_that_is_not_there_costs_what_it_tells_and_no_more(
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND])
 @pytest.mark.parametrize("call", OF_MIG)
 def test_without_a_call_about_instances_there_are_none_or_the_gpu_is_told_of(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], call: str, code: int
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], call: str, code: int
 ) -> None:
     nvml.write(whole_and_cut(), [f"fail {call} {code} -1"])
     reader = new_reader()
@@ -172,7 +174,7 @@ def test_without_a_call_about_instances_there_are_none_or_the_gpu_is_told_of(
 # issue 10, "Must show" 6
 @pytest.mark.parametrize("call", [*OPTIONAL, *OF_MIG, *OF_GPU])
 def test_a_gpu_that_falls_off_the_bus_in_any_call_costs_no_other(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], call: str
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], call: str
 ) -> None:
     reader = new_reader()
     reader.read(0)
@@ -198,7 +200,7 @@ def test_a_gpu_that_falls_off_the_bus_in_any_call_costs_no_other(
 @pytest.mark.parametrize("code", [UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH])
 @pytest.mark.parametrize("call", [*NEEDED, *OF_GPU, *OF_MIG, *OPTIONAL])
 def test_a_driver_that_went_in_any_call_lets_go_of_the_library(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], call: str, code: int
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], call: str, code: int
 ) -> None:
     nvml.write(whole_and_cut(), [f"fail {call} {code} -1"])
     reader = new_reader()
@@ -216,7 +218,7 @@ def test_a_driver_that_went_in_any_call_lets_go_of_the_library(
 
 @pytest.mark.parametrize("call", NEEDED)
 def test_without_what_it_needs_a_reading_fails(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], call: str
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], call: str
 ) -> None:
     nvml.write(whole_and_cut(), [f"fail {call} {UNKNOWN} -1"])
     with pytest.raises(Failed, match=call.removesuffix("_v2")):
@@ -224,7 +226,7 @@ def test_without_what_it_needs_a_reading_fails(
 
 
 def test_who_may_not_ask_for_the_processes_of_an_instance_is_told(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader]
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
 ) -> None:
     nvml.write(whole_and_cut(), [*PROCESSES, f"fail nvmlDeviceGetComputeRunningProcesses_v3 {NO_PERMISSION} 1"])
     reader = new_reader()
@@ -236,20 +238,20 @@ def test_who_may_not_ask_for_the_processes_of_an_instance_is_told(
 
 @pytest.mark.parametrize(("tells", "seconds"), [(True, 0.0), (False, UNTOLD_SECONDS)])
 def test_a_gpu_that_is_cut_anew_is_followed(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], tells: bool, seconds: float
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], tells: bool, seconds: float
 ) -> None:
     first, second = whole_and_cut()
     nvml.write((first, second), tells_changes=tells)
     reader = new_reader()
     before = reader.read(0).inventory
     assert reader.read(UNTOLD_SECONDS).inventory is before, "the same object as long as nothing changed"
-    nvml.write((first, Gpu(index=1, uuid=GPU(1), instances=second.instances[:1])), tells_changes=tells)
+    nvml.write((first, SimulatedGpu(index=1, uuid=GPU(1), instances=second.instances[:1])), tells_changes=tells)
     reading = reader.read(UNTOLD_SECONDS + 0.1 + seconds)
     assert [mig.uuid for mig in reading.inventory.gpus[1].mig] == [MIG(0)]
 
 
 def test_no_more_than_the_bounds(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader], monkeypatch: pytest.MonkeyPatch
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_reader, "MOST_PROCESSES", 2)
     monkeypatch.setattr(of_reader, "MOST_GPUS", 1)
@@ -262,8 +264,8 @@ def test_no_more_than_the_bounds(
 
 
 @pytest.mark.parametrize("uuid", ["GPU", "GPU-", "x" * 40, "GPU-\N{LATIN SMALL LETTER E WITH ACUTE}1"])
-def test_a_gpu_without_a_uuid_is_told_of(nvml: SimulatedNvml, new_reader: Callable[[], Reader], uuid: str) -> None:
-    nvml.write((Gpu(index=0, uuid=GPU(0)), Gpu(index=1, uuid=uuid)))
+def test_a_gpu_without_a_uuid_is_told_of(nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], uuid: str) -> None:
+    nvml.write((SimulatedGpu(index=0, uuid=GPU(0)), SimulatedGpu(index=1, uuid=uuid)))
     reader = new_reader()
     assert reader.read(0).inventory.gpus == (WHOLE,)
     assert reader.trouble is not None
@@ -271,7 +273,7 @@ def test_a_gpu_without_a_uuid_is_told_of(nvml: SimulatedNvml, new_reader: Callab
 
 
 def test_the_library_that_takes_the_place_of_another_is_loaded(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader]
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
 ) -> None:
     """A driver's upgrade puts another file there. The old one would be loaded for ever if it were not let go of."""
     reader = new_reader()
@@ -295,7 +297,7 @@ def inodes(library: Path) -> set[str]:
     return {line.split()[4] for line in lines if str(library) in line}
 
 
-def test_one_user_lets_go_and_the_other_goes_on(new_reader: Callable[[], Reader]) -> None:
+def test_one_user_lets_go_and_the_other_goes_on(new_reader: Callable[[], NvmlReader]) -> None:
     one, other = new_reader(), new_reader()
     one.read(0)
     other.read(0)
@@ -307,7 +309,7 @@ def test_one_user_lets_go_and_the_other_goes_on(new_reader: Callable[[], Reader]
 
 def test_where_there_is_no_library() -> None:
     with pytest.raises(NotThere, match="nothere"):
-        Reader(Library("libnothere.so.1")).read(0)
+        NvmlReader(Library("libnothere.so.1")).read(0)
 
 
 MEMORY = ("memory 0 -1 1000 100 250", "memory 1 -1 1000 100 30", "memory 1 1 400 10 20", "memory 1 2 400 10 10")
@@ -324,7 +326,7 @@ MEMORY = ("memory 0 -1 1000 100 250", "memory 1 -1 1000 100 30", "memory 1 1 400
 )
 def test_the_memory_in_use_of_gpus_and_instances(
     nvml: SimulatedNvml,
-    new_reader: Callable[[], Reader],
+    new_reader: Callable[[], NvmlReader],
     faults: tuple[str, ...],
     of_whole: int | None,
     of_cut: tuple[int, ...],
@@ -337,14 +339,14 @@ def test_the_memory_in_use_of_gpus_and_instances(
 
 
 def test_compute_instances_of_one_gpu_instance_have_one_memory(
-    nvml: SimulatedNvml, new_reader: Callable[[], Reader]
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
 ) -> None:
     parts = [f"mig 0 {place} 5 {place} 3 1 40192 {MIG(place)} NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb" for place in (0, 1)]
     nvml.write((), [f"gpu 0 0 1 1000 {GPU(0)}", *parts, "memory 0 5 400 10 20"])
     assert new_reader().read(0).memory_used == {DeviceKey(uuid=GPU(0)): 0, DeviceKey(uuid=GPU(0), instance="5"): 20}
 
 
-def test_a_device_of_a_process_is_as_samples_name_it(new_reader: Callable[[], Reader]) -> None:
+def test_a_device_of_a_process_is_as_samples_name_it(new_reader: Callable[[], NvmlReader]) -> None:
     devices = {one.device for one in new_reader().read(0).processes or ()}
     assert devices == {
         DeviceKey(uuid=GPU(0)),

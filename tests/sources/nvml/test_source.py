@@ -1,6 +1,5 @@
 """When NVML is read, and what is told of it while it fails."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -9,12 +8,12 @@ import pytest
 from exporter.model.snapshot import Health
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.sources.nvml import library
-from exporter.sources.nvml.failures import UNINITIALIZED
+from exporter.sources.nvml.library import UNINITIALIZED
 from exporter.sources.nvml.source import (
     AGAIN_SECONDS,
     DEADLINE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    PAUSE_SECONDS,
+    PAUSE,
     NoNvml,
     Nvml,
 )
@@ -91,7 +90,7 @@ async def test_after_failures_of_the_library_the_pauses_grow(
             await until(lambda: len(healths) == asked)  # noqa: B023 - awaited within its turn
     between = [round(later - earlier) for earlier, later in zip([0.0, *pauses], pauses, strict=False)]
     assert between[:7] == [1, 2, 4, 8, 16, 32, 60]
-    assert (PAUSE_SECONDS, max(between)) == (1, LONGEST_PAUSE_SECONDS)
+    assert (PAUSE.first_seconds, max(between)) == (1, LONGEST_PAUSE_SECONDS)
     assert {health.reason for health in healths} == {"unreachable"}
     nvml.write(whole_and_cut())
     clock.ahead += LONGEST_PAUSE_SECONDS
@@ -108,10 +107,10 @@ async def test_a_call_that_hangs_is_told_once_and_what_was_known_of_gpus_stays(
     assert first is not None
     await first
     known = source.inventory
-    nvml.write(whole_and_cut(), ["hang nvmlDeviceGetProcessUtilization 700"])
+    nvml.write(whole_and_cut(), ["hang nvmlDeviceGetProcessUtilization 60000"])
     clock.ahead = AGAIN_SECONDS
     source.begin()
-    await asyncio.sleep(0.05)  # it has come to that call
+    await until(lambda: source._library.calling == "nvmlDeviceGetProcessUtilization")
     clock.ahead += DEADLINE_SECONDS + 1
     for _ in range(3):
         assert source.begin() is None
@@ -120,6 +119,7 @@ async def test_a_call_that_hangs_is_told_once_and_what_was_known_of_gpus_stays(
     assert source.inventory is known
     assert source.reading is not None
     assert source.reading.processes is None, "they are not known, which is not none"
+    nvml.write(whole_and_cut())
     await until(lambda: source.health.up is True)
     assert source.reading.processes is not None
 

@@ -19,12 +19,11 @@ from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
 from exporter.model.pods import PodInfo
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.node import SimulatedNode
-from exporter.simulator.world import Pod
 from exporter.sources.pages.discovery import AT_ONCE, MOST_FOUND, Discovery
 from exporter.sources.pages.url import DcgmSource
 from tests.support.certificates import Authority
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.simulated import Pod, SimulatedNode
 
 OURS = {"app": "nvidia-dcgm-exporter"}
 
@@ -297,12 +296,12 @@ async def test_a_pod_that_goes_while_a_scrape_waits_for_it_costs_itself(found: F
     world = found.simulated.world
     staying = (*world.pods, *((pod("one", "127.0.0.2"),) if others else ()))
     world.pods = (*staying, pod("two", "127.0.0.3"))
-    exporter = await found.start()
+    exporter = await found.start(dcgm_timeout="30s")
     async with listener:
         waiting = asyncio.create_task(once(exporter))
         await asked.wait()
         world.pods = staying
-        async with asyncio.timeout(4):  # less than --dcgm.timeout
+        async with asyncio.timeout(20):  # less than --dcgm.timeout
             while not waiting.done():
                 # another scrape is told of it first
                 await exporter.get("/gpu/metrics", **{"X-Prometheus-Scrape-Timeout-Seconds": "0.2"})

@@ -18,9 +18,9 @@ from aiohttp import web
 from exporter.config.named_files import read_node_files
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.simulator.node import SimulatedNode
 from tests.support.certificates import Authority
 from tests.support.exporter import PATHS, Start, config_of
+from tests.support.simulated import SimulatedNode
 
 PASSWORD = "pass-Wörd with blank"
 TOKEN = "token-123"

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from exporter.errors import Malformed
 from exporter.model.slices import at_once
-from exporter.sources.prometheus.answer import MOST_LABELS, MOST_TEXT_CHARS, Series, read_vector
+from exporter.sources.prometheus.answer import MOST_LABELS, MOST_TEXT_CHARS, VectorSeries, read_vector
 from tests.support.canned import NOW, body
 
 ROW = {"metric": {"__name__": "up", "node": "n1"}, "value": [NOW, "1"]}
 
 
-def read(text: bytes) -> list[Series]:
-    found: list[Series] = []
+def read(text: bytes) -> list[VectorSeries]:
+    found: list[VectorSeries] = []
     assert at_once(read_vector(text, found.append)) == len(found)
     return found
 
@@ -28,7 +28,7 @@ def with_row(row: Any) -> bytes:
 
 def test_an_answer() -> None:
     rows = [({"a": "é", "b": ""}, "1"), ({}, "NaN"), ({"x": "y"}, "+Inf"), ({"x": "z"}, "-Inf"), ({"e": "1"}, "1e-7")]
-    assert read(body(rows)) == [Series(labels, NOW, value) for labels, value in rows]
+    assert read(body(rows)) == [VectorSeries(labels, NOW, value) for labels, value in rows]
     assert read(body([])) == []
 
 
@@ -43,7 +43,7 @@ def test_an_answer() -> None:
     ],
 )
 def test_what_other_servers_put_around_it(text: str) -> None:
-    assert read((text % json.dumps(ROW)).encode()) == [Series(ROW["metric"], NOW, "1")]  # type: ignore[arg-type]
+    assert read((text % json.dumps(ROW)).encode()) == [VectorSeries(ROW["metric"], NOW, "1")]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.accounting.fields import FIELDS
+from exporter.dcgm.fields import FIELDS
 from exporter.errors import Malformed
 from exporter.model.cluster import NodeView
 from exporter.model.slices import at_once
-from exporter.sources.prometheus.answer import Series
-from exporter.sources.prometheus.collecting import Collected
+from exporter.sources.prometheus.answer import VectorSeries
+from exporter.sources.prometheus.collecting import MOST_ROWS, Collected
 from exporter.sources.prometheus.queries import PARTS, own, samples
-from exporter.sources.prometheus.rows import MOST_ROWS
 from exporter.sources.prometheus.targets import read_targets
 from tests.support.canned import NOW, Row, of_device, target
 
@@ -25,8 +24,8 @@ POD = ("pod", "namespace", "container")
 LATELY = {"about": "lately"}
 
 
-def series(rows: Sequence[Row]) -> list[Series]:
-    return [Series(dict(labels), NOW, value) for labels, value in rows]
+def series(rows: Sequence[Row]) -> list[VectorSeries]:
+    return [VectorSeries(dict(labels), NOW, value) for labels, value in rows]
 
 
 def nodes_of(
@@ -81,6 +80,21 @@ def test_a_device_and_its_container() -> None:
     assert (row["pod_uid"], row["entity"], row["framebuffer_used"], row["sm_clock"]) == ("u", "gpu", None, None)
     assert row["timestamp"] == "2023-11-14T22:13:15.000Z"
     assert {field.json for field in FIELDS.values() if field.json} <= row.keys()
+
+
+# issue 28, churn-free series
+@pytest.mark.parametrize("mark", [{"samples": "without_owners"}, {}])
+def test_samples_that_name_no_owner_are_the_holders_where_the_info_says_so(mark: dict[str, str]) -> None:
+    own = [(of_device("pod_gpu_info", pod=pod, gpu_shared="true", pod_uid=f"u-{pod}", **mark), "1") for pod in "ab"]
+    sampled = [(of_device(UTIL, uuid), value) for uuid, value in (("GPU-1", "57"), ("GPU-2", "3"))]
+    # the samples are newer than the info: without the mark they say that nobody holds the device any more
+    newer = [*target(pages=["/gpu/metrics"], age=1), *target(pages=["/metrics"], age=9)]
+    found = nodes_of(newer, own, sampled)["n1"]
+    assert short(found) == (
+        [("GPU-1", "a", 57), ("GPU-1", "b", 57), ("GPU-2", "", 3)] if mark else [("GPU-1", "", 57), ("GPU-2", "", 3)]
+    )
+    assert [row.get("pod_uid", "") for row in rows_of(found)][:-1] == (["u-a", "u-b"] if mark else [""])
+    assert found.devices[0].is_shared is bool(mark)
 
 
 @pytest.mark.parametrize(("up", "pod", "is_missing"), [("0", "", True), ("0", "a", False), ("1", "", False)])

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from exporter.cluster.scaling import Question, Unanswerable, scaled
+from exporter.cluster.scaling import ScalingQuestion, Unanswerable, scaled
 from exporter.config.http_file import HttpConfig, Secret
 from exporter.config.tls import ClientTls
 from exporter.errors import Trouble
@@ -240,8 +240,10 @@ async def test_what_goes_wrong_is_said(status: int, headers: dict[str, str], tex
 
 
 async def test_a_bomb_is_not_unpacked() -> None:
+    packed = gzip.compress(b" " * 50_000_000)  # not within the time for an answer
+
     async def bomb(_: web.Request) -> web.StreamResponse:
-        return web.Response(body=gzip.compress(b" " * 50_000_000), headers={"Content-Encoding": "gzip"})
+        return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
 
     async with serving(Server(answer=bomb)) as server, asking(server, Clock()) as source:
         await ask(source)
@@ -284,9 +286,9 @@ async def test_a_workload_that_is_in_no_series_is_an_error_that_says_what_is_nee
     async with serving(Server()) as server, asking(server, Clock()) as source:
         await ask(source)
         with pytest.raises(Unanswerable, match=r"--workload\.labels") as error:
-            scaled(source.view, Question(namespace="ml", workload="trainer", metric="gpu_utilization"))
+            scaled(source.view, ScalingQuestion(namespace="ml", workload="trainer", metric="gpu_utilization"))
         assert error.value.status == 503
-        other = scaled(source.view, Question(namespace="web", workload="trainer", metric="gpu_utilization"))
+        other = scaled(source.view, ScalingQuestion(namespace="web", workload="trainer", metric="gpu_utilization"))
         assert (other.value, other.pods) == (0, 0)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,6 +45,7 @@ class Store:
         self.changes: list[Change] = []
         self.listeners: list[Callable[[Change], None]] = []  # told of each change at once
         self._objects: dict[Key, Object] = {}
+        self._keys: defaultdict[str, set[Key]] = defaultdict(set)  # by resource
         self._news = asyncio.Event()
 
     def get(self, key: Key) -> Object | None:
@@ -52,8 +54,8 @@ class Store:
 
     def all(self, resource: str = "", namespace: str = "") -> Iterator[tuple[Key, Object]]:
         """The objects of a resource ("" for every one) in a namespace ("" for all of them), in the order of names."""
-        for key in sorted(self._objects):
-            if resource in ("", key.resource) and namespace in ("", key.namespace):
+        for key in sorted(self._keys[resource] if resource else self._objects):
+            if namespace in ("", key.namespace):
                 yield key, self._objects[key]
 
     def put(self, key: Key, item: Object) -> Object:
@@ -61,12 +63,14 @@ class Store:
         before = self._objects.get(key)
         stored = self._renewed(item)
         self._objects[key] = stored
+        self._keys[key.resource].add(key)
         self._note(MODIFIED if before else ADDED, key, stored, before)
         return stored
 
     def drop(self, key: Key) -> Object:
         """Delete the object. Returns it as its last version tells."""
         before = self._objects.pop(key)
+        self._keys[key.resource].discard(key)
         gone = self._renewed(before)
         self._note(DELETED, key, gone, before)
         return gone

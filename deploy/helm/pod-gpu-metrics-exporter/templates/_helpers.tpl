@@ -128,8 +128,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
     {{- with $.monitor.relabelings }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with $.monitor.metricRelabelings }}
-  metricRelabelings: {{- toYaml . | nindent 4 }}
+  {{- if or $.monitor.metricRelabelings (eq $path "/metrics") }}
+  metricRelabelings:
+    {{- if eq $path "/metrics" }}
+    # when a counter began is no series: a Prometheus with created-timestamp zero ingestion reads it all the same
+    - sourceLabels: [__name__]
+      regex: (pod_gpu|process|python)_.+_created
+      action: drop
+    {{- end }}
+    {{- with $.monitor.metricRelabelings }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
 {{- end }}
 {{- end -}}

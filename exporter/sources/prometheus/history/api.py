@@ -1,49 +1,146 @@
 """The HTTP client of a Prometheus server: an expression and a moment → series, or a SourceError that says why not.
 
-A server is asked for little at a time, two queries at once, and waited for if it is busy. What is too much for it is
-`TooMuch`: the caller asks for less.
+It asks for little at a time, two queries at once, and waits for a busy server; after `TooMuch` its caller asks less.
+https://prometheus.io/docs/prometheus/latest/querying/api/ says how it answers; any program may, so it is read strictly.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import NoReturn
+from typing import NamedTuple
 
-import aiohttp
-
-from exporter.config.http_file import HttpConfig, authorization
-from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable
-from exporter.sources.http import (
-    Client,
-    ConnectRemedies,
-    one_line,
-    retry_after_seconds,
-    why_broken,
-    why_no_connection,
-)
-from exporter.sources.prometheus.history.answers import Answer, read_answer, read_retention, told_by
-from exporter.sources.unpack import Body
+from exporter.config.http_file import HttpConfig
+from exporter.errors import Malformed, SourceError
+from exporter.sources.http import HttpRefusal, Peer, SlowAnswer
+from exporter.sources.pause import Pause
+from exporter.sources.prometheus.client import PrometheusClient
 
 FLAG = "--prometheus.http-config"
 QUERIES_AT_ONCE = 2
-PAUSES_SECONDS = (1.0, 5.0)
-LONGEST_PAUSE_SECONDS = 30.0
+TRIES = 3
+PAUSE = Pause(1.0, 30.0, factor=5.0)
 MAX_BYTES = 128 * 1024 * 1024
-MAX_ERROR_BYTES = 16 * 1024
 CONNECT_SECONDS = 10.0
 _GRACE_SECONDS = 5.0
 _BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE})
 _WORDS_OF_TOO_MUCH = ("too many samples", "timed out", "exceeds the limit", "limit exceeded", "too many")
 
-_REMEDIES = ConnectRemedies(
-    refused="is Prometheus running, and on this port (usually 9090)? From outside a cluster: kubectl port-forward",
-    unreachable="can this machine reach that address? From outside a cluster: kubectl port-forward",
-    tls=f"name the server's authority (ca_file), its name (server_name) and a certificate in {FLAG}, under tls_config;"
-    " or does it speak plain HTTP?",
-)
-_LOOK_THERE = "look at the server's log, and at what the address answers to curl"
+_REACH = "can this machine reach that address? From outside a cluster: kubectl port-forward"
 
-Pause = Callable[[float], Awaitable[None]]
+Sleep = Callable[[float], Awaitable[None]]
+MOST_SERIES = 500_000
+# of seconds, joules and GPUs: a megawatt for thirty years
+MOST_AMOUNT = 1e15
+MOST_WARNINGS = 10
+MOST_TOLD_CHARS = 300
+_NOT_PROMETHEUS = (
+    "is this the address of a Prometheus server, with the path that its API stands below, if there is one?"
+)
+
+
+class AnsweredSeries(NamedTuple):
+    """A series: its labels, and its points as seconds of Unix time and a value that is a number from 0 to 1e15."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeAnswer:
+    """`odd` counts points that were no such number; `warnings` are the server's own words."""
+
+    series: Sequence[AnsweredSeries]
+    odd: int = 0
+    warnings: Sequence[str] = field(default=())
+
+
+def read_answer(body: bytes) -> RangeAnswer:
+    """An answer to a query, whose result is a vector or a matrix.
+
+    Raises:
+        Malformed: it is none.
+    """
+    content = _object(body)
+    data = content.get("data")
+    if content.get("status") != "success" or not isinstance(data, dict):
+        raise _garbage("it does not say success, or has no data")
+    result, kind = data.get("result"), data.get("resultType")
+    if not isinstance(result, list) or kind not in ("vector", "matrix"):
+        raise _garbage(f"its result is a {str(kind)[:20]!r}, and not a vector or a matrix")
+    if len(result) > MOST_SERIES:
+        raise Malformed("oversize", f"it answers {len(result)} series; at most {MOST_SERIES} are read", remedy=_LESS)
+    series, odd = [], 0
+    for row in result:
+        row_series, bad = _series(row, "value" if kind == "vector" else "values")
+        odd += bad
+        if row_series.points:
+            series.append(row_series)
+    return RangeAnswer(series=series, odd=odd, warnings=_warnings(content.get("warnings")))
+
+
+def read_retention(body: bytes) -> str:
+    """How long a server keeps what it scraped, as it says itself at /api/v1/status/runtimeinfo; "" if it does not."""
+    try:
+        data = _object(body).get("data")
+    except Malformed:
+        return ""
+    retention = data.get("storageRetention") if isinstance(data, dict) else None
+    return retention[:40] if isinstance(retention, str) else ""
+
+
+_LESS = "ask for less at a time with --match, such as --match cluster=a, or a part of the span"
+
+
+def _object(body: bytes) -> dict[str, object]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _garbage("it is no JSON") from error
+    if not isinstance(content, dict):
+        raise _garbage("it is no object")
+    return content
+
+
+def _garbage(why: str) -> Malformed:
+    return Malformed("garbage", f"it does not answer as Prometheus does: {why}", remedy=_NOT_PROMETHEUS)
+
+
+def _series(row: object, key: str) -> tuple[AnsweredSeries, int]:
+    """And how many of its points are none that can be counted."""
+    if not isinstance(row, dict) or not isinstance(labels := row.get("metric"), dict):
+        raise _garbage("a series has no labels")
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise _garbage("a label is no text")
+    if key not in row:
+        # a native histogram stands under another name; none of ours is one
+        return AnsweredSeries(labels, ()), 1
+    pairs = [row[key]] if key == "value" else row[key]
+    if not isinstance(pairs, list):
+        raise _garbage("a series has no list of points")
+    points = [_point(pair) for pair in pairs]
+    good = tuple(point for point in points if point is not None)
+    return AnsweredSeries(labels, good), len(points) - len(good)
+
+
+def _point(pair: object) -> tuple[float, float] | None:
+    if not isinstance(pair, list) or len(pair) != len(("time", "value")):
+        raise _garbage("a point is not a time and a value")
+    at, text = pair
+    if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(text, str):
+        raise _garbage("a point is not a time and a value")
+    try:
+        seconds, value = float(at), float(text)
+    except (ValueError, OverflowError) as error:
+        raise _garbage("a value is no number") from error
+    return (seconds, value) if math.isfinite(seconds) and 0 <= value <= MOST_AMOUNT else None
+
+
+def _warnings(listed: object) -> Sequence[str]:
+    texts = listed if isinstance(listed, list) else []
+    return tuple(" ".join(str(text).split())[:MOST_TOLD_CHARS] for text in texts[:MOST_WARNINGS])
 
 
 class TooMuch(Exception):
@@ -60,160 +157,88 @@ class PrometheusApi:
         timeout_seconds: float,
         http: HttpConfig,
         on_wait: Callable[[str], None] = lambda _: None,
-        pause: Pause = asyncio.sleep,
+        pause: Sleep = asyncio.sleep,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """A query takes at most `timeout_seconds`. `on_wait` hears, in words, why one is asked again."""
+        """A query takes at most `timeout_seconds`. `on_wait` is called with the reason why one is asked again."""
         self.queries = 0
-        self._url = url.rstrip("/")
-        self._timeout_seconds = timeout_seconds
-        self._http = http
         self._on_wait = on_wait
         self._pause = pause
-        self._max_bytes = max_bytes
         self._has_answered = False
         self._places = asyncio.Semaphore(QUERIES_AT_ONCE)
-        self._client = Client(
-            flag=FLAG,
-            tls=http.tls,
-            headers=(
-                ("Accept", "application/json"),
-                ("Accept-Encoding", "gzip"),
-                ("User-Agent", "pod-gpu-metrics-exporter"),
-                *http.headers,
-            ),
+        self._client = PrometheusClient(
+            _peer(url.rstrip("/")),
+            url=url,
+            http=http,
+            query_seconds=timeout_seconds,
+            timeout_seconds=timeout_seconds + _GRACE_SECONDS,
+            connect_seconds=CONNECT_SECONDS,
+            max_bytes=max_bytes,
             most_connections=QUERIES_AT_ONCE,
         )
+        self.close = self._client.close
 
-    async def close(self) -> None:
-        """End the connections."""
-        await self._client.close()
-
-    async def query(self, expression: str, at_ms: int) -> Answer:
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
         """What an instant query about a moment answers.
 
         Raises:
-            TooMuch: it asks for too much at a time.
-            SourceError: nobody answers, or not with what Prometheus answers.
+            TooMuch: it asks for too much at a time. SourceError: nobody answers, or not with what Prometheus answers.
         """
-        body = await self._patiently(
-            "/api/v1/query",
-            {"query": expression, "time": f"{at_ms / 1000:.3f}", "timeout": f"{self._timeout_seconds:g}s"},
-        )
-        return read_answer(body)
+        async with self._places:
+            for failures in range(1, TRIES):
+                try:
+                    return await self._ask(expression, at_ms)
+                except SourceError as error:
+                    # one that never answered is not about to
+                    is_back_soon = error.reason in ("refused", "unreachable", "truncated") and self._has_answered
+                    if not is_back_soon and error.reason != "rate_limited":
+                        raise
+                    seconds = min(error.retry_after_seconds or PAUSE.after(failures), PAUSE.longest_seconds)
+                    self._on_wait(f"{error}; asked again in {seconds:g} s")
+                    await self._pause(seconds)
+            return await self._ask(expression, at_ms)
 
     async def retention(self) -> str:
         """How long the server keeps samples, in its own words; "" if it does not say, as Thanos and Mimir do not."""
         try:
-            return read_retention(await self._get("/api/v1/status/runtimeinfo", {}))
-        except (SourceError, TooMuch):
+            return read_retention(await self._client.get("/api/v1/status/runtimeinfo", {}))
+        except SourceError:
             return ""
 
-    async def _patiently(self, path: str, parameters: Mapping[str, str]) -> bytes:
-        async with self._places:
-            for pause_seconds in PAUSES_SECONDS:
-                try:
-                    return await self._get(path, parameters)
-                except Unavailable as error:
-                    # one that never answered is not about to
-                    is_back_soon = error.reason in ("refused", "unreachable") and self._has_answered
-                    if not is_back_soon and error.reason != "rate_limited":
-                        raise
-                    seconds = min(error.retry_after_seconds or pause_seconds, LONGEST_PAUSE_SECONDS)
-                    self._on_wait(f"{error}; asked again in {seconds:g} s")
-                    await self._pause(seconds)
-            return await self._get(path, parameters)
-
-    async def _get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+    async def _ask(self, expression: str, at_ms: int) -> RangeAnswer:
         self.queries += 1
         try:
-            async with asyncio.timeout(self._timeout_seconds + _GRACE_SECONDS):
-                headers = authorization(self._http, FLAG)
-                timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS)
-                async with self._client.get(
-                    self._url + path, parameters=parameters, headers=headers, timeout=timeout
-                ) as response:
-                    if response.status != HTTPStatus.OK:
-                        await _refuse(response, path)
-                    body = await self._body(response, self._max_bytes)
-                    self._has_answered = True
-                    return body
-        except aiohttp.ConnectionTimeoutError as error:
-            raise TimedOut(
-                "deadline",
-                f"no connection with {self._url} within {CONNECT_SECONDS:g} s: nothing comes back from there",
-                remedy=_REMEDIES.unreachable,
-            ) from error
-        except TimeoutError as error:
-            raise TooMuch(f"no whole answer within {self._timeout_seconds:g} s") from error
-        except ConfigError as error:
-            raise Unavailable(
-                "permission", str(error), remedy=f"mend that file, or name another one in {FLAG}"
-            ) from error
-        except aiohttp.ClientConnectionError as error:
-            raise why_no_connection(error, _REMEDIES, where=f"{self._url}: ") from error
-        except aiohttp.ClientPayloadError as error:
-            raise Unavailable("unreachable", f"{self._url}: {why_broken(error)}", remedy=_LOOK_THERE) from error
-        except aiohttp.ClientError as error:
-            raise Malformed(
-                "garbage", f"{self._url} does not answer in HTTP: {one_line(error)[:300]}", remedy=_LOOK_THERE
-            ) from error
-
-    async def _body(self, response: aiohttp.ClientResponse, most: int) -> bytes:
-        body = Body(response.headers.get("Content-Encoding", ""), most)
-        async for chunk in response.content.iter_any():
-            if not body.add(chunk):
-                response.close()
-                raise TooMuch(f"it answers more than {most} bytes")
-        if not body.is_whole:
-            raise Malformed("truncated", "its packed answer was cut off", remedy=_LOOK_THERE)
-        return bytes(body)
+            body = await self._client.query(expression, at_seconds=at_ms / 1000)
+        except SourceError as error:
+            if isinstance(error, SlowAnswer) or error.reason == "oversize" or _asks_too_much(error):
+                raise TooMuch(str(error)) from error
+            raise
+        self._has_answered = True
+        return read_answer(body)
 
 
-async def _refuse(response: aiohttp.ClientResponse, path: str) -> NoReturn:
-    status = response.status
-    body = await response.content.read(MAX_ERROR_BYTES)
-    if response.headers.get("Content-Encoding"):
-        body = _unpacked(response.headers["Content-Encoding"], body)
-    kind, text = told_by(body)
-    # what is left of it is not waited for
-    response.close()
+def _asks_too_much(error: SourceError) -> bool:
+    """Whether the server refuses a query for its size, or gave it up."""
     # 429 is "too many requests", whatever its words: smaller questions would only be more requests
-    is_busy = status == HTTPStatus.TOO_MANY_REQUESTS
-    if not is_busy and (kind == "timeout" or (text and any(words in text for words in _WORDS_OF_TOO_MUCH))):
-        raise TooMuch(text or "the query took too long")
-    told = f": {text}" if text else ""
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        raise Unavailable(
-            "permission",
-            f"the server refuses {path} with HTTP status {status}{told}",
-            remedy=f"give it a password, a token or a client certificate that it accepts, with {FLAG}",
-        )
-    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        raise Unavailable(
-            "http_status",
-            f"HTTP status {status} for {path}: it wants to be asked elsewhere, which is not done",
-            remedy="give the address that answers itself (https in place of http? a login in between?)",
-        )
-    if status == HTTPStatus.NOT_FOUND:
-        raise Unavailable(
-            "http_status",
-            f"HTTP status 404: there is no {path}",
-            remedy="does the server have a path of its own, such as /prometheus? Put it after the address",
-        )
-    raise Unavailable(
-        "rate_limited" if status in _BUSY else "http_status",
-        f"HTTP status {status} for {path}{told}",
-        remedy=_LOOK_THERE,
-        retry_after_seconds=retry_after_seconds(response.headers),
+    if not isinstance(error, HttpRefusal) or error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return False
+    text = str(error.content.get("error", ""))
+    return error.content.get("errorType") == "timeout" or any(words in text for words in _WORDS_OF_TOO_MUCH)
+
+
+def _peer(url: str) -> Peer:
+    return Peer(
+        flag=FLAG,
+        where=f"{url}: ",
+        refused="is Prometheus running, and on this port (usually 9090)? From outside a cluster: kubectl port-forward",
+        unreachable=_REACH,
+        silent=_REACH,
+        tls=f"name the server's authority (ca_file), its name (server_name) and a certificate in {FLAG}, under"
+        " tls_config; or does it speak plain HTTP?",
+        look_there="look at the server's log, and at what the address answers to curl",
+        no_right=f"give it a password, a token or a client certificate that it accepts, with {FLAG}",
+        no_path="does the server have a path of its own, such as /prometheus? Put it after the address",
+        elsewhere="give the address that answers itself (https in place of http? a login in between?)",
+        busy=_BUSY,
+        names_path=True,
     )
-
-
-def _unpacked(encoding: str, body: bytes) -> bytes:
-    """The beginning of a packed body, as far as it can be read."""
-    try:
-        beginning = Body(encoding, MAX_ERROR_BYTES)
-        beginning.add(body)
-    except Malformed:
-        return b""
-    return bytes(beginning)

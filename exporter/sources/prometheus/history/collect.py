@@ -1,23 +1,210 @@
-"""All that a report is made of, from a Prometheus server: piece by piece, in the order of time."""
+"""All that a report is made of, from a Prometheus server: piece by piece, in the order of time.
+
+Of a piece and a family the server is asked for each row's first value (counters grow: `min_over_time`), its last, and
+the rows that fell. Where that is not enough (report/growth.py), every sample of the nodes in question is read; where
+those are many, the piece is cut in six first, and only the parts in which something happened are read so. A week
+costs some five hundred small queries, and a restart of an exporter a few more.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
-from exporter.errors import Unavailable
-from exporter.report.report import Collected, Moment
+from exporter.errors import Malformed, SourceError, Unavailable
+from exporter.report.growth import Growth, Piece
+from exporter.report.report import Moment, ReportInput
+from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, series_of
 from exporter.report.span import Span
-from exporter.sources.prometheus.history.accounts import AccountsReader
-from exporter.sources.prometheus.history.api import PrometheusApi, TooMuch
-from exporter.sources.prometheus.history.facts import FactsReader
+from exporter.sources.prometheus.history.api import AnsweredSeries, PrometheusApi, RangeAnswer, TooMuch
+
+T = TypeVar("T")
+MOST_ROWS = 1_000_000
+# Every sample is read of a piece as short as this, or one that has no more samples than that, if exporters are scraped
+# every 15 s. Any other is cut first.
+RAW_MS = 15 * 60_000
+MOST_SAMPLES = 100_000
+_USUAL_SCRAPE_MS = 15_000
+_CUT = 6
+# A query that was too much is asked about less, but not about less than this.
+LEAST_MS = 60_000
+# How far back Prometheus itself looks for the value of a moment.
+LOOKBACK_MS = 5 * 60_000
+CAPACITY = "node_gpu_capacity"
+
+
+class RangeServer(Protocol):
+    """What answers queries: a Prometheus."""
+
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
+        """What an instant query about a moment answers; see `PrometheusApi.query`."""
+        ...
+
+
+class AccountsReader:
+    """Reads the rows of a span into a `Growth`."""
+
+    def __init__(self, *, api: RangeServer, matchers: Sequence[str], wanted: frozenset[str]) -> None:
+        """`matchers` go with every query; `wanted` are the labels that a report may group by."""
+        self.growth = Growth()
+        self.odd = 0
+        self.has_renamed = False
+        self.warnings: dict[str, None] = {}
+        self._api = api
+        self._matchers = tuple(matchers)
+        self._wanted = wanted
+
+    async def begin(self, span: Span) -> None:
+        """Note what rows are at the beginning of the span. SourceError: see `read`."""
+        before = Span(span.from_ms - LOOKBACK_MS, span.from_ms)
+        scraped = await self._one("last_over_time", CAPACITY, before, self._matchers)
+        self.growth.begin(await self._all("last_over_time", before, self._matchers), scraped)
+
+    async def read(self, piece: Span) -> None:
+        """Add what grew in a piece of the span; pieces come in their order.
+
+        Raises:
+            SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
+        """
+        await self._read(piece, self._matchers)
+        if self.growth.rows > MOST_ROWS:
+            remedy = "ask for less at a time with --match, such as --match cluster=a, or for a shorter span"
+            raise Malformed("oversize", f"the span has more than {MOST_ROWS} rows", remedy=remedy)
+
+    async def _read(self, piece: Span, matchers: Sequence[str]) -> None:
+        try:
+            first, last, fell = [
+                await self._all(function, piece, matchers) for function in ("min_over_time", "last_over_time", "resets")
+            ]
+        except TooMuch as error:
+            for half in _halves(piece, error):
+                await self._read(half, matchers)
+            return
+        pieces = [Piece(first=one, last=two, fell=three) for one, two, three in zip(first, last, fell, strict=True)]
+        for nodes in batches(self.growth.count(pieces)):
+            of_these = (*self._matchers, of_nodes(nodes))
+            rows = max(sum(one.key.node in nodes for one in answer) for answer in last)
+            if piece.ms <= RAW_MS or rows * piece.ms <= MOST_SAMPLES * _USUAL_SCRAPE_MS:
+                await self._replay(piece, of_these)
+                continue
+            for shorter in piece.cut(-(-piece.ms // _CUT)):
+                await self._read(shorter, of_these)
+
+    async def _replay(self, piece: Span, matchers: Sequence[str]) -> None:
+        try:
+            samples = await self._all("", piece, matchers)
+            scraped = await self._one("", CAPACITY, piece, matchers)
+        except TooMuch as error:
+            for half in _halves(piece, error):
+                await self._replay(half, matchers)
+            return
+        self.growth.replay(samples, piece.from_ms / 1000, scraped)
+
+    async def _all(self, function: str, piece: Span, matchers: Sequence[str]) -> Sequence[Sequence[CountedSeries]]:
+        """Of every family, what the function says of the piece; every sample where there is none."""
+        return await _together(*(self._one(function, family, piece, matchers) for family in FAMILIES))
+
+    async def _one(self, function: str, family: str, piece: Span, matchers: Sequence[str]) -> Sequence[CountedSeries]:
+        rows = f"{selector(family, matchers)}[{piece.ms}ms]"
+        expression = f"{function}({rows})" if function else rows
+        if function == "resets":
+            expression += " > 0"
+        answer = await self._api.query(expression, piece.to_ms)
+        self.odd += answer.odd
+        self.has_renamed |= any(is_renamed(series.labels) for series in answer.series)
+        self.warnings.update(dict.fromkeys(answer.warnings))
+        return [series_of(series.labels, series.points, self._wanted) for series in answer.series]
+
+
+async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
+    """What each of them returns. Once one fails the others end: nobody reads what they would still ask or say."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _halves(piece: Span, error: TooMuch) -> Sequence[Span]:
+    """What to ask in place of a piece that was too much."""
+    if piece.ms > LEAST_MS:
+        return tuple(piece.cut(-(-piece.ms // 2)))
+    message = f"the server cannot answer even for a minute of it: {error}"
+    remedy = "ask for less at a time with --match, such as --match cluster=a, or give it more time with --timeout"
+    raise Unavailable("http_status", message, remedy=remedy) from error
+
+
+# Nodes are looked for this many times in a piece, and never farther apart than Prometheus looks back by itself.
+_LOOKS = 12
+_MOST_STEP_MS = 300_000
+_LEAST_STEP_MS = 1000
+
+
+class FactsReader:
+    """Reads what a report says beside the accounts: GPUs, nodes, gaps. What a server cannot answer is left out.
+
+    Sums that only describe are left to the server: they need not be right to the second.
+    """
+
+    def __init__(self, *, api: PrometheusApi, matchers: Sequence[str]) -> None:
+        self.facts = SpanFacts()
+        self._api = api
+        self._matchers = tuple(matchers)
+
+    async def read(self, piece: Span) -> None:
+        """Add what is known of a piece of the span."""
+        facts = self.facts
+        info = self._rows("pod_gpu_info", 'modelName!=""')
+        models = f"max by (UUID, modelName) (last_over_time({info}[{piece.ms}ms]))"
+        for series in await self._ask(models, piece):
+            facts.models[series.labels.get("UUID", "")] = series.labels.get("modelName", "")
+        step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
+        # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
+        looks = f"[{piece.ms - 1}ms:{step_ms}ms]"
+        capacity = f"max by (cluster, node, model) ({self._rows(CAPACITY)})"
+        for series in await self._ask(f"sum_over_time({capacity}{looks})", piece):
+            where = series.labels.get("node", ""), series.labels.get("model", "")
+            facts.capacity[where] = facts.capacity.get(where, 0.0) + series.points[-1][1] * step_ms / 1000
+        for series in await self._ask(f"count_over_time(max by (node) ({self._rows(CAPACITY)}){looks})", piece):
+            node = series.labels.get("node", "")
+            seen_ms = min(series.points[-1][1] * step_ms, piece.ms)
+            facts.seen_ms[node] = facts.seen_ms.get(node, 0.0) + seen_ms
+        gaps = f"sum by (reason) (increase({self._rows('pod_gpu_accounting_gap_seconds_total')}[{piece.ms}ms]))"
+        for series in await self._ask(gaps, piece):
+            reason = series.labels.get("reason", "")
+            facts.gaps[reason] = facts.gaps.get(reason, 0.0) + series.points[-1][1]
+
+    async def end(self, span: Span) -> None:
+        """Add what is known of the whole span."""
+        last = Span(max(span.from_ms, span.to_ms - 86_400_000), span.to_ms)
+        self.facts.retention = await self._api.retention()
+        nodes = selector("kube_node_status_capacity", (*self._matchers, 'resource=~"nvidia_com_.*"'))
+        for series in await self._ask(f"max by (node) (last_over_time({nodes}[{last.ms}ms])) > 0", last):
+            self.facts.nodes_elsewhere.add(series.labels.get("node", ""))
+        build = selector("pod_gpu_exporter_build_info", self._matchers)
+        self.facts.has_exporter = bool(await self._ask(f"count(last_over_time({build}[{last.ms}ms])) > 0", last))
+
+    def _rows(self, family: str, *more: str) -> str:
+        return selector(family, (*self._matchers, *more))
+
+    async def _ask(self, expression: str, piece: Span) -> Sequence[AnsweredSeries]:
+        try:
+            return (await self._api.query(expression, piece.to_ms)).series
+        except (SourceError, TooMuch) as error:
+            self.facts.unanswered[type(error).__name__] = str(error)
+            return ()
+
 
 OnProgress = Callable[[int, int], None]
 
 
 async def collect(
     api: PrometheusApi, span: Span, *, matchers: Sequence[str], wanted: frozenset[str], on_progress: OnProgress
-) -> Collected:
-    """The accounts of the span. `on_progress` hears how many pieces of how many are done.
+) -> ReportInput:
+    """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
 
     Raises:
         SourceError: the server does not answer, or not with what Prometheus answers.
@@ -30,20 +217,17 @@ async def collect(
     try:
         await accounts.begin(span)
     except TooMuch as error:
-        raise Unavailable(
-            "http_status",
-            f"the server does not answer a small query: {error}",
-            remedy="is it overloaded? Give it more time with --timeout, or ask for less with --match",
-        ) from error
+        remedy = "is it overloaded? Give it more time with --timeout, or ask for less with --match"
+        raise Unavailable("http_status", f"the server does not answer a small query: {error}", remedy=remedy) from error
     for number, piece in enumerate(pieces, 1):
-        await asyncio.gather(accounts.read(piece), others.read(piece))
+        await _together(accounts.read(piece), others.read(piece))
         moments.append(Moment(piece, accounts.growth.take_lately()))
         on_progress(number, len(pieces))
     await others.end(span)
     return _collected(span, accounts, others, moments)
 
 
-def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moments: Sequence[Moment]) -> Collected:
+def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moments: Sequence[Moment]) -> ReportInput:
     growth = accounts.growth
     facts = replace(
         others.facts,
@@ -53,4 +237,53 @@ def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moment
         restarts=growth.restarts,
         began_ms=None if growth.began_seconds is None else int(growth.began_seconds * 1000),
     )
-    return Collected(span=span, grown=growth.grown, labels=growth.labels, facts=facts, moments=tuple(moments))
+    return ReportInput(span=span, grown=growth.grown, labels=growth.labels, facts=facts, moments=tuple(moments))
+
+
+_MATCH = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)(=~|!~|!=|=)(.*)", re.DOTALL)
+# Some proxies take no longer address than 8 KiB, and every byte of this may become three there.
+_MOST_CHARS = 2000
+
+
+def quoted(text: str) -> str:
+    """A text as PromQL writes one."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def read_match(text: str) -> str:
+    """`cluster=a`, `cluster!=a`, `node=~gpu-.*` as a matcher of PromQL, with quotes around the value or without.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _MATCH.fullmatch(text)
+    if not match:
+        raise ValueError(text)
+    name, operator, value = match.groups()
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = value[1:-1]
+    return f"{name}{operator}{quoted(value)}"
+
+
+def of_nodes(nodes: Sequence[str]) -> str:
+    """The matcher of rows of these nodes."""
+    return f"node=~{quoted('|'.join(re.escape(node) for node in nodes))}"
+
+
+def batches(nodes: Iterable[str], most: int = 50) -> Iterator[Sequence[str]]:
+    """The nodes in a stable order, as many at a time as an address can hold."""
+    batch: list[str] = []
+    chars = 0
+    for node in sorted(nodes):
+        if batch and (len(batch) == most or chars + len(node) > _MOST_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(node)
+        chars += len(node) + 1
+    if batch:
+        yield batch
+
+
+def selector(family: str, matchers: Iterable[str]) -> str:
+    """A family's series."""
+    return f"{family}{{{', '.join(matchers)}}}"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from exporter.report.span import Span
-from exporter.sources.prometheus.history.answers import Answer, Found
-from exporter.sources.prometheus.history.facts import FactsReader
+from exporter.sources.prometheus.history.api import AnsweredSeries, RangeAnswer
+from exporter.sources.prometheus.history.collect import FactsReader
 
 DAY = Span(20_000 * 86_400_000, 20_001 * 86_400_000)
 _BY = re.compile(r"by \(([^)]*)\)")
@@ -26,9 +26,9 @@ class ClustersServer:
         self._clusters = clusters
         self._has_left_end = has_left_end
 
-    async def query(self, expression: str, at_ms: int) -> Answer:
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
         if "node_gpu_capacity" not in expression:
-            return Answer(series=())
+            return RangeAnswer(series=())
         long, step = map(int, _LOOKS.search(expression).groups())  # type: ignore[union-attr]
         begin = at_ms - long
         looks = at_ms // step - begin // step + (self._has_left_end and begin % step == 0)
@@ -38,7 +38,7 @@ class ClustersServer:
             tuple((name, labels[name]) for name in names)
             for labels in ({"cluster": cluster, "node": "n", "model": "H100"} for cluster in self._clusters)
         }
-        return Answer(series=[Found(dict(row), ((at_ms / 1000, float(each * looks)),)) for row in rows])
+        return RangeAnswer(series=[AnsweredSeries(dict(row), ((at_ms / 1000, float(each * looks)),)) for row in rows])
 
 
 @pytest.mark.parametrize("has_left_end", [True, False], ids=["Prometheus 2", "Prometheus 3"])

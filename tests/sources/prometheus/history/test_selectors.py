@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.prometheus.history.selectors import batches, of_nodes, read_match, selector
+from exporter.sources.prometheus.history.collect import batches, of_nodes, read_match, selector
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""The amounts that are counted by container, one file each, in the order of the families on /metrics."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from exporter.accounts.amounts import activity, energy, held, throttling, xids
+from exporter.accounts.entries import AmountFamily
+from exporter.accounts.gpu import AmountOfGpu
+
+
+class CountedAmount(NamedTuple):
+    """An amount: its name in the state file, and its families. Without `of_gpu` the ledger itself counts it."""
+
+    name: str
+    families: Sequence[AmountFamily]
+    of_gpu: Callable[[], AmountOfGpu] | None = None
+
+
+AMOUNTS: Sequence[CountedAmount] = (
+    CountedAmount("held", held.FAMILIES),
+    CountedAmount("activity", activity.FAMILIES, activity.Activity),
+    CountedAmount("energy", energy.FAMILIES, energy.Energy),
+    CountedAmount("xids", xids.FAMILIES, xids.Xids),
+    CountedAmount("throttling", throttling.FAMILIES, throttling.Throttling),
+)
+
+
+def new_amounts() -> dict[str, AmountOfGpu]:
+    """What is remembered of a GPU that no look saw before, by the amount's name."""
+    return {amount.name: amount.of_gpu() for amount in AMOUNTS if amount.of_gpu is not None}

@@ -1,0 +1,30 @@
+"""How long containers held devices: a GPU's holders have the time to the next look; of a gap, those who keep it."""
+
+from collections.abc import Iterable
+
+from exporter.accounts.entries import NANOSECONDS, AmountFamily
+from exporter.accounts.gpu import Interval
+from exporter.accounts.holders import HeldGpu
+
+HELD = "allocated_ns"
+FAMILIES = (
+    AmountFamily(
+        "pod_gpu_allocated_seconds_total",
+        HELD,
+        NANOSECONDS,
+        "GPU-seconds that a container held: the integral of pod_gpu_allocated_ratio.",
+    ),
+)
+
+
+def count(before: Iterable[HeldGpu], now: Iterable[HeldGpu], interval: Interval | None) -> None:
+    """Count the time since the last look to those who held a GPU `before`, and start those who hold one `now` at 0."""
+    for held in before:
+        if interval is None:
+            break
+        for (_, entry), ns in zip(held.holders, held.times(interval.ns), strict=False):
+            if not entry.is_dropped and not (interval.is_gap and entry.gone_at_ns is not None):
+                entry.amounts[HELD] = entry.amounts.get(HELD, 0) + ns
+    for held in now:
+        for _, entry in held.holders:
+            entry.amounts.setdefault(HELD, 0)

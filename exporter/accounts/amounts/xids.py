@@ -1,0 +1,108 @@
+"""The XIDs: each counted once, to the one container that held the GPU; to nobody where several did.
+
+An XID may have come at any time since dcgm-exporter read the GPU before, and that was after the look before. So where
+the GPU went from one container to another since that look, the XID is nobody's.
+
+DCGM_FI_DEV_XID_ERRORS keeps the last XID: a new value is an error; the same XID again cannot be seen. dcgm-exporter
+itself counts XIDs if it is configured to: DCGM_EXP_XID_ERRORS_COUNT over a sliding window (always there; 0 without a
+label xid where there was none), DCGM_EXP_XID_ERRORS_TOTAL since its start (a series appears with the first error). Both
+repeat the GPU's count on the rows of its MIG instances.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from exporter.accounts.entries import COUNTS, AmountFamily, Entry
+from exporter.accounts.gpu import GpuAtLook
+from exporter.accounts.observation import XidSamples
+
+XIDS = "xids"
+FAMILIES = (
+    AmountFamily(
+        "pod_gpu_xid_errors_total",
+        XIDS,
+        COUNTS,
+        "XID errors, each counted once, to the container that held the GPU; to nobody where several held it, at a time"
+        " or one after the other while dcgm-exporter's page stood still.",
+        "xid",
+    ),
+)
+# dcgm-exporter counts the last errors when it next polls, every 30 s by default: until then only the value shows them.
+_COUNTED_LATER_NS = 60_000_000_000
+# Kinds of XIDs that a row counts by number. NVIDIA lists fewer than 200 in all.
+_MOST_KINDS = 64
+_OTHER = "other"
+_NOT_READ: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Xids:
+    """The XIDs of a GPU as its `last` look saw them; None before the first look at it, which counts none.
+
+    `counted` is the XID that was last counted by its value, at `counted_at_ns`: dcgm-exporter may count it a little
+    later.
+    """
+
+    last: XidSamples | None = None
+    counted: int | None = None
+    counted_at_ns: int | None = None
+
+    def count(self, gpu: GpuAtLook) -> None:
+        """Count the XIDs that are new since the GPU's last look. One that did not come has no row."""
+        last, now = self.last, gpu.samples.xids
+        if last is None:
+            self.last = now
+            return
+        if not (last.has_counts or now.has_counts) and now.values in (last.values, _NOT_READ):
+            return  # nothing new, as mostly
+        # where the field has no value, the last one stays
+        self.last = replace(now, values=now.values or last.values)
+        new = self._new(last, self.last, gpu.at_ns)
+        if not new:
+            return
+        entry = _holder(gpu)
+        counted = entry.by_label.setdefault(XIDS, {})
+        for xid, number in new.items():
+            kind = str(xid) if len(counted) < _MOST_KINDS or str(xid) in counted else _OTHER
+            entry.add(XIDS, number, kind)
+
+    def _new(self, last: XidSamples, now: XidSamples, at_ns: int) -> Mapping[int, int]:
+        if now.counts is not None:
+            return _grown(last.counts, now.counts) if last.counts is not None else {}
+        if now.totals is not None:
+            new = _grown(last.totals or {}, now.totals, restarts=True)
+            if last.totals is None and self.counted is not None and self.counted_at_ns is not None:
+                is_same = at_ns - self.counted_at_ns <= _COUNTED_LATER_NS
+                if is_same and new[self.counted]:
+                    new[self.counted] -= 1
+                    self.counted = None
+            return +new
+        appeared = Counter(xid for xid in now.values - last.values if xid)
+        for xid in appeared:
+            self.counted, self.counted_at_ns = xid, at_ns
+        return appeared
+
+
+def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = False) -> Counter[int]:
+    """By how much each count grew. One that `restarts` begins at 0 when it falls; another only forgets."""
+    grown: Counter[int] = Counter()
+    for xid, number in now.items():
+        before = last.get(xid, 0)
+        grown[xid] = number - before if number >= before else number if restarts else 0
+    return +grown
+
+
+def _holder(gpu: GpuAtLook) -> Entry:
+    """The entry of the one container that held the GPU since the page was new; of this look's, where none did."""
+    state = gpu.state
+    stretches = state.page.stretches if state.page is not None else ()
+    all_held = [stretch.held for stretch in stretches]
+    if state.holders_before is not None:
+        all_held.append(state.holders_before)
+    entries = [entry for held in all_held for _, entry in held.holders]
+    if not entries and not any(stretch.is_gap for stretch in stretches):
+        entries = [entry for _, entry in gpu.holders_now.holders]
+    if len({(entry.owner, entry.uid, entry.is_dropped) for entry in entries}) == 1 and not entries[0].is_dropped:
+        return entries[0]
+    return gpu.nobody(gpu.holders_now.key)

@@ -1,0 +1,240 @@
+"""What each container asked for in GPUs, and what it uses of them, card by card. Pure.
+
+What a container uses is what its processes are measured to use. Where that is unknown, and a container alone holds a
+device, it is what the page says of the device. What is unknown is None, and so is a sum with such a part.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from exporter.accounts.holdings import Gpu, gpus_of
+from exporter.dcgm.fields import FIELDS
+from exporter.dividing.decimals import is_amount
+from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Assignment, DeviceKey, Inventory, Owners
+from exporter.model.pages import Reading, Sampled, Subject
+from exporter.model.pods import Owner
+from exporter.model.slices import ITEMS_A_SLICE, Work
+
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
+
+_MIB = 2**20
+_PLACES = 9  # a double has more, but 0.57 times 100 is 57
+_USED, _TOTAL, _FREE, _RESERVED = "DEV_FB_USED", "DEV_FB_TOTAL", "DEV_FB_FREE", "DEV_FB_RESERVED"
+_UTILIZATION = "DEV_GPU_UTIL"
+_FACTORS = {
+    name.encode(): (field.name, field.times / field.per)
+    for name, field in FIELDS.items()
+    if field.name in (_USED, _UTILIZATION, _TOTAL, _FREE, _RESERVED)
+}
+FAMILIES_OF_CARDS = frozenset(_FACTORS)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a container uses of the GPU of this index: percent of the time, and MiB. None where it is unknown."""
+
+    index: str
+    utilization: float | None
+    memory_mib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The cards of a container: `each` whose index is known, what it uses of all together, and what it asked for.
+
+    `asked_cards` counts physical GPUs: a share, or a MIG instance, is a part of one.
+    """
+
+    each: tuple[Card, ...]
+    utilization: float | None
+    memory_mib: float | None
+    asked_cards: float | None
+    asked_memory_mib: float | None
+
+
+@dataclass(slots=True)
+class _Used:
+    gpu: str
+    utilization: float | None
+    memory_mib: float | None
+
+
+def cards_by_owner(
+    owners: Owners,
+    subjects: Iterable[Subject],
+    readings: Iterable[Reading],
+    inventory: Inventory,
+    measured: "Measured | None",
+    index_of: Mapping[str, str],
+) -> Work[Mapping[Owner, Cards]]:
+    """What each container that holds something of a GPU asked for and uses, in stable order.
+
+    `subjects` are what the page is about, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of
+    GPUs by UUID.
+    """
+    page = _Page()
+    for number, reading in enumerate(readings, start=1):
+        page.take(*reading)
+        if not number % ITEMS_A_SLICE:
+            yield
+    gpus = yield from gpus_of(owners, subjects, inventory, {})
+    used: defaultdict[Owner, list[_Used]] = defaultdict(list)
+    for number, (key, holders) in enumerate(owners.holders.items(), start=1):
+        if not number % ITEMS_A_SLICE:
+            yield
+        is_alone = len(holders) == 1 and not holders[0].shared
+        for holder in holders:
+            used[holder.owner].append(_use(key, holder.owner, page if is_alone else _NO_PAGE, measured))
+    yield
+    asked = _asked(gpus.values(), page)
+    yield
+    _add_units(owners, gpus.values(), page, measured, used, asked)
+    cards: dict[Owner, Cards] = {}
+    for number, owner in enumerate(sorted(asked), start=1):
+        cards[owner] = _cards(used[owner], *asked[owner], index_of)
+        if not number % ITEMS_A_SLICE:
+            yield
+    return cards
+
+
+class _Page:
+    """What a page says of devices, each without those that are parts of it."""
+
+    def __init__(self) -> None:
+        self._values: defaultdict[DeviceKey, dict[str, float]] = defaultdict(dict)
+        self._instances: defaultdict[str, dict[DeviceKey, None]] = defaultdict(dict)
+
+    def take(self, sampled: Sampled, text: bytes) -> None:
+        """Read a sample of FAMILIES_OF_CARDS."""
+        if sampled.subject.vgpu:
+            return
+        field, factor = _FACTORS[sampled.name]
+        value = float(text) * factor if is_amount(text) else float("nan")
+        if isfinite(value):
+            key = sampled.subject.key
+            self._values[key].setdefault(field, round(value, _PLACES))
+            if key.instance:
+                self._instances[key.uuid][key] = None
+
+    def of(self, device: DeviceKey, field: str) -> float | None:
+        """A field of a device; None where the page does not say it."""
+        return self._values[device].get(field) if device in self._values else None
+
+    def memory_of(self, device: DeviceKey) -> float | None:
+        """The memory in use, in MiB: of a GPU that is cut, that of its instances."""
+        own = self.of(device, _USED)
+        if own is not None or device.instance:
+            return own
+        return _sum([self._values[key].get(_USED) for key in self._instances.get(device.uuid, ())])
+
+    def all_memory_of(self, device: DeviceKey) -> float | None:
+        """All memory of a device, in MiB. Not every page has what is reserved, which is half a percent or so."""
+        total = self.of(device, _TOTAL)
+        if total is not None:
+            return total
+        used_and_free = _sum([self.of(device, _USED), self.of(device, _FREE)])
+        return None if used_and_free is None else used_and_free + (self.of(device, _RESERVED) or 0.0)
+
+
+_NO_PAGE = _Page()
+
+
+def _use(key: DeviceKey, owner: Owner, page: _Page, measured: "Measured | None") -> _Used:
+    use = measured.uses.get((key, owner)) if measured else None
+    memory = use.memory_bytes / _MIB if use and use.memory_bytes is not None else page.memory_of(key)
+    if _is_instance(key):
+        # a part of a card's time: neither NVML nor dcgm-exporter measures it
+        return _Used(key.uuid, None, memory)
+    busy = round(use.sm_ratio * 100, _PLACES) if use and use.sm_ratio is not None else page.of(key, _UTILIZATION)
+    return _Used(key.uuid, busy, memory)
+
+
+def _is_instance(key: DeviceKey) -> bool:
+    return bool(key.instance) or key.uuid.startswith("MIG-")
+
+
+_Asked = tuple[float | None, float | None]
+
+
+def _asked(gpus: Iterable[Gpu], page: _Page) -> dict[Owner, _Asked]:
+    cards: defaultdict[Owner, list[float | None]] = defaultdict(list)
+    memory: defaultdict[Owner, list[float | None]] = defaultdict(list)
+    for gpu in gpus:
+        for device in gpu.devices:
+            is_known = gpu.knows_slices and (gpu.is_physical or not _is_instance(device.key))
+            all_memory = page.all_memory_of(device.key)
+            whole = max(device.part, sum(part for _, part in device.holders))
+            for owner, part in device.holders:
+                cards[owner].append(part / gpu.whole if is_known else None)
+                memory[owner].append(None if all_memory is None else all_memory * part / whole)
+    return {owner: (_sum(cards[owner]), _sum(memory[owner])) for owner in cards}
+
+
+def _add_units(
+    owners: Owners,
+    gpus: Iterable[Gpu],
+    page: _Page,
+    measured: "Measured | None",
+    used: "defaultdict[Owner, list[_Used]]",
+    asked: dict[Owner, _Asked],
+) -> None:
+    """Add the holders of units of GPUs: their ids say what they asked for, their processes what they use."""
+    units: defaultdict[Owner, dict[str, Assignment]] = defaultdict(dict)
+    for held in owners.units:
+        units[held.owner][held.resource] = held
+    if not units:
+        return
+    of_card = {page.all_memory_of(device.key) for gpu in gpus for device in gpu.devices}
+    for owner, of_owner in units.items():
+        used[owner] += _used_of_units(owner, owners, measured)
+        cores = of_owner[CORES].units / CORES_OF_GPU if CORES in of_owner else 0.0
+        memory: float | None = None
+        if MEMORY in of_owner:
+            memory = float(of_owner[MEMORY].units * MEMORY_MIB)
+        elif len(of_card) == 1 and cores >= 1:
+            # whoever asks for whole cards gets all of their memory
+            (all_of_card,) = of_card
+            memory = None if all_of_card is None else cores * all_of_card
+        before = asked.get(owner, (0.0, 0.0))
+        asked[owner] = _sum([before[0], cores]), _sum([before[1], memory])
+
+
+def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") -> list[_Used]:
+    """What the processes of a holder of units use, by GPU; of an unknown GPU, where there may be more."""
+    if measured is None:
+        return [_Used("", None, None)]
+    uses = [
+        _use(key, owner, _NO_PAGE, measured)
+        for key, user in measured.uses
+        if user == owner and all(holder.owner != owner for holder in owners.holders.get(key, ()))
+    ]
+    may_be_more = measured.unread or any(each.reason in ("unread", "unknown_container") for each in measured.unowned)
+    return [*uses, _Used("", None, None)] if may_be_more else uses or [_Used("", 0.0, 0.0)]
+
+
+def _cards(
+    used: Sequence[_Used], asked_cards: float | None, asked_memory: float | None, index_of: Mapping[str, str]
+) -> Cards:
+    by_index: defaultdict[str, list[_Used]] = defaultdict(list)
+    for each in used:
+        if index := index_of.get(each.gpu):
+            by_index[index].append(each)
+    return Cards(
+        each=tuple(
+            Card(index, _sum([each.utilization for each in of]), _sum([each.memory_mib for each in of]))
+            for index, of in sorted(by_index.items(), key=lambda entry: (len(entry[0]), entry[0]))
+        ),
+        utilization=_sum([each.utilization for each in used]),
+        memory_mib=_sum([each.memory_mib for each in used]),
+        asked_cards=asked_cards,
+        asked_memory_mib=asked_memory,
+    )
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    numbers = [part for part in parts if part is not None]
+    return round(sum(numbers), _PLACES) if numbers and len(numbers) == len(parts) else None

@@ -1,0 +1,161 @@
+"""The entries of the ledger: one for each container and device, kept for a while after the container is gone."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from types import MappingProxyType
+
+from exporter.model.accounts import Account
+from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.pods import Owner
+
+# 16 GPUs of 7 instances with 16 shares each are 1,792 and 112 of nobody. One takes about 1.4 kB, counters included.
+MOST_ACCOUNTS = 4_096
+_SHOWN_ENOUGH = 2
+NANOSECONDS, MICROJOULES, COUNTS = 9, 6, 0  # powers of ten
+_NO_LABELS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class AmountFamily:
+    """A counter by container. `amount` names it in the accounts, in units of 10**-`power`; `label` divides it."""
+
+    name: str
+    amount: str
+    power: int
+    help: str
+    label: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What one container has had of one device; see `Account`. Two entries are the same only as one object.
+
+    `began_at_ns` is the look that first saw it; None where that is not known, or the labels have changed since.
+    `gone_at_ns` is the moment since which the container does not hold the device, `shown_before` how many times the
+    accounts had been shown by then. A dropped entry is no account any more.
+    """
+
+    owner: Owner | None
+    uid: str
+    device: DeviceKey
+    labels: AddedLabels = ()
+    ratio: float | None = None
+    amounts: dict[str, int] = field(default_factory=dict)
+    by_label: dict[str, dict[str, int]] = field(default_factory=dict)
+    gone_at_ns: int | None = None
+    shown_before: int = 0
+    began_at_ns: int | None = None
+    is_dropped: bool = field(default=False, init=False)
+
+    def add(self, name: str, amount: int, label: str = "") -> None:
+        """Count an amount, which begins at 0; where it is divided by a label, that of one value of the label."""
+        if label:
+            amounts = self.by_label.setdefault(name, {})
+            amounts[label] = amounts.get(label, 0) + amount
+        else:
+            self.amounts[name] = self.amounts.get(name, 0) + amount
+
+    def account(self, clock_set_ns: int = 0) -> Account:
+        """As it stands now. `clock_set_ns` is by how much the machine's clock was set since the process started."""
+        # Each look makes one of every entry: this does what Account(…) does, in two thirds of the time.
+        by_label = {name: dict(amounts) for name, amounts in self.by_label.items()} if self.by_label else _NO_LABELS
+        began_ns = None if self.began_at_ns is None else self.began_at_ns + clock_set_ns
+        amounts = self.amounts.copy()
+        return tuple.__new__(Account, (self.owner, self.device, self.labels, self.ratio, amounts, by_label, began_ns))
+
+
+class Entries:
+    """All entries by container, pod's uid and device. At most MOST_ACCOUNTS: those gone longest make room.
+
+    `at_ns` is the moment of this look, at which new ones begin.
+    """
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self.at_ns: int | None = None
+        self._all: dict[tuple[Owner | None, str, DeviceKey], Entry] = {}
+        self._uids: dict[tuple[Owner | None, DeviceKey], str] = {}
+        self._gone_first: deque[Entry] | None = None  # the order in which they make room, until one more is gone
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._all.values())
+
+    def of(self, owner: Owner | None, device: DeviceKey, uid: str = "") -> Entry:
+        """The entry of a container that holds a device, or nobody's; a new one where there is none.
+
+        An entry without a uid gets the one given here. Without a uid here, it is the last container of that name.
+        """
+        last = self._uids.get((owner, device))
+        if uid and last == "":
+            entry = self._all.pop((owner, "", device))
+            entry.uid = uid
+            self.put(entry)
+        elif not uid and last:
+            uid = last
+        kept = self._all.get((owner, uid, device))
+        if kept is None:
+            kept = Entry(owner, uid, device, began_at_ns=self.at_ns)
+            self._make_room()
+            self.put(kept)
+        self._uids[owner, device] = uid
+        return kept
+
+    def has_nobodys(self, device: DeviceKey) -> bool:
+        """Whether there is an entry of what nobody had of a device."""
+        return (None, device) in self._uids
+
+    def put(self, entry: Entry) -> None:
+        """Take an entry in. Without room for it, it is dropped."""
+        if len(self._all) >= MOST_ACCOUNTS:
+            entry.is_dropped = True
+            return
+        self._all[entry.owner, entry.uid, entry.device] = entry
+        self._uids[entry.owner, entry.device] = entry.uid
+
+    def note_held(self, held: set[Entry], at_ns: int) -> None:
+        """Note these as held, or as nobody's part of a device that is there. All others are gone from here on."""
+        for entry in self._all.values():
+            if entry in held:
+                entry.gone_at_ns = None
+            elif entry.gone_at_ns is None:
+                self.note_gone(entry, at_ns)
+
+    def note_gone(self, entry: Entry, at_ns: int) -> None:
+        """Note that the entry's container, or its device, is gone."""
+        entry.gone_at_ns, entry.shown_before, entry.ratio = at_ns, self.shown, None
+        self._gone_first = None
+
+    def forget(self, before_ns: int) -> None:
+        """Drop those that have been gone since this moment or longer, and were shown since."""
+        old = [
+            entry
+            for entry in self._all.values()
+            if entry.gone_at_ns is not None
+            and entry.gone_at_ns <= before_ns
+            and self.shown - entry.shown_before >= _SHOWN_ENOUGH
+        ]
+        for entry in old:
+            self._drop(entry)
+
+    def _make_room(self) -> None:
+        if len(self._all) < MOST_ACCOUNTS:
+            return
+        if self._gone_first is None:
+            gone = [(entry.gone_at_ns, entry) for entry in self if entry.gone_at_ns is not None]
+            self._gone_first = deque(entry for _, entry in sorted(gone, key=itemgetter(0)))
+        while self._gone_first:
+            entry = self._gone_first.popleft()
+            if entry.gone_at_ns is not None and not entry.is_dropped:
+                self._drop(entry)
+                return
+
+    def _drop(self, entry: Entry) -> None:
+        entry.is_dropped = True
+        del self._all[entry.owner, entry.uid, entry.device]
+        if self._uids.get((entry.owner, entry.device)) == entry.uid:
+            del self._uids[entry.owner, entry.device]

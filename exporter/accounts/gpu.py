@@ -1,0 +1,201 @@
+"""One GPU at one look: who holds it, what is remembered of it, and what its page says. Each amount counts from this."""
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from exporter.accounts.entries import Entry
+from exporter.accounts.holders import HeldGpu
+from exporter.accounts.observation import GpuSamples
+from exporter.accounts.stretches import NO_KERNELS, CountersAtLook, Kernels, Stretch
+from exporter.model.devices import DeviceKey
+
+WHOLE = 1_000_000  # activity in millionths
+Power = tuple[int, int]  # microjoules in nanoseconds, exactly
+
+
+class AmountOfGpu(Protocol):
+    """What an amount remembers of one GPU from look to look. A dataclass: its fields are kept in the state file."""
+
+    def count(self, gpu: "GpuAtLook", /) -> None:
+        """Count what the GPU had since its last look, and start at 0 what the page has values for."""
+
+
+@dataclass(slots=True, eq=False)
+class GpuState:
+    """What is remembered of a GPU since the last look that saw it; `look` is its number, `samples` what it saw.
+
+    `page` is the time since the page was new (it has no values). `steady` held the GPU for all the time that the page
+    describes; None where the holders changed meanwhile. `holders_before` held it at the look before the page was new.
+    `amounts` are by the amount's name. `shape` is who held what, and the values that the page had.
+    """
+
+    look: int = -1
+    samples: GpuSamples = field(default_factory=GpuSamples)
+    page: CountersAtLook | None = None
+    steady: HeldGpu | None = None
+    holders_before: HeldGpu | None = None
+    amounts: dict[str, AmountOfGpu] = field(default_factory=dict)
+    shape: tuple[object, ...] = field(default=(), init=False)
+
+    @property
+    def counters(self) -> Iterable[CountersAtLook]:
+        """The page, and each amount's own counters."""
+        for counters in (self.page, *(getattr(amount, "counters", None) for amount in self.amounts.values())):
+            if counters is not None:
+                yield counters
+
+
+class Interval(NamedTuple):
+    """The time between the last two looks that count, and whether it is a gap."""
+
+    ns: int
+    is_gap: bool
+
+
+# not frozen: each look makes one for every GPU
+@dataclass(slots=True, eq=False)
+class GpuAtLook:
+    """A GPU at a look. Its counters are forgotten that are not on the page for `keep_ns`.
+
+    A device is idle below `idle_below` (0 to 1). `kernels` ran since the last look. `nobody` finds nobody's entry of a
+    device. `least` is the lowest power that GPUs drew, by model: a GPU that is always busy never shows what it draws
+    while nobody holds it. `is_away`: the GPU's page is away, and `samples` are empty.
+
+    `begin` works out the rest. `described` has the times that are to be counted now, with the samples that describe
+    them. `is_new`: dcgm-exporter has read the GPU since the last look; `is_other`: it has other holders than then, or
+    the page has values of other fields or devices, so counters may have to start.
+    """
+
+    look: int
+    at_ns: int
+    keep_ns: int
+    idle_below: float
+    interval: Interval | None
+    holders_now: HeldGpu
+    samples: GpuSamples
+    state: GpuState
+    model: str
+    least: dict[str, Power]
+    nobody: Callable[[DeviceKey], Entry]
+    kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
+    is_away: bool = False
+    described: Sequence[tuple[Stretch, GpuSamples]] = ()
+    is_new: bool = True
+    is_other: bool = True
+
+    def count(self) -> None:
+        """Count all amounts since the GPU's last look, and remember this one."""
+        page = self.begin()
+        for amount in self.state.amounts.values():
+            amount.count(self)
+        self._end(page)
+
+    def begin(self) -> CountersAtLook:
+        """Find out whether dcgm-exporter has read the GPU since, and which times its page describes.
+
+        dcgm-exporter reads the GPU every 30 s, so a page describes the past. If the holders did not change since the
+        last read, this page goes on to describe their time until the next read. If they did, only the next page does.
+        """
+        state = self.state
+        shape = (self.holders_now, [(kind, *rows) for kind, rows in self.samples.rows.items()], *self.kernels)
+        self.is_other, state.shape = shape != state.shape, shape
+        page = state.page
+        if page is None:
+            state.page, state.steady = self.first_read({}), self.holders_now
+            return state.page
+        is_steady = page.held is state.steady
+        last = self.reach(page)
+        described = [(last, state.samples)] if is_steady and last.is_seen else []
+        self.is_new = self.samples.differs_from(state.samples) or page.is_old
+        if self.is_new:
+            described += [(stretch, self.samples) for stretch in page.described if stretch.held is not state.steady]
+        self.described = described
+        return page
+
+    def samples_of(self, stretch: Stretch) -> GpuSamples:
+        """The samples that describe a stretch since the last read; none of a time that was not seen."""
+        if not stretch.is_seen:
+            return GpuSamples()
+        return self.state.samples if stretch.held is self.state.steady else self.samples
+
+    def edges(self, window: Sequence[Stretch], *, is_whole: bool = True) -> tuple[HeldGpu | None, HeldGpu | None]:
+        """Who left as the time began that a page describes, and who came as it ended; None where nobody did.
+
+        dcgm-exporter reads the GPU at any time between two looks, and containers come and go at any time. So a part of
+        what the page describes may be theirs, although no look saw them in that time.
+        """
+        before = self.state.holders_before if is_whole else None
+        if before is not None and any(entry.is_dropped for _, entry in before.holders):
+            before = None
+        return (
+            before if before is not window[0].held else None,
+            self.holders_now if self.holders_now is not window[-1].held else None,
+        )
+
+    def give(self, held: HeldGpu, name: str, ns: int, label: str = "") -> None:
+        """Divide a time of the GPU among those who held it, by their parts, and count it to them."""
+        if not ns:
+            return
+        *parts, nobodys = held.times(ns)
+        for (_, entry), part in zip(held.holders, parts, strict=True):
+            if entry.is_dropped:
+                nobodys += part
+            else:
+                entry.add(name, part, label)
+        if nobodys:
+            self.nobody(held.key).add(name, nobodys, label)
+
+    def start(self, *amounts: tuple[str, str], instances: AbstractSet[str] | None = None) -> None:
+        """Start amounts (name and label) at 0 of all who hold the GPU's devices, or those of these GPU_I_IDs.
+
+        Prometheus' increase() ignores a counter's first sample, so a counter that starts at its first amount loses it.
+        """
+        for device in self.holders_now.devices:
+            if instances is None or device.key.instance in instances:
+                for entry, _ in device.holders:
+                    for name, label in amounts:
+                        entry.add(name, 0, label)
+
+    def start_nobodys(self, name: str, instances: AbstractSet[str] | None = None) -> None:
+        """Start nobody's amount of the same devices at 0."""
+        for device in self.holders_now.devices:
+            if instances is None or device.key.instance in instances:
+                self.nobody(device.key).add(name, 0)
+
+    def pass_by(self) -> None:
+        """The page is away: remember who holds the GPU meanwhile."""
+        for counters in self.state.counters:
+            self.reach(counters)
+
+    def first_read(self, values: dict[str, int]) -> CountersAtLook:
+        """Counters that this look reads for the first time."""
+        return CountersAtLook(self.holders_now, self.look, self.at_ns, values)
+
+    def reach(self, counters: CountersAtLook) -> Stretch:
+        """Bring counters up to this look. Returns the time since the last look that read them, which is added to them.
+
+        It is a gap where the last look did not read them: nobody saw who held the GPU when.
+        """
+        ns = max(0, self.at_ns - counters.at_ns)
+        if self.interval is None or self.interval.is_gap or counters.look != self.look - 1:
+            still_there = counters.held.without(lambda entry: entry.gone_at_ns is not None)
+            stretch = Stretch(still_there, ns, is_gap=True)
+        else:
+            is_blind = counters.is_away or self.is_away
+            stretch = Stretch(counters.held, ns, kernels=self.kernels, is_blind=is_blind)
+        counters.add(stretch)
+        counters.held, counters.look, counters.at_ns = self.holders_now, self.look, self.at_ns
+        counters.is_away = self.is_away
+        return stretch
+
+    def _end(self, page: CountersAtLook) -> None:
+        """Leave what this look has seen to the next one."""
+        state = self.state
+        if self.is_new and page.stretches:
+            is_steady = all(stretch.held is self.holders_now and not stretch.is_gap for stretch in page.stretches)
+            state.steady = self.holders_now if is_steady else None
+            state.holders_before = page.stretches[-1].held
+            page.renew()
+        state.look, state.samples = self.look, self.samples

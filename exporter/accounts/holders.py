@@ -1,0 +1,204 @@
+"""Who holds what, as entries of the ledger: brought up to date at each look, where mostly nothing has changed."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from exporter.accounts.entries import Entries, Entry
+from exporter.accounts.holdings import Device, Gpus, gpus_of
+from exporter.accounts.observation import is_away
+from exporter.dividing.instances import apportion
+from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner
+from exporter.model.slices import Work
+from exporter.model.snapshot import Snapshot
+
+# GPUs that are remembered. One that is not there any more is forgotten after this many others.
+MOST_GPUS = 1_024
+_GPUS_A_SLICE = 100
+_UID = "pod_uid"
+_WORKLOAD = ("workload_name", "workload_kind")
+# In the place of a holder that an amount cannot be given to: what would be its part is nobody's.
+NO_ENTRY = Entry(None, "", DeviceKey(uuid=""))
+NO_ENTRY.is_dropped = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldGpu:
+    """A GPU at one look: its devices with their holders, whose parts are parts of `whole`.
+
+    As long as the same containers hold it in the same way, all looks have one object. `holders` are those of all
+    devices, each with its device.
+    """
+
+    key: DeviceKey
+    whole: int
+    devices: Sequence[Device[Entry]]
+    holders: Sequence[tuple[Device[Entry], Entry]] = field(init=False)
+    _parts: Sequence[int] = field(init=False)
+    _times: list[tuple[int, list[int]]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        each = [part for device in self.devices for _, part in device.holders]
+        object.__setattr__(self, "_parts", (*each, self.whole - sum(each)))
+        holders = tuple((device, entry) for device in self.devices for entry, _ in device.holders)
+        object.__setattr__(self, "holders", holders)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its devices are MIG instances."""
+        return bool(self.devices[0].key.instance)
+
+    def times(self, ns: int) -> Sequence[int]:
+        """A time of the GPU in parts: that of each of `holders`, and at last what nobody held."""
+        # each look asks for one time more than once
+        if not self._times or self._times[0][0] != ns:
+            self._times[:] = [(ns, apportion(ns, self._parts))]
+        return self._times[0][1]
+
+    def without(self, is_other: Callable[[Entry], bool]) -> "HeldGpu":
+        """The same GPU without some holders, whose parts are then nobody's."""
+        if not any(is_other(entry) for _, entry in self.holders):
+            return self
+        return HeldGpu(
+            self.key,
+            self.whole,
+            tuple(
+                replace(
+                    device,
+                    holders=tuple((NO_ENTRY if is_other(entry) else entry, part) for entry, part in device.holders),
+                )
+                for device in self.devices
+            ),
+        )
+
+    def by_unknown(self) -> "HeldGpu":
+        """The same GPU, held as a whole by an unknown container."""
+        return HeldGpu(self.key, 1, (Device(self.key, 1, is_sampled=True, holders=((NO_ENTRY, 1),), part=1),))
+
+
+class Holders:
+    """The GPUs of the last look that counted, by UUID, and the entries of those who hold them.
+
+    `subjects` are what its pages describe, or the last page of a source that is away. `models` has GPUs' models by
+    UUID. By model, `capacity` counts GPUs, and `allocated` is the part of them that is held.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self.held: Mapping[str, HeldGpu] = {}
+        self.models: dict[str, str] = {}
+        self.capacity: Mapping[str, int] = {}
+        self.allocated: Mapping[str, float] = {}
+        self.subjects: Mapping[Subject, int] = {}
+        self._gpus: Gpus = {}
+        self._entries = entries
+        self._live: set[Entry] = set()
+        self._made_from: tuple[object, ...] = ()
+        self._named_by: tuple[object, ...] = ()
+
+    def knows_devices(self, snapshot: Snapshot) -> bool:
+        """Whether a page, of this look or an earlier one, or the inventory has named the GPUs."""
+        return snapshot.joined is not None or bool(self.subjects or snapshot.inventory.gpus)
+
+    def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
+        """Read who holds what at this look. Entries of those who hold nothing any more are gone from here on."""
+        self.subjects = self._subjects_of(snapshot)
+        made_from = (snapshot.owners, self.subjects, snapshot.inventory)
+        named_by = (snapshot.pod_labels, snapshot.workloads)
+        # by identity, since comparing what they hold would cost every look
+        is_same = bool(self._made_from) and all(a is b for a, b in zip(self._made_from, made_from, strict=True))
+        if is_same and named_by == self._named_by:
+            return
+        if not is_same:
+            self._gpus = yield from gpus_of(snapshot.owners, self.subjects, snapshot.inventory, self.models)
+            self._sum_up()
+        self._made_from, self._named_by = made_from, named_by
+        live: set[Entry] = set()
+        held: dict[str, HeldGpu] = {}
+        for number, (uuid, gpu) in enumerate(self._gpus.items(), start=1):
+            if not number % _GPUS_A_SLICE:
+                yield
+            of_gpu, devices = DeviceKey(uuid=uuid), []
+            for device in gpu.devices:
+                holders = []
+                for owner, part in device.holders:
+                    entry = self._entry_of(owner, device.key, snapshot)
+                    entry.ratio = part / gpu.whole
+                    holders.append((entry, part))
+                    live.add(entry)
+                live.add(self._entries.of(None, device.key))
+                devices.append(
+                    Device(device.key, device.slices, device.is_sampled, tuple(holders), device.part, device.is_shared)
+                )
+            if self._entries.has_nobodys(of_gpu):
+                live.add(self._entries.of(None, of_gpu))
+            held_gpu = self.held.get(uuid)
+            if held_gpu is None or held_gpu.whole != gpu.whole or held_gpu.devices != tuple(devices):
+                held_gpu = HeldGpu(of_gpu, gpu.whole, tuple(devices))
+            held[uuid] = held_gpu
+        self.held, self._live = held, live
+        self._entries.note_held(live, at_ns)
+
+    def _subjects_of(self, snapshot: Snapshot) -> Mapping[Subject, int]:
+        if snapshot.joined is None:
+            return self.subjects
+        subjects = snapshot.joined.subjects
+        if not self.subjects or not is_away(snapshot):
+            return subjects
+        gpus = {subject.gpu for subject in subjects}
+        return {**{subject: count for subject, count in self.subjects.items() if subject.gpu not in gpus}, **subjects}
+
+    def resume(
+        self,
+        held: Iterable[HeldGpu],
+        models: Mapping[str, str],
+        capacity: Mapping[str, int],
+        allocated: Mapping[str, float],
+    ) -> None:
+        """Go on from the last look of another ledger, whose entries are put in already."""
+        self.held = {of_gpu.key.uuid: of_gpu for of_gpu in held}
+        self.models, self.capacity, self.allocated = dict(models), capacity, allocated
+
+    def _sum_up(self) -> None:
+        gpus = [gpu for gpu in self._gpus.values() if gpu.is_physical]
+        self.models.update({gpu.uuid: gpu.model for gpu in gpus})
+        while len(self.models) > max(MOST_GPUS, len(gpus)):
+            del self.models[next(iter(self.models))]
+        capacity = Counter(gpu.model for gpu in gpus)
+        held = dict.fromkeys(capacity, 0.0)
+        for gpu in gpus:
+            held[gpu.model] += gpu.held / gpu.whole
+        self.capacity = MappingProxyType(dict(capacity))
+        self.allocated = MappingProxyType({model: min(1.0, held[model] / of) for model, of in capacity.items()})
+
+    def nobody(self, device: DeviceKey, at_ns: int) -> Entry:
+        """Nobody's entry of a device. If the device is not there any more, the entry is gone from the start."""
+        entry = self._entries.of(None, device)
+        if entry not in self._live:
+            held = self.held.get(device.uuid)
+            if held is not None and device == held.key:
+                self._live.add(entry)
+            elif entry.gone_at_ns is None:
+                self._entries.note_gone(entry, at_ns)
+        return entry
+
+    def _entry_of(self, owner: Owner, device: DeviceKey, snapshot: Snapshot) -> Entry:
+        pod = (owner.namespace, owner.pod)
+        of_pod, workload = snapshot.pod_labels.get(pod), snapshot.workloads.get(pod)
+        entry = self._entries.of(owner, device, next((value for name, value in of_pod or () if name == _UID), ""))
+        if of_pod is not None or workload is not None:
+            labels = _labels(entry.labels, of_pod, workload)
+            if labels != entry.labels and entry.began_at_ns != self._entries.at_ns:
+                entry.began_at_ns = None
+            entry.labels = labels
+        return entry
+
+
+def _labels(old: AddedLabels, of_pod: AddedLabels | None, workload: tuple[str, str] | None) -> AddedLabels:
+    """A pod's labels, brought up to date: what the snapshot does not say stays as it was."""
+    kept = of_pod if of_pod is not None else tuple(label for label in old if label[0] not in _WORKLOAD)
+    if workload is None:
+        return (*kept, *(label for label in old if label[0] in _WORKLOAD))
+    return (*kept, *zip(_WORKLOAD, workload, strict=True))

@@ -1,0 +1,176 @@
+"""The ledger: what each container has had of each device, look by look. Pure, except for what it remembers.
+
+Whoever holds a device at a look holds it until the next one: the time between is theirs. dcgm-exporter may read the
+GPUs less often than that: what its counters grew by belongs to all who held the GPU since they grew before, by time. In
+a gap nobody saw who held what. Time and counters then go to those who hold a device at both ends of the gap; what would
+be others' is nobody's.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+
+from exporter.accounts.amounts import held, new_amounts
+from exporter.accounts.entries import Entries
+from exporter.accounts.gpu import GpuAtLook, GpuState, Interval, Power
+from exporter.accounts.holders import MOST_GPUS, Holders
+from exporter.accounts.observation import GpuSamples, ObservationReader, is_away
+from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED, KernelTimes
+from exporter.model.accounts import GAPS, Accounts, Gap
+from exporter.model.slices import Work, at_once
+from exporter.model.snapshot import KUBELET, Snapshot
+
+_GPUS_A_SLICE = 100
+_HOLDERS_UNKNOWN = ("exporter", "kubelet")
+# Looks further apart than this many intervals have a gap between them.
+_LATE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How accounts are kept, as the settings of --accounting say.
+
+    A device is idle below `idle_below` (0 to 1). Looks are `interval_ns` apart. The account of a container that is gone
+    ends after `keep_ns`.
+    """
+
+    idle_below: float = 0.05
+    interval_ns: int = 10_000_000_000
+    keep_ns: int = 300_000_000_000
+
+
+class Gaps:
+    """For how long nothing could be seen, by what was missing (`ns`).
+
+    `noted_at_ns` is the last look's moment, even if it failed, `failing` what that look lacked; `is_gap`: there was a
+    gap since the last look that counted.
+    """
+
+    def __init__(self) -> None:
+        self.ns: dict[str, int] = dict.fromkeys(GAPS, 0)
+        self.noted_at_ns: int | None = None
+        self.failing: Gap | None = None
+        self.is_gap = False
+
+    def note(self, snapshot: Snapshot, at_ns: int, interval_ns: int) -> bool:
+        """Count the time since the last look as a gap if nothing was seen in it. Returns whether this look counts.
+
+        Without a page it counts: the kubelet says who holds what, and only what pages say is missing.
+        """
+        kubelet = snapshot.health.get(KUBELET)
+        failing: Gap | None = "page" if snapshot.joined is None else None
+        if kubelet is None or not kubelet.up:
+            failing = "kubelet"
+        since = at_ns - self.noted_at_ns if self.noted_at_ns is not None else 0
+        reason = "exporter" if since > _LATE * interval_ns else failing or self.failing
+        if reason in _HOLDERS_UNKNOWN or self.failing == "kubelet":
+            self.is_gap = True
+        elif reason is None and is_away(snapshot):
+            reason = "page"  # of some devices; the others were seen
+        if reason is not None and since > 0:
+            self.ns[reason] += since
+        self.noted_at_ns, self.failing = at_ns, failing
+        return failing != "kubelet"
+
+
+class Ledger:
+    """Keeps the accounts. It notes the looks of the service's own pulse alone: scrapes change nothing.
+
+    `look` is the number of the last look that counted, `counted_at_ns` its moment, and `began_at_ns` that of the first
+    look. `clock_set_ns` is by how much the machine's clock was set since the process started. `states` are by the GPU's
+    UUID; `least` is the lowest power that GPUs drew between two values of a counter, by model.
+    """
+
+    def __init__(self) -> None:
+        self.accounts = Accounts()
+        self.entries = Entries()
+        self.gaps = Gaps()
+        self.holders = Holders(self.entries)
+        self._pages = ObservationReader()
+        self._kernels = KernelTimes()
+        self.states: dict[str, GpuState] = {}
+        self.least: dict[str, Power] = {}
+        self.look = 0
+        self.counted_at_ns: int | None = None
+        self.began_at_ns: int | None = None
+        self.clock_set_ns = 0
+
+    @property
+    def rows(self) -> int:
+        """How many accounts are remembered; at most MOST_ACCOUNTS."""
+        return len(self.entries)
+
+    def note_shown(self) -> None:
+        """Note that somebody was shown the accounts: an account of a container that is gone is shown twice at least."""
+        self.entries.shown += 1
+
+    def note(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> None:
+        """Note a look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object."""
+        at_once(self.work_for(snapshot, at_ns, rules))
+
+    def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
+        """Do the same in slices, which have to be done to the end: after a half of them the accounts are wrong."""
+        if self.gaps.noted_at_ns is None:
+            self.began_at_ns = at_ns
+        if self.gaps.note(snapshot, at_ns, rules.interval_ns):
+            if self.holders.knows_devices(snapshot):
+                yield from self._count(snapshot, at_ns, rules)
+            else:
+                self.gaps.is_gap = True
+        self.publish()
+
+    def _count(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
+        holders_before, interval = self.holders.held, None
+        if self.counted_at_ns is not None:
+            interval = Interval(max(0, at_ns - self.counted_at_ns), self.gaps.is_gap)
+        self.gaps.is_gap, self.counted_at_ns, self.entries.at_ns = False, at_ns, at_ns
+        self.look += 1
+        yield from self.holders.update(snapshot, at_ns)
+        samples = (yield from self._pages.read(snapshot.joined)) if snapshot.joined is not None else {}
+        away = self.states.keys() - samples.keys() if is_away(snapshot) else ()
+        measured = snapshot.measured.sm_ns if snapshot.measured is not None else NOT_MEASURED
+        is_gap = interval is None or interval.is_gap
+        kernels = self._kernels.since_last(measured, {} if is_gap else holders_before, at_ns)
+        held.count(holders_before.values(), self.holders.held.values(), interval)
+        for number, uuid in enumerate((*samples, *away)):
+            if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
+                yield
+            holders_now = self.holders.held.get(uuid)
+            if holders_now is None:
+                continue  # no GPU's
+            if uuid not in self.states:
+                self.states[uuid] = GpuState(amounts=new_amounts())
+            gpu = GpuAtLook(
+                look=self.look,
+                at_ns=at_ns,
+                keep_ns=rules.keep_ns,
+                idle_below=rules.idle_below,
+                interval=interval,
+                holders_now=holders_now,
+                samples=samples.get(uuid) or GpuSamples(),
+                state=self.states[uuid],
+                model=self.holders.models.get(uuid, ""),
+                least=self.least,
+                nobody=partial(self.holders.nobody, at_ns=at_ns),
+                kernels=kernels.get(uuid, NO_KERNELS),
+                is_away=uuid not in samples,
+            )
+            if gpu.is_away:
+                gpu.pass_by()
+            else:
+                gpu.count()
+        too_many = len(self.states) - max(MOST_GPUS, len(samples))
+        if too_many > 0:
+            for uuid in sorted(self.states, key=lambda uuid: self.states[uuid].look)[:too_many]:
+                del self.states[uuid]
+        self.entries.forget(at_ns - rules.keep_ns)
+
+    def publish(self) -> None:
+        """Make the accounts of this moment."""
+        self.accounts = Accounts(
+            rows=tuple([entry.account(self.clock_set_ns) for entry in self.entries]),
+            gap_ns=MappingProxyType(dict(self.gaps.ns)),
+            capacity=self.holders.capacity,
+            allocated=self.holders.allocated,
+            began_ns=None if self.began_at_ns is None else self.began_at_ns + self.clock_set_ns,
+        )

@@ -1,0 +1,224 @@
+"""What one look says of the node's GPUs, in whole numbers: the page's samples, by GPU, as accounting reads them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from exporter.dcgm.fields import FIELDS
+from exporter.dividing.decimals import is_amount
+from exporter.model.pages import JoinedPage, Reading, Sampled
+from exporter.model.slices import ITEMS_A_SLICE, Work, listed
+from exporter.model.snapshot import Snapshot
+
+_NO_ROWS: Mapping[str, int] = MappingProxyType({})
+_REASONS = "reasons"
+
+
+@dataclass(slots=True)
+class XidSamples:
+    """The XIDs that a page shows of a GPU: the values of the last XID (0 for none), and dcgm-exporter's own counts.
+
+    The counts are by XID, None where the page has none: `counts` over a while, `totals` since dcgm-exporter's start.
+    """
+
+    values: frozenset[int] = frozenset()
+    counts: dict[int, int] | None = None
+    totals: dict[int, int] | None = None
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether dcgm-exporter counts the GPU's XIDs."""
+        return self.counts is not None or self.totals is not None
+
+
+@dataclass(slots=True)
+class GpuSamples:
+    """What the samples of one GPU say: `rows` by kind, and in each by GPU_I_ID ("" for the GPU's own).
+
+    `energy` is in microjoules (a counter), `power` in microwatts, `activity` and `utilization` in millionths. The rows
+    of `violations` are nanoseconds by reason, and `reasons` is NVML's bit mask.
+    """
+
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    xids: XidSamples = field(default_factory=XidSamples, init=False)
+
+    def of(self, kind: str) -> Mapping[str, int]:
+        """The rows of a kind; none where the page has none."""
+        return self.rows.get(kind, _NO_ROWS)
+
+    def differs_from(self, before: "GpuSamples") -> bool:
+        """Whether dcgm-exporter read the GPU again since. XIDs do not count: some are reported as they happen.
+
+        A page without values that change with each read counts as new.
+        """
+        return self.rows != before.rows or not self.rows.keys() - {_REASONS}
+
+    def activity_of(self, instance: str) -> int | None:
+        """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None where the page has neither."""
+        activity = self.of("activity").get(instance)
+        return self.of("utilization").get(instance) if activity is None else activity
+
+
+class _Family(NamedTuple):
+    """A kind of rows, the power of ten that makes its unit of the family's, and for a violation its reason."""
+
+    kind: str
+    power: int
+    reason: str = ""
+
+
+# NVIDIA's XIDs have three digits at most: what has more, or is 0, is none
+_XID_TEXT = re.compile(r"0*[1-9][0-9]{0,2}")
+_MOST_XID = 999
+_COUNTS = ("xid_counts", "xid_totals")
+
+
+def _families() -> Iterator[tuple[bytes, _Family]]:
+    for name, dcgm_field in FIELDS.items():
+        if dcgm_field.accounts is not None:
+            quantity, power = dcgm_field.accounts
+            is_violation = quantity == "violations"
+            reason = dcgm_field.name.removeprefix("DEV_").removesuffix("_VIOLATION").lower() if is_violation else ""
+            # of the names of one field those with a larger unit are larger by a power of ten
+            yield name.encode(), _Family(quantity, power + len(str(dcgm_field.times)) - 1, reason)
+
+
+_OF: Mapping[bytes, _Family] = dict(_families())
+FAMILIES = frozenset(_OF)
+# sign, digits before and after the point, exponent; a float that a program prints has no more digits
+_NUMBER = re.compile(rb"([+-]?)([0-9]{0,20})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
+_MOST_DIGITS = 40
+_MOST_ZEROS = 60
+# What DCGM prints for "not supported" is larger than this.
+_USUAL = 2**31 - 16
+
+
+def is_away(snapshot: Snapshot) -> bool:
+    """Whether a source of pages failed, one or all of them: the devices on its page were not seen."""
+    return snapshot.joined is None or any(
+        (health := snapshot.health.get(source)) is not None and health.up is False for source in snapshot.page_sources
+    )
+
+
+def units(text: bytes, power: int) -> int | None:
+    """The value in units of 10**-power, rounded down: b"112.5" with power 6 is 112500000.
+
+    None for what is no amount: NaN, infinities, negative numbers, DCGM's values for "not supported", and texts that no
+    exporter prints (hexadecimal, or over 40 digits).
+    """
+    whole, _, fraction = text.partition(b".")
+    if (whole + fraction).isdigit() and len(text) <= _MOST_DIGITS:
+        digits, zeros = int(whole + fraction), power - len(fraction)
+    else:
+        digits, exponent = _with_exponent(text)
+        zeros = power + exponent
+        if digits <= 0 or abs(zeros) > _MOST_ZEROS:
+            return None if digits else 0
+    amount = digits * 10**zeros if zeros >= 0 else digits // 10**-zeros
+    return amount if amount < _USUAL * 10**power or is_amount(text) else None
+
+
+def _with_exponent(text: bytes) -> tuple[int, int]:
+    """A number with a sign or an exponent as digits and a power of ten; -1 for a negative one, and for what is none."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return -1, 0
+    sign, whole, fraction, exponent = match.groups()
+    fraction = fraction or b""
+    digits = int(whole + fraction or b"-1")
+    return -1 if digits > 0 and sign == b"-" else digits, int(exponent or 0) - len(fraction)
+
+
+class _Table(NamedTuple):
+    """The rows of one family of one GPU; of a count of errors, those of one XID."""
+
+    uuid: str
+    family: _Family
+    xid: str
+
+
+@dataclass(slots=True)
+class _SampleRows:
+    """Where the values of a table stand among a page's readings, and the GPU_I_ID that each is of."""
+
+    places: list[int] = field(default_factory=list)
+    instances: list[str] = field(default_factory=list)
+
+    def amounts(self, readings: Sequence[Reading], power: int) -> dict[str, int]:
+        """The values by GPU_I_ID, as far as they are amounts. Of two sources' rows the first one counts."""
+        texts = [readings[place][1] for place in self.places]
+        if texts.count(texts[0]) == len(texts):  # instances repeat the GPU's value, mostly
+            amount = units(texts[0], power)
+            return dict.fromkeys(self.instances, amount) if amount is not None else {}
+        amounts: dict[str, int] = {}
+        for instance, text in zip(self.instances, texts, strict=True):
+            amount = units(text, power)
+            if amount is not None:
+                amounts.setdefault(instance, amount)
+        return amounts
+
+
+class ObservationReader:
+    """Reads pages. It works out what their series mean once, and again when a page has others."""
+
+    def __init__(self) -> None:
+        self._series: list[Sampled] = []
+        self._tables: Mapping[_Table, _SampleRows] = {}
+
+    def read(self, joined: JoinedPage) -> Work[Mapping[str, GpuSamples]]:
+        """What the page says, by the GPU's UUID (`Subject.key`). Rows of a virtual GPU's pods are left out."""
+        readings = yield from listed(joined.readings(FAMILIES))
+        # they are the same objects as long as the page has the same series
+        series = [each for each, _ in readings]
+        if series != self._series:
+            self._series, self._tables = series, (yield from _tables_of(series))
+        samples_by_gpu: dict[str, GpuSamples] = {}
+        for number, (table, rows) in enumerate(self._tables.items(), start=1):
+            if not number % ITEMS_A_SLICE:
+                yield
+            amounts = rows.amounts(readings, table.family.power)
+            if amounts:
+                samples = samples_by_gpu.get(table.uuid)
+                if samples is None:
+                    samples = samples_by_gpu[table.uuid] = GpuSamples()
+                _put(samples, table, amounts)
+        return samples_by_gpu
+
+
+def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
+    tables: defaultdict[_Table, _SampleRows] = defaultdict(_SampleRows)
+    for place, each in enumerate(series):
+        if place % ITEMS_A_SLICE == ITEMS_A_SLICE - 1:
+            yield
+        subject, family = each.subject, _OF[each.name]
+        if subject.vgpu:
+            continue
+        key = subject.key
+        rows = tables[_Table(key.uuid, family, subject.xid if family.kind in _COUNTS else "")]
+        rows.places.append(place)
+        rows.instances.append(key.instance)
+    return dict(tables)
+
+
+def _put(samples: GpuSamples, table: _Table, rows: dict[str, int]) -> None:
+    """The rows of a table into their place. What is the whole GPU's is repeated on them."""
+    match table.family.kind:
+        case "xids":
+            samples.xids.values |= {amount if amount <= _MOST_XID else 0 for amount in rows.values()}
+        case "xid_counts" | "xid_totals" as kind:
+            name = kind.removeprefix("xid_")
+            counts = getattr(samples.xids, name) or {}
+            setattr(samples.xids, name, counts)
+            if _XID_TEXT.fullmatch(table.xid):
+                counts[int(table.xid)] = max(rows.values())
+        case "violations":
+            samples.rows.setdefault("violations", {})[table.family.reason] = max(rows.values())
+        case "reasons":
+            samples.rows[_REASONS] = {"": max(rows.values())}
+        case kind:
+            # two names of one measurement are two tables
+            other = samples.rows.get(kind)
+            samples.rows[kind] = {**rows, **other} if other else rows

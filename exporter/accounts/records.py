@@ -1,0 +1,151 @@
+"""The ledger's records as rows of JSON, and back: a record is a dataclass, and the types of its fields say how.
+
+Entries, GPUs with their holders, and devices are shared by many records, which refer to them by number. A moment, which
+is a field whose name ends in at_ns, is written as the time before the last look.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from itertools import count
+from operator import attrgetter
+from types import FunctionType, MappingProxyType, NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin
+
+from exporter.accounts.amounts import new_amounts
+from exporter.accounts.entries import Entry
+from exporter.accounts.gpu import AmountOfGpu
+from exporter.accounts.holders import NO_ENTRY, HeldGpu
+from exporter.model.devices import DeviceKey
+
+_MOMENT = "at_ns"
+_DROPPED = -1  # the number of an entry that was dropped meanwhile
+_Record = Any
+_Row = Sequence[Any]
+_Hint = Any  # a type, as it is annotated
+
+
+@cache
+def columns_of(kind: type) -> Mapping[str, _Hint]:
+    """The columns of a kind of record, with their types: the fields that one is made with."""
+    return {each.name: each.type for each in fields(kind) if each.init}
+
+
+class RowWriter:
+    """Makes rows of records: those in them are made by `json`, which json.dumps calls for what is no JSON.
+
+    `entries`, `held` and `devices` have the numbers of what has one by now, `columns` those of each kind of record.
+    """
+
+    def __init__(self, now_ns: int, entries: Iterable[Entry]) -> None:
+        self.now_ns = now_ns
+        self.entries: Mapping[Entry, int] = {entry: number for number, entry in enumerate(entries)}
+        self.held: Mapping[HeldGpu, int] = defaultdict(count().__next__)
+        self.devices: Mapping[tuple[str, str], int] = defaultdict(count().__next__)
+        self.columns: dict[str, Sequence[str]] = {}
+        self._writers: dict[type, _RowWriter] = {}
+
+    def row(self, record: _Record) -> _Row:
+        """A record as a row."""
+        kind: type = type(record)
+        if kind not in self._writers:
+            self._writers[kind], self.columns[kind.__name__] = _row_writer(kind), [*columns_of(kind)]
+        values_of, converters = self._writers[kind]
+        values = values_of(record)
+        if converters:
+            values = [*values]
+            for place, convert in converters:
+                if values[place] is not None:
+                    values[place] = convert(self, values[place])
+        return values
+
+    def json(self, value: object) -> object:
+        """What JSON can say of a value: a record's row or, where many refer to it, its number."""
+        return _WRITERS.get(type(value), RowWriter.row)(self, value)
+
+
+_Write = Callable[[RowWriter, Any], object]
+_RowWriter = tuple[Callable[[_Record], _Row], Sequence[tuple[int, _Write]]]
+_WRITERS: Mapping[type, _Write] = {
+    Entry: lambda rows, entry: rows.entries.get(entry, _DROPPED),
+    HeldGpu: lambda rows, held: rows.held[held],
+    DeviceKey: lambda rows, device: rows.devices[device.uuid, device.instance],
+    frozenset: lambda _, values: sorted(values),
+    FunctionType: lambda _, make: make(),
+    MappingProxyType: lambda _, values: dict(values),
+}
+
+
+@cache
+def _row_writer(kind: type) -> _RowWriter:
+    """What takes the values from a record, and what converts those of which JSON has no type, by place."""
+    columns = columns_of(kind)
+    values_of = attrgetter(*columns) if len(columns) > 1 else lambda record: [getattr(record, name) for name in columns]
+    converters: list[tuple[int, _Write]] = []
+    for place, (name, hint) in enumerate(columns.items()):
+        if name.endswith(_MOMENT):
+            converters.append((place, lambda rows, at_ns: rows.now_ns - at_ns))
+        elif dict[int, int] in (hint, *get_args(hint)):  # in an object of JSON, keys are texts
+            converters.append((place, lambda _, counts: sorted(counts.items())))
+    return values_of, converters
+
+
+class RowReader:
+    """Makes records of rows, whose `columns` are by kind of record; `entries`, `held` and `devices` by number."""
+
+    def __init__(self, now_ns: int, columns: Mapping[str, Sequence[str]], devices: Sequence[DeviceKey]) -> None:
+        self.now_ns, self.columns, self.devices = now_ns, columns, devices
+        self.entries: Sequence[Entry] = ()
+        self.held: Sequence[HeldGpu] = ()
+
+    def record(self, kind: type, row: _Row) -> _Record:
+        """The record that is this row."""
+        hints, columns = columns_of(kind), zip(self.columns[kind.__name__], row, strict=True)
+        return kind(**{name: _reader(hints[name], name)(self, value) for name, value in columns})
+
+    def amounts(self, rows: Mapping[str, _Row]) -> dict[str, AmountOfGpu]:
+        """What is remembered of a GPU by amount; new where the file lacks an amount."""
+        return {
+            name: self.record(type(amount), rows[name]) if name in rows else amount
+            for name, amount in new_amounts().items()
+        }
+
+
+_Read = Callable[[RowReader, Any], Any]
+_READERS: Mapping[_Hint, _Read] = {
+    Entry: lambda rows, number: rows.entries[number] if number >= 0 else NO_ENTRY,
+    HeldGpu: lambda rows, number: rows.held[number],
+    DeviceKey: lambda rows, number: rows.devices[number],
+    dict[str, AmountOfGpu]: RowReader.amounts,
+}
+
+
+@cache
+def _reader(hint: _Hint, name: str = "") -> _Read:
+    """What makes values of a type of JSON, in a column of this name."""
+    kind: _Hint = get_origin(hint)
+    kind = kind or hint
+    if kind is UnionType:
+        read = _reader(next(each for each in get_args(hint) if each is not NoneType), name)
+        return lambda rows, value: None if value is None else read(rows, value)
+    if name.endswith(_MOMENT):
+        return lambda rows, ago_ns: rows.now_ns - max(0, int(ago_ns))
+    if hint in _READERS:
+        return _READERS[hint]
+    if is_dataclass(kind):
+        return lambda rows, row: rows.record(kind, row)  # type: ignore[arg-type]
+    # a holder is an entry
+    inner = [_reader(Entry if isinstance(each, TypeVar) else each) for each in get_args(hint) if each is not ...]
+    if not inner:
+        return lambda _, value: kind(value)  # int, float, str or bool
+    one, *other = inner
+    if issubclass(kind, Mapping):
+        return lambda rows, values: {
+            one(rows, key): other[0](rows, value)
+            for key, value in (values.items() if isinstance(values, Mapping) else values)
+        }
+    if other:
+        return lambda rows, row: tuple(read(rows, value) for read, value in zip(inner, row, strict=True))
+    make = kind if kind in (list, frozenset) else tuple
+    return lambda rows, values: make(one(rows, value) for value in values)

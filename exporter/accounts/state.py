@@ -1,0 +1,178 @@
+"""The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
+
+Each record is a row (records.py), and `columns` names the columns of each kind of record once. A column that the file
+lacks has its default: version 4 has no column for when accounts began. Moments are kept as the time before the last
+look, since the next process has another clock. How long kernels ran up to the last look is not kept: the next process
+counts from 0. old_state.py reads older versions.
+
+An amount that this exporter does not have is skipped, so a new amount needs no new version. Any other change of the
+form does.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from exporter.accounts.entries import Entry
+from exporter.accounts.gpu import GpuState
+from exporter.accounts.holders import HeldGpu
+from exporter.accounts.ledger import Ledger
+from exporter.accounts.old_state import as_version_4
+from exporter.accounts.records import RowReader, RowWriter
+from exporter.model.accounts import GAPS, Gap
+from exporter.model.devices import DeviceKey
+from exporter.model.pages import Subject
+from exporter.model.slices import Work, at_once, listed
+
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 5
+_FIRST_BY_NAME = 4  # the first version whose records have names
+_SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
+_DEVICE = ("uuid", "instance")
+_GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
+# of any number: what a page may say (observation.py) is far below, and so are sums of it below the largest float
+_MOST = 1e200
+# After a longer time without an exporter, a container of the same name may be another one.
+MOST_BY_NAME_NS = 300_000_000_000
+_LEAST_STEP_NS = 1_000_000_000
+_Json = Any  # what json writes and reads
+
+
+class Boot(NamedTuple):
+    """A start of the machine: its id (Linux' boot_id, "" for unknown), and its moment by the process' wall clock."""
+
+    id: str = ""
+    at_ns: int = 0
+
+
+UNKNOWN_BOOT = Boot()
+
+
+def dump(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> bytes:
+    """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970)."""
+    return at_once(dump_in_slices(ledger, wall_ns, boot))
+
+
+def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> Work[bytes]:
+    """The same in slices; nothing may be counted until it is done."""
+    gaps, holders = ledger.gaps, ledger.holders
+    rows = RowWriter(gaps.noted_at_ns or 0, ledger.entries)
+    rows.columns.update(Subject=_SUBJECT, DeviceKey=_DEVICE)
+    content = {
+        "saved_ns": wall_ns,
+        "boot": boot._asdict(),
+        "look": ledger.look,
+        "noted": gaps.noted_at_ns is not None,
+        "counted": None if ledger.counted_at_ns is None else (gaps.noted_at_ns or 0) - ledger.counted_at_ns,
+        "began": None if ledger.began_at_ns is None else (gaps.noted_at_ns or 0) - ledger.began_at_ns,
+        "failing": gaps.failing,
+        "gap_ns": gaps.ns,
+        "shown": ledger.entries.shown,
+        "models": holders.models,
+        "capacity": dict(holders.capacity),
+        "allocated": dict(holders.allocated),
+        "least": ledger.least,
+        "subjects": sorted(set(map(attrgetter(*_SUBJECT), holders.subjects))),
+        "entries": (yield from listed(map(rows.row, ledger.entries))),
+        "now": [*holders.held.values()],
+        "gpus": ledger.states,
+        # json.dumps asks for these last: by then all have their numbers
+        "held": lambda: [*map(rows.row, rows.held)],
+        "devices": lambda: [*rows.devices],
+        "columns": rows.columns,
+    }
+    yield
+    body = json.dumps(content, check_circular=False, separators=(",", ":"), default=rows.json).encode()
+    return b"%b %d %b\n%b" % (_MAGIC, VERSION, _checksum(VERSION, body), body)
+
+
+def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) -> Ledger:
+    """The ledger of `dump`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
+
+    Within one boot, steps of the wall clock are left out of that time. After another boot nobody holds what was held
+    before; after a long time, a container that has only a name does not.
+
+    Raises:
+        ValueError: the data is damaged, of something else or of a newer version; one line says which.
+    """
+    head, _, body = data.partition(b"\n")
+    *magic, version, checksum = head.split(b" ") if head.count(b" ") > 1 else (b"", b"", b"")
+    if b" ".join(magic) != _MAGIC or not version.isdigit():
+        raise ValueError("it is not the state of this exporter's accounting")
+    if int(version) > VERSION:
+        raise ValueError(f"it is of version {int(version)}, and this exporter knows versions up to {VERSION}")
+    if _checksum(int(version), body) != checksum:
+        raise ValueError("it is damaged: its checksum is another")
+    try:
+        content = json.loads(body, parse_int=_bounded, parse_float=_bounded, parse_constant=_bounded)
+        content = content if int(version) >= _FIRST_BY_NAME else as_version_4(content)
+        before = Boot(**content["boot"])
+        since_ns = max(0, wall_ns - content["saved_ns"] - _step(before, boot))
+        ledger = _read(content, at_ns - since_ns)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
+    is_booted = bool(before.id and boot.id and before.id != boot.id)
+    if is_booted or since_ns > MOST_BY_NAME_NS:
+        _forget_holders(ledger, lambda entry: is_booted or not entry.uid)
+    return ledger
+
+
+def _step(before: Boot, now: Boot) -> int:
+    """How far the wall clock was set forward within a boot. Less than a second is the time between two looks at it."""
+    step = now.at_ns - before.at_ns if before.id and before.id == now.id else 0
+    return step if abs(step) >= _LEAST_STEP_NS else 0
+
+
+def _forget_holders(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
+    """Give those who held something at the last look, and may be others by now, nothing of the time since."""
+    ledger.holders.held = {uuid: held.without(is_other) for uuid, held in ledger.holders.held.items()}
+    for state in ledger.states.values():
+        for counters in state.counters:
+            counters.held = counters.held.without(is_other)
+
+
+def _read(content: _Json, now_ns: int) -> Ledger:
+    columns = content["columns"]
+    devices = [DeviceKey(**dict(zip(columns["DeviceKey"], map(str, row), strict=True))) for row in content["devices"]]
+    rows = RowReader(now_ns, columns, devices)
+    ledger = Ledger()
+    ledger.look = int(content["look"])
+    ledger.counted_at_ns = None if content["counted"] is None else now_ns - max(0, content["counted"])
+    began = content.get("began")
+    ledger.began_at_ns = None if began is None else now_ns - max(0, began)
+    gaps = ledger.gaps
+    gaps.noted_at_ns = now_ns if content["noted"] else None
+    # then the time up to the next look is a gap
+    gaps.failing = None if content["failing"] is None else _GAPS[content["failing"]]
+    gaps.ns.update({reason: int(content["gap_ns"][reason]) for reason in gaps.ns})
+    ledger.entries.shown = int(content["shown"])
+    rows.entries = [rows.record(Entry, row) for row in content["entries"]]
+    for entry in rows.entries:
+        ledger.entries.put(entry)
+    rows.held = [rows.record(HeldGpu, row) for row in content["held"]]
+    ledger.holders.resume(
+        [rows.held[number] for number in content["now"]],
+        {str(uuid): str(model) for uuid, model in content["models"].items()},
+        {str(model): int(count) for model, count in content["capacity"].items()},
+        {str(model): float(part) for model, part in content["allocated"].items()},
+    )
+    ledger.holders.subjects = {
+        Subject(**dict(zip(columns["Subject"], row, strict=True))): 1 for row in content["subjects"]
+    }
+    ledger.least = {str(model): (int(uj), max(1, int(ns))) for model, (uj, ns) in content["least"].items()}
+    ledger.states = {uuid: rows.record(GpuState, row) for uuid, row in content["gpus"].items()}
+    ledger.publish()
+    return ledger
+
+
+def _checksum(version: int, body: bytes) -> bytes:
+    return sha256(b"%d %b" % (version, body)).hexdigest().encode()
+
+
+def _bounded(text: str) -> int | float:
+    """A number that no sum takes out of the range of floats, with its type. Any other raises a ValueError."""
+    number = float(text)
+    if not abs(number) < _MOST:
+        raise ValueError("a number out of range")
+    return int(text) if text.lstrip("-").isdecimal() else number

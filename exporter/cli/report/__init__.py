@@ -1,1 +1,0 @@
-"""`report`: who held and used what over a span."""

@@ -1,0 +1,1 @@
+"""What is known of DCGM's fields, one row each. Pure."""

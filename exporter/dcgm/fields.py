@@ -1,0 +1,89 @@
+"""DCGM's fields by the names of their families, in all generations; made of the table.
+
+A family that is not in the table is copied to each owner, and has no JSON field.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from exporter.dcgm.row import Additive, DcgmField, NvmlCall, Unit
+from exporter.dcgm.table import GROUPS, TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field by one of its names. The JSON value is the sample's value * `times` / `per`; `json` "" is no field.
+
+    `name` is the row's.
+    """
+
+    json: str = ""
+    times: int = 1
+    per: int = 1
+    additive: Additive | None = None
+    of_gpu: bool = False
+    name: str = ""
+    accounts: tuple[str, int] | None = None
+    otel: tuple[str, str, str] | None = None
+
+
+def _names(row: DcgmField) -> Iterator[tuple[str, Unit]]:
+    yield from ((name, row.unit) for name in (row.family, row.oldest, *row.also) if name)
+    if row.name.startswith("PROF_"):
+        yield f"dcgm_fi_{row.name.lower()}", row.unit
+    if row.newer:
+        yield row.newer_family, row.newer_unit
+
+
+def _field(row: DcgmField, unit: Unit) -> Field:
+    times, per = unit.times * row.unit.per, unit.per * row.unit.times
+    if times == per:
+        times = per = 1
+    return Field(row.json[0] if row.json else "", times, per, row.additive, row.of_gpu, row.name, row.accounts)
+
+
+FIELDS: Mapping[str, Field] = MappingProxyType({name: _field(row, unit) for row in TABLE for name, unit in _names(row)})
+OTEL: Mapping[str, Field] = MappingProxyType(
+    {
+        name: Field(times=unit.times, per=unit.per, name=row.name, otel=row.otel)
+        for row in sorted(TABLE, key=lambda row: row.name == "DEV_GPU_UTIL")  # MIG instances have the activity alone
+        for name, unit in _names(row)
+        if row.otel
+    }
+)
+"""The fields that OpenTelemetry has a metric for, with what makes its unit of theirs; what comes first counts."""
+METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
+"""The JSON fields of /container/metrics, in their order there."""
+ADDITIVE: Mapping[str, Additive] = MappingProxyType(
+    {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
+)
+OF_GPU = frozenset(name for name, field in FIELDS.items() if field.of_gpu)
+ACTIVITY = frozenset(name for name, field in FIELDS.items() if field.json == "graphics_engine_active")
+
+
+def _by_function() -> Mapping[str, list[tuple[NvmlCall, DcgmField]]]:
+    calls = defaultdict(list)
+    for row in TABLE:
+        if row.nvml is not None:
+            calls[row.nvml.function].append((row.nvml, row))
+    return calls
+
+
+NVML = MappingProxyType(_by_function())
+"""The rows of what NVML knows, by the function that tells it."""
+
+
+def counters_csv(names: tuple[str, ...] | None) -> str:
+    """A counters file of these fields, or daemonset.yaml's. An unknown field becomes a gauge, with its name as help."""
+    if names is None:
+        return "".join(
+            f"# {heading}\n{''.join(_line(row) for row in rows if row.is_in_file)}" for heading, rows in GROUPS
+        )
+    lines = {row.family: _line(row) for row in TABLE if row.is_in_file}
+    return "".join(lines.get(name) or f"{name}, gauge, {name}.\n" for name in names)
+
+
+def _line(row: DcgmField) -> str:
+    return f"{row.family}, {row.kind}, {row.help}\n"

@@ -1,0 +1,1 @@
+"""Dividing a device's values among its owners (`--sharing`), in exact decimals. Pure."""

@@ -1,0 +1,211 @@
+"""Exact decimals, with as many places as a sample's value is printed with; and a value as a number of JSON.
+
+Python's `decimal` could do the same, and would cost every node 344 KiB of memory for it.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf, isfinite
+from typing import NamedTuple
+
+from exporter.dcgm.fields import Field
+
+# nobody means a number with more characters, or with a larger exponent
+_LONGEST = 1_000
+# DCGM's values for "not supported", as 32-bit and 64-bit integers; as doubles they come out as a few above 2**47
+# or, printed with the shortest digits, as 2**63.
+_BLANK_RANGES = ((2147483632, 2147483647), (140737488355328, 140737488355343))
+_BLANK_INT64_AS_DOUBLE = 2.0**63
+_LEAST_BLANK = _BLANK_RANGES[0][0]
+_RATIO_PLACES = 6  # as DCGM prints ratios before 4.9
+
+
+class Amount(NamedTuple):
+    """`units` of 10 ** -`places` each; `places` is 0 or more."""
+
+    units: int
+    places: int = 0
+
+
+NOTHING = Amount(0)
+
+
+def is_amount(text: bytes) -> bool:
+    """Whether a sample's value is a number that can be divided."""
+    number = float(text)
+    if not -_LEAST_BLANK < number < _LEAST_BLANK:
+        if not isfinite(number) or number == _BLANK_INT64_AS_DOUBLE:
+            return False
+        if any(low <= number <= high for low, high in _BLANK_RANGES):
+            return False
+    return is_printable(text)
+
+
+def is_printable(text: bytes) -> bool:
+    """Whether a number is written, and can be written out, in a sensible number of digits."""
+    if len(text) > _LONGEST:
+        return False
+    if b"e" not in text and b"E" not in text:
+        return True
+    # float() makes 0 of 1e-99999, whose parts would take as many digits to write
+    return abs(int(text.lower().partition(b"e")[2])) <= _LONGEST
+
+
+def read_amount(text: bytes) -> Amount:
+    """The value that a sample shows, which `is_amount` or `is_printable` says yes to."""
+    mantissa, _, exponent = text.lower().partition(b"e")
+    whole, _, fraction = mantissa.partition(b".")
+    places = len(fraction) - int(exponent or 0)
+    units = int(whole + fraction)
+    # 4.3e+09 is a whole number that Go printed shortly: its unit is 1
+    return Amount(units, places) if places >= 0 else Amount(units * 10**-places)
+
+
+def write_amount(amount: Amount) -> bytes:
+    """An amount with all its places, and without an exponent."""
+    units, places = amount
+    if not places:
+        return b"%d" % units
+    digits = b"%d" % abs(units)
+    if len(digits) <= places:
+        digits = digits.zfill(places + 1)
+    sign = b"-" if units < 0 else b""
+    return sign + digits[:-places] + b"." + digits[-places:]
+
+
+# dcgm-exporter prints values with Go's FormatFloat(x, 'g', -1, 64), whose exponents begin and end here
+_LEAST_EXPONENT, _MOST_EXPONENT = -4, 6
+_CONVERTED_PLACES = 6
+_TWO_DIGITS = 100
+# DCGM's values for "not supported", and some others, begin so
+_BLANK_STARTS = frozenset({b"2147", b"2.14", b"1407", b"1.40", b"9223", b"9.22"})
+
+
+def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
+    """What makes a sample's value another unit's: `times` / `per` of it, printed as dcgm-exporter 4.8.3 and later do.
+
+    The result is exact if `per` is a power of ten. Otherwise it has six decimals, or as many as the value, whichever is
+    more, and the last of them is rounded. What is no amount is copied.
+    """
+    shift = len(str(times)) - len(str(per))
+    is_shift = times * 10 ** max(-shift, 0) == per * 10 ** max(shift, 0)
+
+    def convert(text: bytes) -> bytes:
+        if not is_amount(text):
+            return text
+        units, places = read_amount(text)
+        units *= times
+        if per != 1:
+            more = len(str(per)) - 1 if is_shift else max(_CONVERTED_PLACES - places, 0)
+            whole, rest = divmod(units * 10**more, per)
+            units, places = whole + (2 * rest + whole % 2 > per), places + more
+        digits = b"%d" % abs(units)
+        return (b"-" if units < 0 else b"") + _shortly(digits, len(digits) - 1 - places)
+
+    exponents = {
+        b"e%+03d" % before: b"e%+03d" % (before + shift)
+        for before in range(_MOST_EXPONENT, _TWO_DIGITS)
+        if _MOST_EXPONENT <= before + shift < _TWO_DIGITS
+    }
+
+    def move_point(text: bytes) -> bytes:
+        # the digits stay: no arithmetic is needed, which takes ten times as long
+        if text[:4] in _BLANK_STARTS:
+            return convert(text)
+        exponent = exponents.get(text[-4:])
+        if exponent is not None:
+            return text[:-4] + exponent
+        if text.isdigit() and text[:1] != b"0":
+            return _shortly(text, len(text) - 1 + shift)
+        return convert(text)
+
+    return move_point if is_shift else convert
+
+
+def _shortly(digits: bytes, exponent: int) -> bytes:
+    """Digits, of which the first counts 10 ** `exponent`, as Go's %g writes them: 4.3e+09, 81000, 0.57."""
+    digits = digits.rstrip(b"0")
+    if not digits:
+        return b"0"
+    if not _LEAST_EXPONENT <= exponent < _MOST_EXPONENT:
+        point = b"." if len(digits) > 1 else b""
+        return b"%b%b%be%+03d" % (digits[:1], point, digits[1:], exponent)
+    if exponent < 0:
+        return b"0." + b"0" * (-1 - exponent) + digits
+    whole = exponent + 1
+    return digits[:whole] + b"." + digits[whole:] if len(digits) > whole else digits.ljust(whole, b"0")
+
+
+def plus(one: Amount, other: Amount) -> Amount:
+    """The sum, with the places of the one that has more."""
+    a, b, places = _aligned(one, other)
+    return Amount(a + b, places)
+
+
+def minus(one: Amount, other: Amount) -> Amount:
+    """The difference, with the places of the one that has more."""
+    a, b, places = _aligned(one, other)
+    return Amount(a - b, places)
+
+
+def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:
+    """Equal parts that add up to the amount: what is left over goes to the first ones, unit by unit."""
+    each, left = divmod(abs(amount.units), parts)
+    sign = -1 if amount.units < 0 else 1
+    return [Amount(sign * (each + (number < left)), amount.places) for number in range(parts)]
+
+
+def divisible(amount: Amount) -> Amount:
+    """The same amount; one of at most 1 in millionths at least: a ratio may be printed as 1, which has no halves."""
+    units, places = amount
+    if places < _RATIO_PLACES and 0 < abs(units) <= 10**places:
+        return Amount(units * 10 ** (_RATIO_PLACES - places), _RATIO_PLACES)
+    return amount
+
+
+def growth(before: Amount, now: Amount, *, may_lag: bool) -> Amount | None:
+    """How much a counter grew. A fall is a start from 0; with `may_lag` one by less than half is a late value: None."""
+    grown = minus(now, before)
+    if grown.units >= 0:
+        return grown
+    if may_lag and minus(plus(now, now), before).units >= 0:
+        return None
+    return now if now.units > 0 else NOTHING
+
+
+def _aligned(one: Amount, other: Amount) -> tuple[int, int, int]:
+    """The units of both at the places of the one that has more, and these places."""
+    a, b, more = one.units, other.units, one.places - other.places
+    if more > 0:
+        return a, b * 10**more, one.places
+    if more < 0:
+        return a * 10**-more, b, other.places
+    return a, b, one.places
+
+
+# JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
+_EXACT = 2**53
+_USUAL = 2**31 - 16
+
+
+def number(text: bytes, field: Field) -> int | float | None:
+    """A sample's value in its field's unit; None for NaN, infinities and DCGM's values for "not supported"."""
+    value = float(text)
+    if not value:
+        return 0  # also what is too small for a double, or 0e99999999999999999999, which decimals cannot hold
+    # DCGM's "not supported" are larger than this; NaN is not in between either
+    if not -_USUAL < value < _USUAL and not is_amount(text):
+        return None
+    if not field.times == field.per == 1:
+        value = _converted(text, field) if is_printable(text) else value * field.times / field.per
+        if not isfinite(value):
+            return None
+    return int(value) if value.is_integer() and -_EXACT < value < _EXACT else value
+
+
+def _converted(text: bytes, field: Field) -> float:
+    """The number in the field's unit, rounded once: 0.57 times 100 is 57."""
+    units, places = read_amount(text)
+    try:
+        return units * field.times / (field.per * int(10**places))
+    except OverflowError:
+        return inf

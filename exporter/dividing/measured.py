@@ -1,0 +1,152 @@
+"""What owners are measured to use, as the values of a device's samples.
+
+Memory adds up: the owners' parts and the rest, for the row without owner, are the sample's value to the last digit,
+even if the measurement is of another time. Utilisation does not: kernels of several owners run at a time. What the
+device does while kernels run (power, activity of its units) is divided by the time for which each owner's kernels ran.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from exporter.dcgm.fields import FIELDS
+from exporter.dcgm.row import Additive
+from exporter.dividing.decimals import Amount, divisible, in_parts, is_amount, read_amount, write_amount
+from exporter.dividing.instances import apportion
+from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from exporter.model.measured import Measured
+
+_MIB = 2**20
+# bytes of one unit, by family: the JSON field is in MiB
+MEMORY: Mapping[bytes, int] = MappingProxyType(
+    {name.encode(): _MIB // field.per for name, field in FIELDS.items() if field.json == "framebuffer_used"}
+)
+# what a sample shows of a device that works all the time, by family: the JSON field is in percent
+UTILIZATION: Mapping[bytes, int] = MappingProxyType(
+    {name.encode(): 100 // field.times for name, field in FIELDS.items() if field.json == "gpu_utilization"}
+)
+# memory that nobody uses
+FREE = frozenset(name.encode() for name, field in FIELDS.items() if field.json == "framebuffer_free")
+_ACTIVITIES = frozenset(
+    {
+        "graphics_engine_active",
+        "sm_active",
+        "sm_occupancy",
+        "tensor_active",
+        "dram_active",
+        "int_pipe_active",
+        "fp16_pipe_active",
+        "fp32_pipe_active",
+        "fp64_pipe_active",
+    }
+)
+# gauges of what the device does: power, bytes over PCIe and NVLink, how active its units are
+WORK = frozenset(
+    name.encode()
+    for name, field in FIELDS.items()
+    if field.json in _ACTIVITIES or (field.of_gpu and field.additive is Additive.GAUGE)
+)
+_LEAST_PLACES = 2
+_BILLION = 1_000_000_000
+
+
+def memory_texts(value: bytes, owners_bytes: Sequence[int], unit_bytes: int) -> list[bytes]:
+    """The owners' memory and the rest of the device's `value`, each at its precision. What is no amount is copied."""
+    if not is_amount(value):
+        return [value] * (len(owners_bytes) + 1)
+    whole, places = read_amount(value)
+    parts = scale_down([used * 10**places // unit_bytes for used in owners_bytes], max(whole, 0))
+    return [write_amount(Amount(units, places)) for units in (*parts, whole - sum(parts))]
+
+
+def utilization_texts(value: bytes, ratios: Sequence[float], full: int) -> list[bytes]:
+    """The owners' utilisation at the precision of the device's `value`. What is no amount is copied."""
+    if not is_amount(value):
+        return [value] * len(ratios)
+    # 4.9 prints a ratio of 1 without places
+    places = max(read_amount(value).places, _LEAST_PLACES if full == 1 else 0)
+    return [write_amount(Amount(round(ratio * full * 10**places), places)) for ratio in ratios]
+
+
+def work_texts(value: bytes, ratios: Sequence[float], nobodys: float) -> list[bytes]:
+    """A device's `value` in parts of its owners and of nobody, which add up to it, at its own precision.
+
+    The parts are by utilisation (0 to 1). Where no kernels run, owners have equal parts and nobody has 0. What is no
+    amount is copied.
+    """
+    if not is_amount(value):
+        return [value] * (len(ratios) + 1)
+    amount = divisible(read_amount(value))
+    weights = [round(ratio * _BILLION) for ratio in (*ratios, nobodys)]
+    if any(weights):
+        sign = -1 if amount.units < 0 else 1
+        parts = [Amount(sign * part, amount.places) for part in apportion(abs(amount.units), weights)]
+    else:
+        parts = [*in_parts(amount, len(ratios)), Amount(0, amount.places)]
+    return [write_amount(part) for part in parts]
+
+
+def scale_down(parts: Sequence[int], total: int | None) -> list[int]:
+    """The parts, in proportion, so that they add up to the total at most."""
+    together = sum(parts)
+    if total is None or together <= total:
+        return list(parts)
+    borders = (before * total // together for before in accumulate(parts, initial=0))
+    return [end - begin for begin, end in pairwise(borders)]
+
+
+# a device and one of its owners
+Share = tuple[DeviceKey, Owner]
+
+
+class MeasuredShares:
+    """What owners are measured to use, for rows: by device and owner, only what is known.
+
+    `nobodys_sm_ratios` is what the processes of nobody use, by device; 0 where there are none. `sm_ns` is as in
+    `Measured`. Rows read it while a page is written. `followed_by` changes the values in place while their owners are
+    the same, so that rows need not be made anew.
+    """
+
+    def __init__(self, measured: "Measured | None" = None) -> None:
+        self.memory_bytes: Mapping[Share, int] = {}
+        self.sm_ratios: Mapping[Share, float] = {}
+        self.nobodys_sm_ratios: Mapping[DeviceKey, float] = {}
+        self.sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = MappingProxyType({})
+        if measured is not None:
+            uses, nobodys = measured.uses, measured.nobodys
+            self.memory_bytes = {of: use.memory_bytes for of, use in uses.items() if use.memory_bytes is not None}
+            self.sm_ratios = {of: use.sm_ratio for of, use in uses.items() if use.sm_ratio is not None}
+            devices = dict.fromkeys(device for device, _ in uses)
+            ratios = {device: nobodys[device].sm_ratio if device in nobodys else 0.0 for device in devices}
+            self.nobodys_sm_ratios = {device: ratio for device, ratio in ratios.items() if ratio is not None}
+            self.sm_ns = measured.sm_ns
+
+    def __bool__(self) -> bool:
+        return bool(self.memory_bytes or self.sm_ratios)
+
+    def have_memory(self, shares: "Iterable[Share]") -> bool:
+        """Whether the memory of all of these is known."""
+        return all(share in self.memory_bytes for share in shares)
+
+    def have_sm(self, shares: "Iterable[Share]") -> bool:
+        """Whether the utilisation of all of these is known."""
+        return all(share in self.sm_ratios for share in shares)
+
+    def followed_by(self, measured: "Measured | None") -> "MeasuredShares":
+        """The next measurement: this very object with other values, or another object."""
+        now = MeasuredShares(measured)
+        if (
+            now.memory_bytes.keys() != self.memory_bytes.keys()
+            or now.sm_ratios.keys() != self.sm_ratios.keys()
+            or now.nobodys_sm_ratios.keys() != self.nobodys_sm_ratios.keys()
+        ):
+            return now
+        self.memory_bytes, self.sm_ratios = now.memory_bytes, now.sm_ratios
+        self.nobodys_sm_ratios, self.sm_ns = now.nobodys_sm_ratios, now.sm_ns
+        return self

@@ -1,0 +1,360 @@
+"""Divides a device's values among its owners (`--sharing split`), in exact amounts: the parts add up.
+
+First MIG instances: dcgm-exporter repeats the GPU's power, energy and bytes over PCIe and NVLink on the row of each
+instance. Each instance gets a part, by what it did (instances.py). Rows that differ are the instances' own values.
+
+Then owners. A gauge is divided as it stands. A counter is divided by its increases, since owners come and go while it
+only grows:
+
+- every row starts at 0: an owner's when it first holds the device, and the row without owner, which is always there;
+- each row gets its part of every later increase, the row without owner gets what comes while nobody holds the device;
+- parts are equal or, where that is measured, proportional to the time for which each owner's kernels ran meanwhile:
+  then the row without owner gets the part of kernels that are no owner's;
+- no row ever falls, and together the rows grow by what the device grew by.
+
+So increase() sees a restart of the exporter as any counter's restart: nothing was consumed. An increase belongs to who
+held the device at both its ends, since a new row cannot show growth. A row that comes back continues where it was.
+Values that are no amounts (not-supported values, NaN, Inf) are copied.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from exporter.dcgm.row import Additive
+from exporter.dividing.decimals import (
+    NOTHING,
+    Amount,
+    divisible,
+    growth,
+    in_parts,
+    is_amount,
+    plus,
+    read_amount,
+    write_amount,
+)
+from exporter.dividing.instances import apportion, compute_slices, is_repeated, weights
+from exporter.model.pages import Page, Reading
+from exporter.model.pods import Owner
+from exporter.model.slices import Work
+
+# A GPU's counter is forgotten after this many others. 16 GPUs with 10 such fields have 160.
+MOST_COUNTERS = 2_048
+_READINGS_A_SLICE = 4_000
+
+# The family, and the GPU by its UUID.
+OfGpu = tuple[bytes, str]
+
+
+@dataclass(slots=True)
+class CutGpu:
+    """A GPU that is cut into MIG instances: compute slices and activity (0 to 1) by GPU_I_ID, and rows by family."""
+
+    slices: dict[str, int] = field(default_factory=dict)
+    activity: dict[str, float] = field(default_factory=dict)
+    rows: dict[bytes, list[Reading]] = field(default_factory=dict)
+    _weights: dict[tuple[str, ...], Sequence[int]] = field(default_factory=dict)
+
+    def parts(self, units: int, instances: Iterable[str]) -> Mapping[str, int]:
+        """`units` in parts of these different instances, which add up to it."""
+        among = tuple(instances)
+        by = self._weights.get(among)
+        if by is None:
+            slices, activities = [self.slices[of] for of in among], [self.activity.get(of) for of in among]
+            by = self._weights[among] = weights(slices, activities)
+        sign = -1 if units < 0 else 1
+        return {of: sign * part for of, part in zip(among, apportion(abs(units), by), strict=True)}
+
+
+ShareCounter = Callable[[OfGpu, Sequence[Reading], CutGpu], None]
+
+
+def share_page(
+    readings: Iterable[Reading], additive: Mapping[bytes, Additive], share_counter: ShareCounter
+) -> Work[Mapping[bytes, bytes]]:
+    """The parts of gauges, by series; other series keep their values. Counters go to `share_counter`.
+
+    It yields where other tasks may run. `additive` has the families that a page may repeat; other readings are the
+    instances' activity. Samples without an instance stay as they are: `dcgm-exporter -d g,i` writes the GPU's own row.
+    """
+    parts: dict[bytes, bytes] = {}
+    gpus = yield from _cut_gpus(readings, additive)
+    for uuid, gpu in gpus.items():
+        for family, rows in gpu.rows.items():
+            amounts = {text for text in {value for _, value in rows} if is_amount(text)}
+            divisible = [row for row in rows if row[1] in amounts]
+            if not divisible:
+                continue
+            if additive[family] is Additive.COUNTER:
+                share_counter((family, uuid), divisible, gpu)
+            elif are_repeated(divisible):
+                parts.update(_parts_of_gauge(divisible, gpu))
+        yield
+    return parts
+
+
+def _cut_gpus(readings: Iterable[Reading], additive: Mapping[bytes, Additive]) -> Work[Mapping[str, CutGpu]]:
+    gpus: dict[str, CutGpu] = {}
+    for number, reading in enumerate(readings, start=1):
+        if not number % _READINGS_A_SLICE:
+            yield
+        series, value = reading
+        family, subject = series.name, series.subject
+        of, uuid = subject.instance, subject.gpu
+        if not of or not uuid:
+            continue
+        gpu = gpus.get(uuid)
+        if gpu is None:
+            gpu = gpus[uuid] = CutGpu()
+        if of not in gpu.slices:
+            gpu.slices[of] = compute_slices(subject.profile)
+        if family not in additive:
+            if of not in gpu.activity and is_amount(value):
+                gpu.activity[of] = float(value)
+        elif family in gpu.rows:
+            gpu.rows[family].append(reading)
+        else:
+            gpu.rows[family] = [reading]
+    return gpus
+
+
+def are_repeated(rows: Sequence[Reading]) -> bool:
+    """Whether all these rows of one field show the GPU's value."""
+    texts = {value for _, value in rows}
+    return len(texts) == 1 or is_repeated([float(text) for text in texts])
+
+
+def _parts_of_gauge(rows: Sequence[Reading], gpu: CutGpu) -> Mapping[bytes, bytes]:
+    """The parts of the first row's value, at its precision. A lone instance keeps its text."""
+    instances = dict.fromkeys(series.subject.instance for series, _ in rows)
+    if len(instances) == 1:
+        return {}
+    units, places = divisible(read_amount(rows[0][1]))
+    texts = {of: write_amount(Amount(part, places)) for of, part in gpu.parts(units, instances).items()}
+    return {series.identity: texts[series.subject.instance] for series, _ in rows}
+
+
+@dataclass(slots=True)
+class _Counter:
+    """A counter of a GPU: its value, the series that showed it, and the number of the read that last moved it.
+
+    `is_repeated`: the rows show the GPU's value; None while all of them show 0.
+    """
+
+    value: Amount
+    series: frozenset[bytes]
+    is_repeated: bool | None
+    read: int
+
+
+class GpuCounters:
+    """The GPUs' counters that instances' rows repeat: how much each row grows with a read."""
+
+    def __init__(self) -> None:
+        self._counters: OrderedDict[OfGpu, _Counter] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many are remembered; at most MOST_COUNTERS."""
+        return len(self._counters)
+
+    def grow(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu, read: int) -> Mapping[bytes, Amount]:
+        """What each series grows by, once a read; other series show their instances' own values.
+
+        Instances of this and of the last read share the growth. Where rows that differed begin to repeat one value, old
+        and new do not compare: nothing grows.
+        """
+        value = read_amount(max((text for _, text in rows), key=float))
+        series = frozenset(row.identity for row, _ in rows)
+        counter = self._counters.get(of)
+        before = counter.is_repeated if counter else None
+        # what is 0 everywhere is both
+        repeated = are_repeated(rows) if value.units else before
+        if counter is None:
+            self._counters[of] = _Counter(value, series, repeated, read)
+            while len(self._counters) > MOST_COUNTERS:
+                self._counters.popitem(last=False)
+            return dict.fromkeys(series, NOTHING) if repeated else {}
+        self._counters.move_to_end(of)
+        if counter.read == read:
+            return {}
+        instance_of = {row.identity: row.subject.instance for row, _ in rows if row.identity in counter.series}
+        counter.series, counter.is_repeated, counter.read = series, repeated, read
+        grows = dict.fromkeys(series, NOTHING)
+        if not repeated or before is False:
+            counter.value = value
+            return grows if repeated else {}
+        # rows are read a moment apart, and a new cut has other rows: a small fall is no reset
+        grown = growth(counter.value, value, may_lag=True)
+        if grown is None:
+            return grows
+        counter.value = value
+        if grown.units and instance_of:
+            parts = gpu.parts(grown.units, dict.fromkeys(instance_of.values()))
+            grows.update((row, Amount(parts[instance], grown.places)) for row, instance in instance_of.items())
+        return grows
+
+
+# nanoseconds for which the kernels of each owner (None: of nobody) have run; they only grow
+RunTimes = Mapping[Owner | None, int]
+# Rows of a series that are remembered, those of owners that left included. A forgotten owner begins at 0 again, which
+# increase() sees as a restart.
+_MOST_ROWS = 16
+# 16 GPUs of 7 instances with 10 such fields are 1,120
+MOST_SERIES = 2_048
+# Sources whose last read is remembered: a node has one or two, --dcgm.selector finds at most 64.
+_MOST_SOURCES = 256
+
+
+def split_gauge(text: bytes, parts: int) -> list[bytes]:
+    """A value in equal parts (`in_parts`) at its own precision, a value of at most 1 more finely (`divisible`)."""
+    if not is_amount(text):
+        return [text] * parts
+    return [write_amount(part) for part in in_parts(divisible(read_amount(text)), parts)]
+
+
+@dataclass(slots=True)
+class _Rows:
+    """One counter of one device: its value, the sources that reported the value, and its rows' values by owner.
+
+    The key None is the row without owner. `read` is the number of the read that last moved the rows. `has_part`: the
+    value then was a whole GPU's. `ran` is how long the owners' kernels had run when the counter was last divided or an
+    owner came; None where that was not known.
+    """
+
+    device: Amount
+    sources: frozenset[str]
+    rows: "OrderedDict[Owner | None, Amount]"
+    present: frozenset[Owner] = frozenset()
+    read: int = 0
+    has_part: bool = False
+    ran: RunTimes | None = None
+
+    def divide(self, grown: Amount, owners: Sequence[Owner], times: RunTimes | None) -> None:
+        """Add the growth to the rows of those `owners` who stayed, by the time for which their kernels ran."""
+        stayed = [owner for owner in owners if owner in self.present]
+        rows: Sequence[Owner | None] = (*stayed, None)
+        run = _run_since(self.ran, times, rows) if stayed else ()
+        if any(run):
+            parts: Sequence[Amount] = [Amount(units, grown.places) for units in apportion(grown.units, run)]
+        else:
+            rows = stayed or (None,)
+            parts = in_parts(grown, len(rows))
+        for row, part in zip(rows, parts, strict=True):
+            self.rows[row] = plus(self.rows[row], part)
+
+    def note_times(self, times: RunTimes | None, *, is_divided: bool) -> None:
+        """Kernels count from here on for the next increase; if there was none, since the last one."""
+        before = self.ran
+        if times is None or before is None or is_divided:
+            self.ran = times
+        elif times is not before:
+            self.ran = {owner: before.get(owner, ns) for owner, ns in times.items()}
+
+    def grow_to(self, now: Amount, sources: frozenset[str]) -> Amount:
+        """How much the counter grew, now that `sources` report the value `now`; note the value."""
+        # two upstreams of one GPU read it a moment apart: the other one's value counts once it is larger
+        grown = growth(self.device, now, may_lag=sources != self.sources)
+        if grown is None:
+            return NOTHING
+        self.device, self.sources = now, sources
+        return grown
+
+
+class CounterBook:
+    """The values of every divided counter and of its rows.
+
+    It advances once with every new read of the upstreams, whoever asked for it. The same page changes nothing, nor does
+    an older page, which a late scrape may join.
+    """
+
+    def __init__(self) -> None:
+        self._series: OrderedDict[bytes, _Rows] = OrderedDict()
+        self._read_at: OrderedDict[str, float] = OrderedDict()
+        self._sources: frozenset[str] = frozenset()
+        self._read = 0
+        self._is_older = False
+        self._gpus = GpuCounters()
+        self._grown: dict[bytes, Amount] = {}  # with this read, by series: parts of what whole GPUs grew by
+
+    @property
+    def series(self) -> int:
+        """How many divided counters are remembered, at most MOST_SERIES, beside those of cut GPUs."""
+        return len(self._series)
+
+    def turn_to(self, pages: Sequence[Page]) -> None:
+        """The next values of `advance` are those of these pages, joined."""
+        self._is_older = any(page.moment < self._read_at.get(page.source, page.moment) for page in pages)
+        if self._is_older or all(page.moment == self._read_at.get(page.source) for page in pages):
+            return
+        for page in pages:
+            self._read_at[page.source] = page.moment
+            self._read_at.move_to_end(page.source)
+        _limit(self._read_at, _MOST_SOURCES)
+        self._sources = frozenset(page.source for page in pages)
+        self._read += 1
+        self._grown = {}
+
+    def share(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu) -> None:
+        """Divide a counter that instances' rows may repeat; call it before `advance`, for all rows of a page."""
+        if not self._is_older:
+            self._grown.update(self._gpus.grow(of, rows, gpu, self._read))
+
+    def advance(
+        self, series: bytes, owners: Sequence[Owner], value: bytes, times: RunTimes | None = None
+    ) -> list[bytes]:
+        """The rows' values at a read: one for each of `owners`, in that order, then the one without owner.
+
+        `series` is the identity of the counter's series without its owners. `times` are those of this read; None where
+        somebody's is not known.
+        """
+        if self._is_older or not is_amount(value):
+            return self.peek(series, owners, value)
+        state = self._series.get(series)
+        now, of_gpu = read_amount(value), self._grown.get(series)
+        if state is None:
+            rows = OrderedDict[Owner | None, Amount]({None: NOTHING})
+            state = _Rows(now, self._sources, rows, read=self._read, has_part=of_gpu is not None, ran=times)
+            self._series[series] = state
+            _limit(self._series, MOST_SERIES)
+        self._series.move_to_end(series)
+        # of several upstreams' rows of one series the first counts
+        if state.read != self._read:
+            state.read = self._read
+            grown = state.grow_to(now, self._sources)
+            if of_gpu is not None or state.has_part:  # a GPU's value before and an instance's now do not compare
+                grown = of_gpu or NOTHING
+            state.has_part = of_gpu is not None
+            if grown.units:  # not even 0.000 is added otherwise: the same page again has the same text again
+                state.divide(grown, owners, times)
+            state.note_times(times, is_divided=bool(grown.units))
+        elif times is not None and state.ran is not None:  # whoever comes while the page is shown begins here
+            state.note_times(times, is_divided=False)
+        for owner in owners:
+            state.rows.setdefault(owner, NOTHING)
+            state.rows.move_to_end(owner)
+        state.rows.move_to_end(None)
+        _limit(state.rows, max(_MOST_ROWS, len(owners) + 1))
+        state.present = frozenset(owners)
+        return [write_amount(state.rows[owner]) for owner in (*owners, None)]
+
+    def peek(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
+        """The rows' values in the same order, without moving them. A value that is no amount is copied to each row."""
+        if not is_amount(value):
+            return [value] * (len(owners) + 1)
+        state = self._series.get(series)
+        rows = state.rows if state is not None else {}
+        return [write_amount(rows.get(owner, NOTHING)) for owner in (*owners, None)]
+
+
+def _run_since(before: RunTimes | None, now: RunTimes | None, owners: Sequence[Owner | None]) -> Sequence[int]:
+    """For how long each owner's kernels ran since `before`; () if one is unknown. A smaller time is a start from 0."""
+    if before is None or now is None:
+        return ()
+    pairs = [(before[owner], now[owner]) for owner in owners if owner in before and owner in now]
+    return [ns - was if ns >= was else ns for was, ns in pairs] if len(pairs) == len(owners) else ()
+
+
+def _limit(entries: "OrderedDict[Any, Any]", most: int) -> None:
+    while len(entries) > most:
+        entries.popitem(last=False)

@@ -1,0 +1,82 @@
+"""Families under other names, with values in other units: what `--families.names` makes of a page's lines.
+
+A line is renamed when it is read, which is once a series; all who read the joined page see the new names and values.
+The texts of values are looked up in `Texts`, so that most of them are not worked out again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from exporter.exposition.lines import MetadataLine
+
+_MOST_TEXTS = 2_048
+_LONGEST_KEPT = 40
+
+Labels = list[tuple[bytes, bytes]]
+
+
+class Texts(dict[bytes, bytes]):
+    """A value with its line's end → the same in another unit. It forgets all of them when they become too many."""
+
+    def __init__(self, convert: Callable[[bytes], bytes]) -> None:
+        """`convert` is given a value without its line's end."""
+        super().__init__()
+        self._convert = convert
+
+    def __missing__(self, rest: bytes) -> bytes:
+        if not rest:
+            return rest  # of a line that is no sample
+        text = self._convert(rest[:-1]) + b"\n"
+        if len(rest) <= _LONGEST_KEPT:
+            if len(self) >= _MOST_TEXTS:
+                self.clear()
+            self[rest] = text
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """What a family goes out as. `texts` are its values' other texts, None where values stay as they are.
+
+    `labels` are the labels that go out under other names, or under several.
+    """
+
+    name: bytes
+    kind: bytes
+    help: bytes
+    texts: Texts | None = None
+    labels: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+
+    def metadata(self, line: MetadataLine) -> MetadataLine:
+        """A HELP or TYPE line as it goes out."""
+        text = self.help if line.keyword == b"HELP" else self.kind
+        return MetadataLine(line.keyword, self.name, text, b"# %b %b %b" % (line.keyword, self.name, text))
+
+    def labels_of(self, labels: Iterable[tuple[bytes, bytes]]) -> Labels:
+        """A sample's labels as they go out. Of two that get one name the first stays."""
+        out: dict[bytes, bytes] = {}
+        for name, value in labels:
+            for new in self.labels.get(name, (name,)):
+                out.setdefault(new, value)
+        return list(out.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """The families that are renamed, by the names that they come with.
+
+    Those among `twins` go out a second time, under the other name, behind the lines of their block. Nobody but scrapers
+    sees these.
+    """
+
+    families: Mapping[bytes, Renamed]
+    twins: Mapping[bytes, Renamed] = field(default_factory=dict)
+
+    @property
+    def twin_names(self) -> frozenset[bytes]:
+        """The names of families that are there a second time."""
+        return frozenset(twin.name for twin in self.twins.values())
+
+
+AS_IT_CAME = Renaming(MappingProxyType({}))

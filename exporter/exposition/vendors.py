@@ -1,0 +1,281 @@
+"""DCGM's families beside another vendor's: the same samples by the names, units and labels that all else knows. Pure.
+
+They are added to a page as it comes in, and joined like all others. So outputs, accounts, `--sharing` and the rules for
+Prometheus need to know DCGM's names alone. What a vendor does not measure has no sample.
+
+    body ──► samples of the families that the rules name ──► by device and family (_Samples)
+                                                                │ units that are not the documented ones: a Trouble
+                                                                ▼
+                                               one value for each field of a device ──► behind the body
+
+What shows another unit than the documented one: the HELP or UNIT text names it, no accelerator has such a value, or a
+device uses more memory than it has. Then the family has no values at all.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import isfinite
+from typing import NamedTuple
+
+from exporter.dcgm.row import DcgmField, Unit
+from exporter.dcgm.vendors import MOST, VendorFamily, base_of, unit_named
+from exporter.errors import Trouble
+from exporter.exposition.families import render_labels, render_number, unescape
+from exporter.exposition.lines import SampleLine, read_line
+from exporter.model.slices import ITEMS_A_SLICE, Work
+
+USED, TOTAL = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_TOTAL"
+# What exporters write for "not measured": the largest numbers of C's integers. Negative numbers mean the same.
+_NOT_MEASURED = frozenset({2.0**16 - 1, 2.0**31 - 1, 2.0**32 - 1, 2.0**63, 2.0**64})
+_LEAST_BLANK = 2.0**31 - 1
+# Nothing that works is at 0 of these: exporters write it where they cannot measure.
+_NEVER_NOTHING = (Unit.CELSIUS, Unit.WATTS)
+_LONGEST_NUMBER = 40
+_LARGEST_EXPONENT = 300
+_MOST_NAMED = 5
+_SAMPLE = re.compile(rb"(.*\})[ \t]+([^ \t\r]+)((?:[ \t]+[0-9]+)?)[ \t\r]*")
+
+# A label of DCGM's, and the labels that may hold it on a page, best first.
+Naming = tuple[tuple[str, tuple[str, ...]], ...]
+_Device = tuple[str, str]  # as DeviceKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """What a rule file says of a vendor's page. `owner_labels` go on as they are."""
+
+    families: tuple[VendorFamily, ...]
+    naming: Naming
+    owner_labels: frozenset[str]
+
+
+class _CountedSeries(NamedTuple):
+    """A sample without its value, as a rule counts it: its device, and the text of the labels that it gets."""
+
+    family: VendorFamily
+    name: str
+    device: _Device
+    labels: bytes
+    owner: bytes
+    is_part: bool
+
+
+class _Value(NamedTuple):
+    """A value as a fraction of whole numbers, in the unit of DCGM's field, and its timestamp with a blank before it."""
+
+    numerator: int
+    denominator: int
+    timestamp: bytes = b""
+
+    @property
+    def number(self) -> float:
+        return self.numerator / self.denominator
+
+
+_Values = dict[tuple[bytes, bytes], _Value]
+
+
+@dataclass(slots=True)
+class _Samples:
+    """The samples of one device that a rule counts: its own and those of its parts, each by labels and owner."""
+
+    own: defaultdict[tuple[bytes, bytes], list[_Value]] = field(default_factory=lambda: defaultdict(list))
+    parts: defaultdict[tuple[bytes, bytes], list[_Value]] = field(default_factory=lambda: defaultdict(list))
+    names: set[str] = field(default_factory=set)
+
+    def add(self, series: _CountedSeries, value: _Value) -> None:
+        """A sample of this device."""
+        self.names.add(series.name)
+        (self.parts if series.is_part else self.own)[series.labels, series.owner].append(value)
+
+    def values(self, family: VendorFamily) -> _Values:
+        """The device's own values or, where it has none, its parts' together; none if one of the families is missing.
+
+        Raises:
+            ValueError: the rule does not tell its samples apart.
+        """
+        if any(len(values) > 1 for values in self.own.values()):
+            raise ValueError("its rule does not tell several samples of one device apart")
+        if self.own:
+            return {row: values[0] for row, values in self.own.items()}
+        is_complete = len(self.names) > len(family.plus)
+        return {row: put_together(parts, family.row.unit) for row, parts in self.parts.items()} if is_complete else {}
+
+
+class VendorPages:
+    """Adds DCGM's families to one vendor's pages. It remembers the series of the last page."""
+
+    def __init__(self, vendor: Vendor) -> None:
+        self._vendor = vendor
+        self._families: defaultdict[bytes, list[VendorFamily]] = defaultdict(list)
+        for family in vendor.families:
+            for name in (family.family, *family.plus):
+                self._families[name.encode()].append(family)
+        self._series: Mapping[bytes, Sequence[_CountedSeries]] = {}
+
+    def with_dcgm(self, body: bytes, odd: list[Trouble]) -> Work[bytes]:
+        """The page with DCGM's families after its own, in slices. What is wrong with its units goes into `odd`."""
+        refused: dict[VendorFamily, str] = {}
+        samples: defaultdict[VendorFamily, defaultdict[_Device, _Samples]]
+        samples = defaultdict(lambda: defaultdict(_Samples))
+        owners: defaultdict[_Device, set[bytes]] = defaultdict(set)
+        series_of: dict[bytes, Sequence[_CountedSeries]] = {}
+        for number, line in enumerate(body.split(b"\n"), start=1):
+            if not number % ITEMS_A_SLICE:
+                yield
+            if line.startswith((b"# HELP ", b"# UNIT ")):
+                self._refuse_named_otherwise(line, refused)
+            # a sample without labels is of no device
+            elif line.partition(b"{")[0] in self._families and (sample := _SAMPLE.fullmatch(line)):
+                head, text, timestamp = sample.groups()
+                # the same objects from page to page: reading a line takes ten times as long
+                series_of[head] = self._series.get(head) or self._read_series(head)
+                for series in series_of[head]:
+                    value = _read_value(text, series.family, timestamp)
+                    if value is None:
+                        continue
+                    if _is_beyond(value, series.family.row.unit):
+                        refused.setdefault(series.family, f"it has the value {text.decode()}")
+                    samples[series.family][series.device].add(series, value)
+                    owners[series.device].add(series.owner)
+        self._series = series_of
+        # of a device that one container holds all samples are that container's, those without an owner, too
+        owner_of = {device: next(iter(of)) for device, each in owners.items() if len(of := each - {b""}) == 1}
+        pieces = [body if body.endswith(b"\n") else body + b"\n"]
+        for row, by_device in self._fields(samples, refused).items():
+            yield
+            pieces.append(_text(row, by_device, owner_of))
+        odd += _troubles(refused)
+        return b"".join(pieces)
+
+    def _refuse_named_otherwise(self, line: bytes, refused: dict[VendorFamily, str]) -> None:
+        """Note the families whose HELP or UNIT, which this line is, names another unit."""
+        name, _, text = line[len(b"# HELP ") :].partition(b" ")
+        for family in self._families.get(name, ()):
+            if word := unit_named(text.decode("utf-8", "replace"), family.named_in):
+                refused[family] = f"its HELP or UNIT names {word}"
+
+    def _read_series(self, head: bytes) -> Sequence[_CountedSeries]:
+        """A series for each rule that counts it; none where no label names a device."""
+        line = read_line(head + b" 0")
+        if not isinstance(line, SampleLine):
+            return ()
+        labels = {name.decode(): unescape(value) for name, value in line.labels if value}
+        named = {
+            name: value
+            for name, among in self._vendor.naming
+            if (value := next((labels[label] for label in among if label in labels), ""))
+        }
+        gpu = named.get("UUID") or named.get("device") or named.get("gpu")
+        if not gpu:
+            return ()
+        owner = tuple((name, value) for name, value in labels.items() if name in self._vendor.owner_labels)
+        return [
+            _CountedSeries(
+                family=family,
+                name=line.name.decode(),
+                device=(gpu, named.get("GPU_I_ID", "")),
+                labels=render_labels(tuple(named.items())),
+                owner=render_labels(owner),
+                is_part=bool(family.plus) or any(part in labels for part in family.parts),
+            )
+            for family in self._families[line.name]
+            if all(labels.get(label, "") in values for label, values in family.where)
+        ]
+
+    def _fields(
+        self, samples: Mapping[VendorFamily, Mapping[_Device, _Samples]], refused: dict[VendorFamily, str]
+    ) -> Mapping[DcgmField, Mapping[_Device, _Values]]:
+        """The values of each field by device. Of several rules for a field, a device's first one counts."""
+        by_rule: dict[VendorFamily, dict[_Device, _Values]] = {}
+        memory: dict[_Device, dict[str, tuple[VendorFamily, float]]] = defaultdict(dict)
+        for family, of_devices in samples.items():
+            try:
+                by_rule[family] = {device: each.values(family) for device, each in of_devices.items()}
+            except ValueError as error:
+                refused.setdefault(family, str(error))
+        fields: defaultdict[DcgmField, dict[_Device, _Values]] = defaultdict(dict)
+        for family in self._vendor.families:
+            for device, values in by_rule.get(family, {}).items():
+                if not values or device in fields[family.row]:
+                    continue
+                # nothing else stands in for values that are refused
+                fields[family.row][device] = {} if family in refused else values
+                if family not in refused:
+                    memory[device][family.field] = family, sum(value.number for value in values.values())
+        for device, of_fields in memory.items():
+            if USED in of_fields and TOTAL in of_fields and of_fields[USED][1] > of_fields[TOTAL][1]:
+                for family in (of_fields[USED][0], of_fields[TOTAL][0]):
+                    refused[family] = f"{device[0]} would use more memory than it has"
+                    fields.pop(family.row, None)
+        return fields
+
+
+def put_together(parts: Sequence[_Value], unit: Unit) -> _Value:
+    """A device's value by its parts': the mean of ratios, the highest of temperatures and clocks, else the sum."""
+    if base_of(unit) in (Unit.CELSIUS, Unit.HERTZ):
+        return max(parts, key=lambda part: part.number)
+    numerator, denominator = 0, 1
+    for part in parts:
+        numerator = numerator * part.denominator + part.numerator * denominator
+        denominator *= part.denominator
+    return _Value(numerator, denominator * (len(parts) if base_of(unit) is Unit.RATIO else 1), parts[0].timestamp)
+
+
+def _read_value(text: bytes, family: VendorFamily, timestamp: bytes) -> _Value | None:
+    """A value in the unit of DCGM's field, exactly; None where the vendor has not measured it."""
+    try:
+        number = float(text) if len(text) <= _LONGEST_NUMBER and b"_" not in text else -1.0
+    except ValueError:
+        return None
+    if not isfinite(number) or number < 0:
+        return None
+    unit, row = family.measured_in, family.row
+    if not number:
+        is_nothing = base_of(unit) not in _NEVER_NOTHING and row.family != TOTAL
+        return _Value(0, 1, timestamp) if is_nothing else None
+    mantissa, _, exponent = text.lower().partition(b"e")
+    whole, _, fraction = mantissa.partition(b".")
+    power = int(exponent or 0) - len(fraction)
+    if abs(power) > _LARGEST_EXPONENT:
+        return None
+    digits, times, per = int(whole + fraction), unit.times * row.unit.per, unit.per * row.unit.times
+    value = _Value(digits * times * 10 ** max(power, 0), per * 10 ** max(-power, 0), timestamp)
+    is_limit = number in _NOT_MEASURED and (number >= _LEAST_BLANK or _is_beyond(value, row.unit))
+    return None if is_limit else value
+
+
+def _is_beyond(value: _Value, unit: Unit) -> bool:
+    """Whether no accelerator has such a value."""
+    most = MOST.get(base_of(unit))
+    return most is not None and value.number * unit.times / unit.per > most
+
+
+def _text(row: DcgmField, by_device: Mapping[_Device, _Values], owner_of: Mapping[_Device, bytes]) -> bytes:
+    name = row.family.encode()
+    lines = (
+        b"%b{%b} %b%b\n"
+        % (
+            name,
+            b",".join(filter(None, (labels, owner or owner_of.get(device, b"")))),
+            render_number(value.number),
+            value.timestamp,
+        )
+        for device, values in by_device.items()
+        for (labels, owner), value in values.items()
+    )
+    head = b"# HELP %b %b\n# TYPE %b %b\n" % (name, row.help.encode(), name, row.kind.encode())
+    return b"".join(chain((head,), lines))
+
+
+def _troubles(refused: Mapping[VendorFamily, str]) -> Iterator[Trouble]:
+    if refused:
+        names = sorted({f"{family.family} (in {family.unit or 'numbers'}): {why}" for family, why in refused.items()})
+        yield Trouble(
+            "unit",
+            f"values of families are left out, since they do not fit --device-rules: {'; '.join(names[:_MOST_NAMED])}",
+            "look at what the exporter's release says of their units, and bring `families` up to date",
+        )

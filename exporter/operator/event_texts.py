@@ -1,0 +1,146 @@
+"""What the operator decided and saw → Kubernetes events for people. Pure.
+
+An event tells what changed between two statuses, or was written, not what stays. What many nodes have is one event.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from exporter.lenient import AnyObject, mapping, number, text
+from exporter.operator.exporters.status import MOST_TROUBLES, NOT_OBSTACLES, by_kind, troubles_in
+from exporter.operator.objects.change_report import Change
+from exporter.operator.objects.fields import and_more, condition, moment, one_line, word
+
+MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
+_MOST_NAMED = 5
+_SAME_SECONDS = 10
+_MOST_KINDS = 4
+_SWITCHED = {"keda": "SwitchedToKeda", "hpa": "SwitchedToHpa"}
+_SCALES = {
+    "keda": "KEDA is there: a ScaledObject takes the place of the HorizontalPodAutoscaler",
+    "hpa": "KEDA is gone: a HorizontalPodAutoscaler takes the place of the ScaledObject",
+}
+
+
+class Event(NamedTuple):
+    """An event about a custom resource. `reason` and `action` are one CamelCase word each, `note` is one line."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str
+
+
+def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
+    """The events of a GPUExporter: from its status before and now, and what was written for it."""
+    return [
+        _noted(event) for event in (*_of_changes(old, new, changes), *_of_readiness(old, new), *_of_nodes(old, new))
+    ]
+
+
+def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
+    """The same of a GPUAutoscaler."""
+    return [_noted(event) for event in (*_of_changes(old, new, changes), *_of_scaling(old, new))]
+
+
+def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Iterator[Event]:
+    """What was written, all in one; what somebody else had changed, each for itself."""
+    events = []
+    for verb in ("created", "updated", "deleted"):
+        whats = [str(change) for change in changes if change.verb == verb and not change.by]
+        if whats:
+            events.append(f"{verb} {and_more(whats, 12)}")
+    if events:
+        before, now = number(old, "observedGeneration"), number(new, "observedGeneration")
+        why = "not all was as it is wanted" if before == now else f"for generation {now} of the spec"
+        yield Event("Normal", "Applied", "Apply", f"{'; '.join(events)}: {why}")
+    for change in changes:
+        if change.by:
+            yield Event(
+                "Warning",
+                "Corrected",
+                "Apply",
+                f"put {change} back to what is wanted: {and_more(change.by, _MOST_NAMED)} had changed it -> change the"
+                " custom resource instead",
+            )
+
+
+def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    before, now = condition(old, "Ready"), condition(new, "Ready")
+    reason, message = text(now, "reason"), text(now, "message")
+    was_ready, is_ready = before.get("status") == "True", now.get("status") == "True"
+    if is_ready:
+        was_without = text(before, "reason") == "NoNodes"
+        if reason == "NoNodes" and not (was_ready and was_without):
+            yield Event("Normal", "NoNodes", "Roll", message)
+        elif reason != "NoNodes" and (not was_ready or was_without):
+            yield Event("Normal", "NodesReady", "Roll", message)
+    elif reason and reason not in NOT_OBSTACLES:
+        if (reason, message) != (text(before, "reason"), text(before, "message")):
+            yield Event("Warning", word(reason) or "NotReady", "Apply", message)
+    elif was_ready and reason == "NodesNotReady":
+        yield Event("Warning", "NodesNotReady", "Look", message)
+    elif was_ready:
+        yield Event("Normal", "RollingOut", "Roll", message)
+
+
+def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    """Troubles that began (only new kinds where a status has too many to name), and nodes that have none any more."""
+    if "troubles" not in new:
+        return
+    before, now = troubles_in(old), troubles_in(new)
+    if MOST_TROUBLES in (len(before), len(now)):
+        before_keys = {(trouble.source, trouble.reason) for trouble in before}
+        began = [trouble for trouble in now if (trouble.source, trouble.reason) not in before_keys]
+        over: set[str] = set() if now else {trouble.node for trouble in before}
+    else:
+        before_kinds = {trouble[:3] for trouble in before}
+        began = [trouble for trouble in now if trouble[:3] not in before_kinds]
+        over = {trouble.node for trouble in before} - {trouble.node for trouble in now}
+    for kind in by_kind(began)[:_MOST_KINDS]:
+        nodes = and_more([trouble.node for trouble in kind], _MOST_NAMED)
+        first = kind[0]
+        yield Event("Warning", "NodeTrouble", "Look", f"{nodes}: {first.source} ({first.reason}): {first.message}")
+    if over:
+        verb = "has" if len(over) == 1 else "have"
+        yield Event(
+            "Normal", "NodesRecovered", "Look", f"{and_more(sorted(over), _MOST_NAMED)} {verb} no trouble any more"
+        )
+
+
+def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    via, before = text(new, "via"), text(old, "via")
+    if before and via != before and via in _SWITCHED:
+        yield Event("Normal", _SWITCHED[via], "Apply", _SCALES[via])
+    was, now = condition(old, "Ready"), condition(new, "Ready")
+    reason, message = text(now, "reason"), text(now, "message")
+    if now.get("status") == "True":
+        if was.get("status") != "True":
+            yield Event("Normal", "Ready", "Apply", message)
+    elif now.get("status") == "False" and (reason, message) != (text(was, "reason"), text(was, "message")):
+        yield Event("Normal" if reason == "Waiting" else "Warning", word(reason) or "NotReady", "Apply", message)
+    scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
+    # what happened before anybody looked is no news
+    if old and number(scale, "to") is not None and not _is_same_scale(scale, last):
+        yield Event("Normal", "Scaled", "Scale", _scaled(scale))
+
+
+def _is_same_scale(scale: AnyObject, last: AnyObject) -> bool:
+    """Whether both are one change: the autoscaler's event and its status tell of it, a moment apart."""
+    now, before = moment(scale, "time"), moment(last, "time")
+    if now is None or before is None:
+        return scale.get("time") == last.get("time") and scale.get("to") == last.get("to")
+    return scale.get("to") == last.get("to") and abs((now - before).total_seconds()) <= _SAME_SECONDS
+
+
+def _scaled(scale: AnyObject) -> str:
+    came, went, reason = number(scale, "from"), number(scale, "to"), text(scale, "reason")
+    there = f"to {went} replicas" if came is None else f"from {came} to {went} replicas"
+    return f"scaled {there}{': ' if reason else ''}{reason}"
+
+
+def _noted(event: Event) -> Event:
+    note = one_line(event.note, MOST_NOTE_BYTES)
+    if len(note.encode()) > MOST_NOTE_BYTES:
+        note = f"{note.encode()[: MOST_NOTE_BYTES - 3].decode(errors='ignore')}…"
+    return event._replace(note=note)

@@ -1,0 +1,247 @@
+"""Asks the exporters of every GPUExporter how their sources are: the kubelet, dcgm-exporter and the others.
+
+Each is asked every half minute, few at a time, and only failures are kept. A failure counts once it has been seen
+twice, some seconds apart: a source that starts again is no trouble. Nothing here raises: what keeps the operator from
+an answer, such as a NetworkPolicy, is a trouble of that node.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import ip_address
+from itertools import count
+
+from exporter.config.http_file import HttpConfig
+from exporter.errors import SourceError, Trouble
+from exporter.lenient import AnyObject, mapping, text
+from exporter.log import log
+from exporter.operator.exporters.desired import METRICS_PORT
+from exporter.operator.exporters.nodes import EXPORTER, NodeTrouble, node_of, on_node
+from exporter.operator.objects.fields import is_going, steady
+from exporter.sources.exporters.asking import ExporterClient
+from exporter.sources.exporters.healths import MOST_BYTES, OPERATED_EXPORTERS, PATH, read_health
+from exporter.sources.pause import Pause
+from exporter.sources.source import Bound
+
+EVERY_SECONDS = 30.0
+# After a failure that is seen for the first time.
+AGAIN_SECONDS = 5.0
+# Who does not answer is asked less and less often, up to this.
+SELDOM_SECONDS = 120.0
+AT_ONCE = 20
+MOST_PODS = 5_000
+# An exporter gives the dcgm-exporter beside it 5 s.
+ANSWER_SECONDS = 8.0
+CONNECT_SECONDS = 2.0
+# Changes within this long are told together.
+TOGETHER_SECONDS = 1.0
+MOST_IN_FLIGHT_BYTES = 8 * 1024 * 1024
+
+Owner = Hashable
+_Kind = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Exporter:
+    """An exporter that is asked. `troubles` count; `unconfirmed` failures were seen once."""
+
+    owner: Owner
+    node: str
+    url: str
+    asks: int = 0
+    failures: int = 0
+    troubles: Mapping[_Kind, NodeTrouble] = field(default_factory=dict)
+    unconfirmed: frozenset[_Kind] = frozenset()
+    is_followed: bool = True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has been asked, and asked again if a failure was unconfirmed."""
+        return self.asks > 1 or (self.asks == 1 and not self.unconfirmed)
+
+
+class ExporterHealth:
+    """The exporters of all GPUExporters. `run` asks them until it is cancelled."""
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[Owner], None],
+        url_of: Callable[[AnyObject], str] | None = None,
+        every_seconds: float = EVERY_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
+    ) -> None:
+        """`on_change` hears of each GPUExporter whose troubles are others now; `url_of` says where a pod answers."""
+        self._on_change = on_change
+        self._url_of = url_of or url_of_pod
+        self._every_seconds, self._again_seconds = every_seconds, again_seconds
+        self._followed: dict[Owner, dict[str, _Exporter]] = {}
+        self._owners: set[Owner] = set()
+        self._due: list[tuple[float, int, _Exporter]] = []
+        self._numbers = count()
+        self._woken = asyncio.Event()
+        self._to_tell: dict[Owner, asyncio.TimerHandle] = {}
+        self.bounds: Mapping[str, Bound] = {"operator_exporters": Bound(MOST_PODS, self._count)}
+
+    def follow(self, owner: Owner, pods: Iterable[AnyObject]) -> None:
+        """These are the pods of a GPUExporter now; those that may answer are asked from now on, the others no more."""
+        before = self._followed.get(owner, {})
+        others = self._count() - len(before)
+        now: dict[str, _Exporter] = {}
+        for pod in pods:
+            node, url = node_of(pod), "" if is_going(pod) else self._url_of(pod)
+            if not node or not url or node in now or others + len(now) >= MOST_PODS:
+                continue
+            exporter = before.get(node)
+            if exporter is None or exporter.url != url:
+                exporter = _Exporter(owner, node, url)
+                self._ask_in(exporter, 0.0)
+            now[node] = exporter
+        for exporter in before.values():
+            exporter.is_followed = now.get(exporter.node) is exporter
+        self._followed[owner] = now
+        self._learn(owner)
+
+    def forget(self, owner: Owner) -> None:
+        """There is no such GPUExporter any more."""
+        for exporter in self._followed.pop(owner, {}).values():
+            exporter.is_followed = False
+        self._owners.discard(owner)
+        if waiting := self._to_tell.pop(owner, None):
+            waiting.cancel()
+
+    def keep_only(self, owners: Container[Owner]) -> None:
+        """There are no other GPUExporters than these."""
+        for owner in [owner for owner in self._followed if owner not in owners]:
+            self.forget(owner)
+
+    def troubles(self, owner: Owner) -> Sequence[NodeTrouble] | None:
+        """What its exporters say of sources that fail; None while some of the first have not been asked yet."""
+        if owner not in self._owners:
+            return None
+        return [of for exporter in self._followed[owner].values() for of in exporter.troubles.values()]
+
+    async def run(self) -> None:
+        """Ask each exporter when it is due, until this is cancelled."""
+        asking = ExporterClient(
+            timeout_seconds=ANSWER_SECONDS,
+            connect_seconds=CONNECT_SECONDS,
+            max_bytes=MOST_BYTES,
+            most_in_flight_bytes=MOST_IN_FLIGHT_BYTES,
+            peer=OPERATED_EXPORTERS,
+            path=PATH,
+            # an exporter does not wait longer for its sources than somebody waits for it
+            http=HttpConfig(headers=(("X-Prometheus-Scrape-Timeout-Seconds", f"{ANSWER_SECONDS:g}"),)),
+        )
+        at_once = asyncio.Semaphore(AT_ONCE)
+        # those that were asked when the last run ended are in no queue
+        self._due = []
+        for exporters in self._followed.values():
+            for exporter in exporters.values():
+                self._ask_in(exporter, 0.0)
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await at_once.acquire()
+                    asked = group.create_task(self._ask(asking, await self._next()))
+                    asked.add_done_callback(lambda _: at_once.release())
+        finally:
+            for waiting in self._to_tell.values():
+                waiting.cancel()
+            self._to_tell.clear()
+            await asking.close()
+
+    async def _next(self) -> _Exporter:
+        """The one that is due first, once it is."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            while self._due and not self._due[0][2].is_followed:
+                heapq.heappop(self._due)
+            wait_seconds = self._due[0][0] - clock() if self._due else None
+            if wait_seconds is not None and wait_seconds <= 0:
+                return heapq.heappop(self._due)[2]
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    def _ask_in(self, exporter: _Exporter, seconds: float) -> None:
+        at = asyncio.get_running_loop().time() + seconds
+        heapq.heappush(self._due, (at, next(self._numbers), exporter))
+        self._woken.set()
+
+    async def _ask(self, asking: ExporterClient, exporter: _Exporter) -> None:
+        try:
+            body = await asking.ask(exporter.url)
+            failing = read_health(body, exporter.node)
+        except SourceError as error:
+            self._note(exporter, {EXPORTER: _unheard(error.trouble)}, answered=False)
+        except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other nodes
+            log(logging.ERROR, "an exporter's answer failed by a fault of the operator", error, node=exporter.node)
+            why = Trouble("garbage", f"a fault of the operator itself: {error!r}", "please report it, with its log")
+            self._note(exporter, {EXPORTER: _unheard(why)}, answered=False)
+        else:
+            self._note(exporter, failing, answered=True)
+
+    def _note(self, exporter: _Exporter, troubles: Mapping[str, Trouble], *, answered: bool) -> None:
+        of_node = [on_node(exporter.node, source, trouble) for source, trouble in troubles.items()]
+        failing = {(of.source, of.reason): of for of in of_node}
+        before, unconfirmed = exporter.troubles, exporter.unconfirmed
+        counts = {
+            kind: of._replace(message=steady(before[kind].message, of.message)) if kind in before else of
+            for kind, of in failing.items()
+            if kind in before or kind in unconfirmed
+        }
+        exporter.unconfirmed = frozenset(failing.keys() - counts.keys())
+        exporter.failures = 0 if answered else exporter.failures + 1
+        # one answer that is lost says nothing of what was said before it
+        exporter.troubles = counts if answered or counts else before
+        exporter.asks += 1
+        if not exporter.is_followed:
+            return
+        pause = Pause(self._every_seconds, SELDOM_SECONDS).after(exporter.failures - 1)
+        self._ask_in(exporter, self._again_seconds if exporter.unconfirmed else pause)
+        self._learn(exporter.owner)
+        if exporter.troubles != before:
+            self._tell(exporter.owner)
+
+    def _learn(self, owner: Owner) -> None:
+        """Note it when all exporters that a GPUExporter had at first have been asked."""
+        if owner not in self._owners and all(exporter.is_known for exporter in self._followed[owner].values()):
+            self._owners.add(owner)
+            self._tell(owner)
+
+    def _tell(self, owner: Owner) -> None:
+        if owner not in self._to_tell:
+            loop = asyncio.get_running_loop()
+            self._to_tell[owner] = loop.call_later(TOGETHER_SECONDS, partial(self._note_told, owner))
+
+    def _note_told(self, owner: Owner) -> None:
+        self._to_tell.pop(owner, None)
+        self._on_change(owner)
+
+    def _count(self) -> int:
+        return sum(map(len, self._followed.values()))
+
+
+def url_of_pod(pod: AnyObject) -> str:
+    """Where the exporter of a pod answers; "" where it has no address yet, or runs no more."""
+    status = mapping(pod, "status")
+    try:
+        address = ip_address(text(status, "podIP"))
+    except ValueError:
+        return ""
+    # addresses that no pod has lead to the operator itself, or to the services of a cloud
+    is_odd = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    if is_odd or text(status, "phase") != "Running":
+        return ""
+    return f"http://[{address}]:{METRICS_PORT}" if address.version == 6 else f"http://{address}:{METRICS_PORT}"  # noqa: PLR2004
+
+
+def _unheard(why: Trouble) -> Trouble:
+    return replace(why, message=f"the exporter does not answer the operator: {why.message}")

@@ -1,0 +1,134 @@
+"""What was written, and whether it put back what somebody else had changed. Pure.
+
+metadata.managedFields names the manager of each field, but none of one that was taken away: whose change that was is
+not known (https://kubernetes.io/docs/reference/using-api/server-side-apply/).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.operator.objects.fields import one_line
+from exporter.operator.objects.kinds import OPERATOR
+from exporter.operator.objects.needs_write import content_of
+
+_MOST_FIELDS = 6
+_MOST_MANAGERS = 5
+_MOST_FOUND = 100
+_MOST_DEEP = 24
+# How a part is found in `managedFields`: each of these may name it, the first that is there does.
+_Step = tuple[str, ...]
+
+
+class Change(NamedTuple):
+    """Something that was written: created, updated or deleted.
+
+    `what` is the object, as in "DaemonSet gpu". `fields` are the paths that were other than wanted, and `by` who had
+    changed them, where somebody else than the operator had.
+    """
+
+    verb: Literal["created", "updated", "deleted"]
+    what: str
+    fields: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The object, and in brackets what of it."""
+        if not self.fields:
+            return self.what
+        more = f" and {len(self.fields) - _MOST_FIELDS} more" if len(self.fields) > _MOST_FIELDS else ""
+        return f"{self.what} ({', '.join(self.fields[:_MOST_FIELDS])}{more})"
+
+
+def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
+    """What an apply of `wanted` changes about `there`, the object as it was read before; None: there was none."""
+    what = _called(wanted)
+    if there is None:
+        return Change("created", what)
+    others = [
+        (one_line(text(entry, "manager"), 128) or "somebody", mapping(entry, "fieldsV1"))
+        for entry in mappings(mapping(there, "metadata"), "managedFields", 100)
+        # a status is the business of whoever writes it; a number of replicas is changed by way of `scale`, too
+        if text(entry, "manager") != OPERATOR and entry.get("subresource") != "status"
+    ]
+    fields, edited, by = [], [], dict[str, None]()
+    for path, steps in _differences(content_of(wanted), there, "", (), 0):
+        fields.append(path)
+        managers = [manager for manager, owned in others if _owns(owned, steps)]
+        if managers:
+            edited.append(path)
+            by.update(dict.fromkeys(managers))
+        if len(fields) == _MOST_FOUND:
+            break
+    return Change("updated", what, tuple(edited or fields), tuple(by)[:_MOST_MANAGERS])
+
+
+def deletion_of(there: AnyObject) -> Change:
+    """An object that is not wanted any more was deleted."""
+    return Change("deleted", _called(there))
+
+
+def _called(item: AnyObject) -> str:
+    return one_line(f"{text(item, 'kind')} {text(mapping(item, 'metadata'), 'name')}", 300)
+
+
+def _differences(
+    wanted: object, live: object, path: str, steps: tuple[_Step, ...], depth: int
+) -> Iterator[tuple[str, tuple[_Step, ...]]]:
+    """The deepest parts that are not as wanted: each as people write its path, and as `managedFields` has it."""
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping) and depth < _MOST_DEEP:
+        for name, value in wanted.items():
+            inner = f"{path}.{name}" if path else str(name)
+            yield from _differences(value, live.get(name), inner, (*steps, (f"f:{name}",)), depth + 1)
+    elif (pairs := _paired(wanted, live)) is not None and depth < _MOST_DEEP:
+        for index, (value, there, step) in enumerate(pairs):
+            name = value.get("name")
+            inner = f"{path}[{name if isinstance(name, str) else index}]"
+            yield from _differences(value, there, inner, (*steps, step), depth + 1)
+    elif wanted != live and not (live is None and wanted in ("", [], {}, ())):
+        yield path, steps
+
+
+def _paired(wanted: object, live: object) -> Sequence[tuple[Mapping[str, Any], object, _Step]] | None:
+    """The items of a list of mappings, each with the live one that shares its likely key; None for no such list."""
+    if not isinstance(wanted, (list, tuple)) or not isinstance(live, list) or len(wanted) != len(live):
+        return None
+    if not wanted or not all(isinstance(item, Mapping) for item in (*wanted, *live)):
+        return None
+    key = next(
+        (key for key in ("name", "mountPath", "uid", "containerPort", "port", "type") if _tells(key, wanted)), ""
+    )
+    if not key or not _tells(key, live):
+        return None
+    there = {item[key]: item for item in live}
+    return [(item, there.get(item[key]), _step(item)) for item in wanted]
+
+
+def _tells(key: str, items: Sequence[Mapping[str, Any]]) -> bool:
+    values = [item.get(key) for item in items]
+    return all(isinstance(value, (str, int)) for value in values) and len({*values}) == len(values)
+
+
+def _step(item: Mapping[str, Any]) -> _Step:
+    """How `managedFields` may name an item: by one field, or by port and protocol."""
+    protocol = item.get("protocol", "TCP")
+    keys = [{name: item[name]} for name in ("name", "mountPath", "uid", "type") if name in item]
+    keys += [{name: item[name], "protocol": protocol} for name in ("containerPort", "port") if name in item]
+    return tuple(f"k:{json.dumps(key, separators=(',', ':'), sort_keys=True)}" for key in keys)
+
+
+def _owns(owned: AnyObject, steps: Sequence[_Step]) -> bool:
+    """Whether a manager owns the part at the end of these steps, or something that holds it as a whole."""
+    at: object = owned
+    for step in steps:
+        if not isinstance(at, Mapping):
+            return False
+        name = next((name for name in step if name in at), None)
+        if name is None:
+            return False
+        at = at[name]
+        if at == {}:
+            return True
+    # `.` is the part itself: what is below it may be others'
+    return isinstance(at, Mapping)

@@ -1,0 +1,202 @@
+"""Is an object as it is wanted? Then nothing is written. Pure.
+
+The API server tells with each object which fields were last applied by whom (metadata.managedFields, in the form
+FieldsV1: https://kubernetes.io/docs/reference/using-api/server-side-apply/). An object is as wanted if the fields that
+this operator owns are those that it wants, with the values that it wants. What others add beside them is theirs.
+"""
+
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from hashlib import sha256
+from itertools import chain
+from typing import Any, NamedTuple
+
+from exporter.lenient import AnyObject, mappings
+from exporter.operator.objects.fields import is_going
+from exporter.operator.objects.kinds import OPERATOR, Key, controller_of, is_controlled_by, is_for, key_of, metadata
+from exporter.operator.objects.quantities import read
+from exporter.operator.objects.resources import Object
+
+# What is not a field of an owner: it names the object.
+_NAMES = frozenset({"apiVersion", "kind", "metadata"})
+_NAMES_OF_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
+# What the API server adds to a part that is owned as a whole.
+_ADDED = {"apiVersion": ("v1",), "divisor": ("0",), "protocol": ("TCP",), "action": ("replace",)}
+_CHANGES_ALWAYS = frozenset({"managedFields", "resourceVersion", "generation"})
+MOST_NEEDLESS = 10_000
+_AMOUNTS = frozenset({"limits", "requests"})
+
+
+def is_as_wanted(wanted: AnyObject, live: AnyObject) -> bool:
+    """Whether an apply would change nothing. A wrong "no" costs a request; a wrong "yes" is put right by nobody."""
+    owned = applied_fields(live)
+    if owned is None:
+        return False
+    return _agree(content_of(wanted), live, owned)
+
+
+def content_of(wanted: AnyObject) -> AnyObject:
+    """All of an object that is to be written but for what names it."""
+    about = {name: value for name, value in metadata(wanted).items() if name not in _NAMES_OF_METADATA}
+    content = {name: value for name, value in wanted.items() if name not in _NAMES}
+    return {**content, "metadata": about} if about else content
+
+
+class NeedlessApplies:
+    """Remembers applies that changed nothing: an API server that rewrites a value must not get it again and again."""
+
+    def __init__(self) -> None:
+        self._fingerprints: dict[Hashable, str] = {}
+
+    def note(self, key: Hashable, wanted: AnyObject, live: AnyObject) -> None:
+        """An apply of `wanted` left an object as it was."""
+        if len(self._fingerprints) >= MOST_NEEDLESS:
+            self._fingerprints.clear()
+        self._fingerprints[key] = _fingerprint(wanted, live)
+
+    def is_known(self, key: Hashable, wanted: AnyObject, live: AnyObject) -> bool:
+        """Whether neither has changed since such an apply."""
+        return key in self._fingerprints and self._fingerprints[key] == _fingerprint(wanted, live)
+
+
+def _fingerprint(wanted: AnyObject, live: AnyObject) -> str:
+    """What was wanted of an object, and what it is but for its status and what changes with each write."""
+    about = {name: value for name, value in metadata(live).items() if name not in _CHANGES_ALWAYS}
+    content = {name: value for name, value in live.items() if name not in ("metadata", "status")}
+    text = json.dumps([wanted, about, content], sort_keys=True, default=str)
+    return sha256(text.encode()).hexdigest()
+
+
+def applied_fields(live: AnyObject) -> Mapping[str, Any] | None:
+    """The fields that this operator applied last, and that nobody took from it since; None for none."""
+    for entry in mappings(metadata(live), "managedFields"):
+        manager, operation, subresource = (entry.get(name) for name in ("manager", "operation", "subresource"))
+        if manager == OPERATOR and operation == "Apply" and not subresource:
+            fields = entry.get("fieldsV1")
+            return fields if isinstance(fields, Mapping) else None
+    return None
+
+
+def _agree(wanted: Any, live: Any, owned: Any, *, amounts: bool = False) -> bool:  # noqa: ANN401 - JSON
+    if not isinstance(owned, Mapping):
+        return False
+    inner = {name: fields for name, fields in owned.items() if name != "."}
+    if not inner:
+        return _same(wanted, live, amounts=amounts)
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and _mappings_agree(wanted, live, inner, amounts=amounts)
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        return isinstance(live, list) and _lists_agree(wanted, live, inner)
+    return False
+
+
+def _mappings_agree(
+    wanted: Mapping[str, Any], live: Mapping[str, Any], owned: Mapping[str, Any], *, amounts: bool
+) -> bool:
+    if any(name.startswith("f:") and name[2:] not in wanted for name in owned):
+        return False
+    for name, value in wanted.items():
+        if name not in live:
+            if value not in ("", None, [], {}, ()):  # the API server leaves out what says nothing
+                return False
+        elif not _agree(value, live[name], owned.get(f"f:{name}"), amounts=amounts or name in _AMOUNTS):
+            return False
+    return True
+
+
+def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: Mapping[str, Any]) -> bool:
+    """Lists whose items have keys (`k:{"name":"a"}`), or are a set (`v:"a"`)."""
+    if len(owned) != len(wanted):
+        return False
+    for name, fields in owned.items():
+        try:
+            key = json.loads(name[2:])
+        except ValueError:
+            return False
+        if name.startswith("v:"):
+            if key not in wanted or key not in live:
+                return False
+        elif not isinstance(key, dict) or not _agree(_item(wanted, key), _item(live, key), fields):
+            return False
+    return True
+
+
+def _item(items: Sequence[Any], key: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """The item with these keys; a key that an item does not have is a default, as `protocol` is of a port."""
+    for item in items:
+        if isinstance(item, Mapping) and all(item.get(name, value) == value for name, value in key.items()):
+            return item
+    return None
+
+
+def _same(wanted: Any, live: Any, *, amounts: bool = False) -> bool:  # noqa: ANN401 - JSON
+    """What is owned as a whole: nothing may be missing, and nothing added but what the API server adds."""
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
+        return all(
+            _same(wanted[name], live[name], amounts=amounts or name in _AMOUNTS)
+            if name in wanted and name in live
+            else _says_nothing(name, wanted.get(name, live.get(name)))
+            for name in {*chain(wanted, live)}
+        )
+    if isinstance(wanted, (list, tuple)) and isinstance(live, list):
+        return len(wanted) == len(live) and all(
+            _same(*pair, amounts=amounts) for pair in zip(wanted, live, strict=True)
+        )
+    if amounts and isinstance(wanted, (str, int, float)) and isinstance(live, (str, int, float)):
+        return _amount(str(wanted)) == _amount(str(live))
+    return bool(wanted == live)
+
+
+def _says_nothing(name: str, value: object) -> bool:
+    return value in ("", None, [], {}, ()) or value in _ADDED.get(name, ())
+
+
+def _amount(quantity: str) -> Decimal | str:
+    """500m and 0.5 are the same amount."""
+    try:
+        return read(quantity)
+    except ValueError:
+        return quantity
+
+
+class Plan(NamedTuple):
+    """`apply` is to be applied, each with what is there now, if anything; `delete` is to go.
+
+    What is as it is wanted is in none of these. `not_ours` are objects of somebody else under a name that is wanted.
+    `going` are objects that are being deleted: what is wanted in their place can be made once they are gone.
+    """
+
+    apply: Sequence[tuple[Object, AnyObject | None]]
+    delete: Sequence[AnyObject]
+    not_ours: Sequence[AnyObject]
+    going: Sequence[AnyObject]
+
+
+def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyObject]) -> Plan:
+    """Compare what is wanted with what is there, `live`: all that the owner may control, by what it is called."""
+    apply: list[tuple[Object, AnyObject | None]] = []
+    delete, not_ours, going = list[AnyObject](), list[AnyObject](), list[AnyObject]()
+    names = set()
+    for item in wanted:
+        names.add(key := key_of(item))
+        there = live.get(key)
+        if there is None:
+            apply.append((item, None))
+        elif not _may_be_changed(there, owner, uid):
+            not_ours.append(there)
+        elif is_going(there):
+            going.append(there)
+        elif not is_as_wanted(item, there):
+            apply.append((item, there))
+    for key, there in live.items():
+        if key not in names and (is_controlled_by(there, uid) or is_for(there, owner)):
+            (going if is_going(there) else delete).append(there)
+    return Plan(apply, delete, not_ours, going)
+
+
+def _may_be_changed(there: AnyObject, owner: Key, uid: str) -> bool:
+    """Whether it is the owner's, or was applied by us and has lost its controller (an edit, or --cascade=orphan)."""
+    if is_controlled_by(there, uid) or is_for(there, owner):
+        return True
+    return bool(metadata(there).get("namespace")) and not controller_of(there) and applied_fields(there) is not None

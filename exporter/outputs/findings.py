@@ -1,0 +1,450 @@
+"""What `doctor` says of a look at a node: its findings, as data and as a report for a terminal. Pure.
+
+Why a source fails, and what to do about it, is worded by the source itself; why a device has no owner, by
+`ownership.explain`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from exporter.dividing.instances import USUAL_SLICES, slices_of_model
+from exporter.errors import Trouble
+from exporter.exposition.lines import Reason
+from exporter.exposition.series import MOST_DEVICES
+from exporter.model.devices import Assignment, DeviceKey
+from exporter.model.driver import DeviceFile, Refusal
+from exporter.model.pages import Subject
+from exporter.model.snapshot import KUBELET, PODS, Health, Snapshot
+from exporter.outputs.devices import explainer, seen_devices
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
+from exporter.ownership.owners import Unmatched
+
+if TYPE_CHECKING:
+    from exporter.model.pods import Owner
+
+MOST_NAMED = 5
+# What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
+_UNRESOLVED = frozenset(
+    {
+        Unmatched.MIG_UNRESOLVED,
+        Unmatched.UNKNOWN_ID,
+        Unmatched.CLAIM_UNRESOLVED,
+        Unmatched.AMBIGUOUS,
+        Unmatched.UNNAMED,
+    }
+)
+_WHOLE_CLAIM = Trouble(
+    "",
+    "several containers are shown as sharing its devices: the kubelet names all devices of a claim for each of them",
+    "if each asked for a request of its own, let the exporter read pods (--labels.pod-uid on): their status says which"
+    " container got which device",
+)
+_UNHEARD = Trouble(
+    "",
+    "has not answered yet",
+    "look again in a minute; if it stays so, something on the way drops packets: can this container reach that address"
+    " (network policies, proxies, firewalls)?",
+)
+_RUNTIME = "give it NVIDIA's runtime (runtimeClassName: nvidia; with Docker --gpus all, or CDI)"
+# what keeps the exporter from opening one of the driver's device files
+_REFUSALS: dict[Refusal, Trouble] = {
+    "mode": Trouble(
+        "",
+        "the mode of the file does not let the exporter open it",
+        "run the exporter as root, or in the group of the file (ls -l shows it)",
+    ),
+    "security_module": Trouble(
+        "",
+        "the mode of the file lets the exporter open it, and a security module such as SELinux does not",
+        "look at the node's audit log (ausearch -m avc), and let the exporter use the driver's devices",
+    ),
+    "cgroup": Trouble(
+        "",
+        "the mode of the file lets the exporter open it, and the cgroup's rules for devices do not",
+        f"in a container, {_RUNTIME}; for a systemd unit, run pod-gpu-metrics-exporter device-access --unit NAME",
+    ),
+}
+
+
+class Level(Enum):
+    """How bad a finding is. With a PROBLEM, samples are missing, or the owner of a device that is held."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What doctor found out about one thing, or about several `devices`. The trouble of an OK says what works."""
+
+    level: Level
+    about: str
+    trouble: Trouble
+    devices: tuple[str, ...] = ()
+
+
+def fine(about: str, message: str, remedy: str = "") -> Finding:
+    """Nothing is wrong with it."""
+    return Finding(Level.OK, about, Trouble("", message, remedy))
+
+
+def warning(about: str, message: str, remedy: str = "") -> Finding:
+    """Something is odd, or less than it could be."""
+    return Finding(Level.WARNING, about, Trouble("", message, remedy))
+
+
+def problem(about: str, message: str, remedy: str) -> Finding:
+    """The main job suffers."""
+    return Finding(Level.PROBLEM, about, Trouble("", message, remedy))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """All findings, after a summary in one line."""
+
+    summary: str
+    findings: tuple[Finding, ...]
+
+    def works(self, *, strict: bool = False) -> bool:
+        """Whether there are samples, and an owner for every device that is held; `strict` counts warnings, too."""
+        bad = (Level.PROBLEM, Level.WARNING) if strict else (Level.PROBLEM,)
+        return not any(finding.level in bad for finding in self.findings)
+
+    def render(self) -> str:
+        """The report as lines for a terminal. Control characters in it are written as escapes."""
+        lines = [f"{self.summary}.", ""]
+        for finding in self.findings:
+            lines.append(f"{finding.level.value:8} {finding.about}: {finding.trouble.message}")
+            lines += [f"{'':12}{device}" for device in finding.devices[:MOST_NAMED]]
+            if len(finding.devices) > MOST_NAMED:
+                lines.append(f"{'':12}and {len(finding.devices) - MOST_NAMED} more (/debug/mapping has all)")
+            if finding.trouble.remedy:
+                lines.append(f"{'':8} -> {finding.trouble.remedy}")
+        lines += ["", self._last_line()]
+        return "".join(f"{printable(line)}\n" for line in lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """For /debug/mapping; `read_report` takes it back."""
+        return {
+            "summary": self.summary,
+            "findings": [
+                {
+                    "level": finding.level.value,
+                    "about": finding.about,
+                    "says": finding.trouble.message,
+                    "remedy": finding.trouble.remedy,
+                    "devices": finding.devices,
+                }
+                for finding in self.findings
+            ],
+        }
+
+    def _last_line(self) -> str:
+        if not self.works():
+            return "The main job does not work, or not for every device: see above."
+        warnings = sum(finding.level is Level.WARNING for finding in self.findings)
+        return "The main job works." if not warnings else f"The main job works; warnings: {warnings}."
+
+
+def read_report(answer: Mapping[str, Any]) -> Diagnosis:
+    """A report from the JSON of `Diagnosis.as_json`. Raises KeyError, TypeError or ValueError for anything else."""
+    return Diagnosis(
+        summary=str(answer["summary"]),
+        findings=tuple(
+            Finding(
+                Level(entry["level"]),
+                str(entry["about"]),
+                Trouble("", str(entry["says"]), str(entry["remedy"])),
+                tuple(map(str, entry["devices"])),
+            )
+            for entry in answer["findings"]
+        ),
+    )
+
+
+def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) -> Diagnosis:
+    """Everything worth saying, the sources first. `doubts` are those about the settings."""
+    return Diagnosis(
+        summary=summary(snapshot),
+        findings=(
+            *(Finding(Level.WARNING, "settings", doubt) for doubt in doubts),
+            *of_kubelet(snapshot),
+            *of_pages(snapshot),
+            *of_other_sources(snapshot),
+            *of_device_files(snapshot.device_files, asks_nvml=asks_nvml),
+            *of_attribution(snapshot),
+            *of_devices(snapshot),
+        ),
+    )
+
+
+def summary(snapshot: Snapshot) -> str:
+    """How many of the devices that containers hold have their owner on a sample. A share counts as a device."""
+    if snapshot.assignments_age_seconds is None:
+        return "the kubelet has not said which devices containers hold"
+    by_page = _attributed_by_page(snapshot)
+    held: dict[tuple[str, str], bool] = {}
+    for match in snapshot.owners.matches:
+        is_matched = not match.reason or match.assignment in by_page
+        id_of = _id_of(match.assignment)
+        held[id_of] = held.get(id_of, True) and is_matched
+    for assignment in snapshot.context.outside:
+        if is_unfollowed_claim(assignment, snapshot.context):
+            held[_id_of(assignment)] = False
+    if not held and snapshot.owners.units:
+        return "no container holds a device by its name; some hold units of GPUs"
+    if not held:
+        return "no container holds a device"
+    return f"{sum(held.values())} of {len(held)} devices attributed"
+
+
+def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
+    """The kubelet's socket: without it nothing has an owner."""
+    health = snapshot.health[KUBELET]
+    if not health.up:
+        yield _of_health(KUBELET, health, Level.PROBLEM)
+        return
+    version = snapshot.context.kubelet_version
+    handed_out = len(snapshot.owners.matches)
+    yield fine(KUBELET, f"answers ({version}); {handed_out} device ids are handed out")
+    if health.trouble:
+        yield _of_health(KUBELET, health, Level.WARNING)
+    if version == "v1alpha1":
+        yield warning(
+            KUBELET,
+            "serves only v1alpha1 of its pod-resources API: it is older than Kubernetes 1.20",
+            "the main job works with it; devices of DRA claims are not in it: upgrade the node for those",
+        )
+
+
+def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
+    """The sources of GPU samples, and the page that is made of them."""
+    for name in snapshot.page_sources:
+        health = snapshot.health[name]
+        if health.up:
+            yield fine(name, "answers")
+            if health.trouble:
+                yield _of_health(name, health, Level.WARNING)
+        else:
+            others_answer = snapshot.joined is not None
+            yield _of_health(name, health, Level.WARNING if others_answer else Level.PROBLEM)
+    joined = snapshot.joined
+    if joined is None:
+        return
+    seen = seen_devices(snapshot)
+    own = joined.rejected.get(Reason.RESERVED_NAME, 0)
+    if own and not seen:
+        yield problem(
+            "page",
+            "the page is an exporter's own: it has families named pod_gpu_exporter_…, and no GPU",
+            "name dcgm-exporter's port, not this program's, with --dcgm.url; both are 9400 by default",
+        )
+    elif not seen:
+        yield problem(
+            "page",
+            "no sample carries a GPU's UUID",
+            "is this dcgm-exporter's page? Labels of other names are named with --device-rules",
+        )
+    else:
+        yield fine("page", f"{joined.sample_count} samples of {len(seen)} devices")
+    if joined.unread:
+        yield warning(
+            "page",
+            f"{joined.unread} samples are of devices beyond the first {MOST_DEVICES} of their page: they go out as"
+            " they came, and have no owner, account or row of their own",
+            "no node has that many GPUs: name the page of this node's dcgm-exporter, not that of a cluster",
+        )
+    rejected = {reason: count for reason, count in joined.rejected.items() if reason != Reason.RESERVED_NAME}
+    if rejected:
+        what = ", ".join(f"{count} for {reason}" for reason, count in sorted(rejected.items()))
+        yield warning("page", f"lines, or parts of lines, were left out: {what}")
+
+
+def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
+    """What adds to the main job: NVML, the inventory, pods, ResourceSlices."""
+    for name, health in snapshot.health.items():
+        if name == KUBELET or name in snapshot.page_sources:
+            continue
+        if health.up:
+            yield fine(name, "answers")
+        if not health.up or health.trouble:
+            yield _of_health(name, health, Level.WARNING)
+    why = snapshot.unmeasured
+    if why is not None and all(why != health.trouble for health in snapshot.health.values()):
+        # The user has not asked for it, so this is no warning, but a hint.
+        says = f"their pods' use is not measured, rows are what --sharing says: {why.message}"
+        yield fine("shared GPUs", says, why.remedy)
+
+
+def _of_health(name: str, health: Health, level: Level) -> Finding:
+    """The trouble of a source. One that has not answered yet has none, and doctor words it."""
+    return Finding(level, name, health.trouble or _UNHEARD)
+
+
+def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> Iterator[Finding]:
+    """Which of the driver's files the exporter may open, which NVML does. None where no driver is loaded."""
+    if files is None:
+        return
+    if not files:
+        # The main job needs none of them, so this is no warning, but a hint.
+        says = "NVIDIA's driver is loaded, and none of its device files is here: the exporter cannot ask NVML"
+        yield fine("device files", says, f"in a container, {_RUNTIME}")
+        return
+    allowed = [file for file in files if not file.refusal]
+    if allowed:
+        yield fine("device files", f"the exporter may open {len(allowed)} of NVIDIA's {len(files)}")
+    level = Level.WARNING if asks_nvml else Level.OK
+    yield from grouped(Finding(level, file.path, _REFUSALS[file.refusal]) for file in files if file.refusal)
+
+
+def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
+    """What is true of all devices, or of many."""
+    owners, joined = snapshot.owners, snapshot.joined
+    if joined is None:
+        return
+    if any(match.reason == Unmatched.OTHER_NODE for match in owners.matches):
+        yield Finding(Level.PROBLEM, "page", explainer(snapshot).other_node)
+    for doubt in snapshot.inventory.doubts:
+        yield Finding(Level.WARNING, "inventory", doubt.trouble)
+    yield from _of_unknown_slices(snapshot, joined.subjects)
+    outside = snapshot.context.outside
+    none_is_a_claim = not any(is_unfollowed_claim(assignment, snapshot.context) for assignment in outside)
+    if outside and none_is_a_claim and not owners.matches and not owners.units:
+        yield problem("attribution", "all that the kubelet handed out is outside --resources", "see each of them below")
+    hidden = {
+        subject.key
+        for subject in joined.subjects
+        if snapshot.context.incoming_wins
+        and subject.came_with
+        and (holders := owners.of(subject.key))
+        and all(holder.owner != subject.came_with for holder in holders)
+    }
+    if hidden:
+        yield warning(
+            "attribution",
+            f"dcgm-exporter attributes already, and --labels.conflict keep hides the kubelet's word for"
+            f" {len(hidden)} devices",
+            "use --labels.conflict replace, or start dcgm-exporter without -k (DCGM_EXPORTER_KUBERNETES)",
+        )
+
+
+def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Iterator[Finding]:
+    """The models of cut GPUs whose number of compute slices is unknown."""
+    by_nvml = {gpu.uuid.removeprefix("GPU-") for gpu in snapshot.inventory.gpus if gpu.slices}
+    cut = {
+        subject.model for subject in subjects if subject.instance and subject.uuid.removeprefix("GPU-") not in by_nvml
+    }
+    for model in sorted(model for model in cut if slices_of_model(model) is None):
+        yield warning(
+            "accounts",
+            f"into how many compute slices a GPU of the model {model!r} can be cut is not known: its MIG instances"
+            f" are counted as parts of {USUAL_SLICES}",
+            "let the exporter ask NVML (--nvml.mode), which knows it",
+        )
+
+
+def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """One finding for each cause: devices with the same cause are named together."""
+    words = explainer(snapshot)
+    return grouped(
+        (*_matched(snapshot, words), *_units(snapshot), *_of_whole_claims(snapshot), *_left_out(snapshot, words))
+    )
+
+
+def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
+    by_page = _attributed_by_page(snapshot)
+    for match in snapshot.owners.matches:
+        name = _name_of(match.assignment)
+        if not match.reason and match.key is not None:
+            yield fine(name, f"{_device(match.key)}, {match.samples} samples")
+        elif match.reason == Unmatched.NO_GPU and (why := words.assigned(match)):
+            yield fine(name, why.message)
+        elif match.assignment in by_page:
+            yield fine(name, "not known here, but the page names its container itself, and that is kept")
+        # without a page, or with another node's, that is the cause, and another finding names it
+        elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE and (why := words.assigned(match)):
+            yield Finding(Level.PROBLEM, name, why)
+
+
+def _units(snapshot: Snapshot) -> Iterator[Finding]:
+    """Containers that hold units: nothing is wrong where their processes show which GPU they use."""
+    for held in snapshot.owners.units:
+        owner = held.owner
+        name = f"{held.units} of {held.resource} ({owner.namespace}/{owner.pod}/{owner.container})"
+        if snapshot.measured is None:
+            yield Finding(Level.WARNING, name, UNITS_NAME_NO_GPU)
+        else:
+            yield fine(name, f"{UNITS_NAME_NO_GPU.message}; NVML tells which one it uses")
+
+
+def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
+    """Claims of several devices that several containers of a pod hold whole, as far as the kubelet says it."""
+    health = snapshot.health.get(PODS)
+    if health is not None and health.up:
+        return
+    held: dict[tuple[str, str, str], set[tuple[str, str]]] = defaultdict(set)
+    for match in snapshot.owners.matches:
+        owner, claim = match.assignment.owner, match.assignment.claim
+        if claim is not None:
+            held[owner.namespace, owner.pod, claim.name].add((owner.container, claim.device_id))
+    for (namespace, pod, name), pairs in sorted(held.items()):
+        if min(len(set(each)) for each in zip(*pairs, strict=True)) > 1:
+            yield Finding(Level.WARNING, f"claim {name} ({namespace}/{pod})", _WHOLE_CLAIM)
+
+
+def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
+    for assignment in snapshot.context.outside:
+        level = Level.PROBLEM if is_unfollowed_claim(assignment, snapshot.context) else Level.WARNING
+        yield Finding(level, _name_of(assignment), words.outside(assignment))
+
+
+def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
+    """The assignments that this program cannot resolve although the page names their owner itself.
+
+    They count as attributed where the page names that owner on at least as many devices as are unresolved.
+    """
+    unresolved: dict[Owner, set[Assignment]] = defaultdict(set)
+    for match in snapshot.owners.matches:
+        if match.reason in _UNRESOLVED:
+            unresolved[match.assignment.owner].add(match.assignment)
+    subjects = snapshot.joined.subjects if snapshot.joined and unresolved else ()
+    unheld = {(subject.came_with, subject.key) for subject in subjects if not snapshot.owners.of(subject.key)}
+    named = Counter(owner for owner, _ in unheld if owner is not None)
+    return frozenset(assignment for owner, of in unresolved.items() if named[owner] >= len(of) for assignment in of)
+
+
+def _id_of(assignment: Assignment) -> tuple[str, str]:
+    return assignment.resource, assignment.device_id
+
+
+def _device(key: DeviceKey) -> str:
+    return f"{key.uuid} instance {key.instance}" if key.instance else key.uuid
+
+
+def _name_of(assignment: Assignment) -> str:
+    owner = assignment.owner
+    return f"{assignment.device_id} ({assignment.resource}, {owner.namespace}/{owner.pod}/{owner.container})"
+
+
+def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings about single devices: those that say the same become one, in the place of the first of them."""
+    same: dict[tuple[Level, Trouble], list[Finding]] = {}
+    for finding in findings:
+        same.setdefault((finding.level, finding.trouble), []).append(finding)
+    return tuple(
+        alike[0]
+        if len(alike) == 1
+        else Finding(level, f"{len(alike)} devices", trouble, tuple(finding.about for finding in alike))
+        for (level, trouble), alike in same.items()
+    )
+
+
+def printable(text: str) -> str:
+    """A text without control characters: each is written as its escape."""
+    if text.isprintable():  # a hundred times as fast
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

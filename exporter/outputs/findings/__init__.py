@@ -1,1 +1,0 @@
-"""What `doctor` says, finding by finding."""

@@ -1,0 +1,258 @@
+"""The current owners, worked out anew only when an input has changed; and since when they hold their devices.
+
+Inputs are compared by identity, so a scrape in which nothing changed costs nothing here.
+
+dcgm-exporter reads its GPUs every 30 s by default, and the kubelet's answer is newer. So the values of a page may be
+those of the previous holder: outputs for people mark them until the page changes.
+
+Pure, except for what it remembers. Moments come in, in seconds since 1970.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import is_
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from exporter.dividing.measured import MeasuredShares
+from exporter.dividing.sharing import CounterBook
+from exporter.model.devices import (
+    NO_PLACES,
+    NONE_ALLOCATABLE,
+    AddedLabels,
+    Allocatable,
+    Assignment,
+    CdiPlaces,
+    DeviceKey,
+    Inventory,
+    Owners,
+    SliceDevice,
+    SliceDeviceName,
+)
+from exporter.model.pages import Page, Subject
+from exporter.model.pods import Owner, PodInfo, PodsOfNames
+from exporter.ownership.device_ids import RULES, Rule
+from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
+from exporter.ownership.owners import Knowledge, build_owners, of_their_containers
+from exporter.ownership.pods_of_names import Listing, PodName, PodsOfOwners
+from exporter.ownership.rows import Attribution
+
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
+
+# by then dcgm-exporter has read its GPUs again: a page that has not changed has the same values again
+MOST_UNREAD_SECONDS = 120.0
+# for how long it is remembered since when nobody has held a device
+_NOBODYS_SECONDS = 3600.0
+_COMPARED_WHOLE_BYTES = 1 << 20  # a larger body is not kept: its hash is
+
+# None stands for nobody.
+Since = Mapping[tuple[DeviceKey, Owner | None], float]
+
+
+class Tenures:
+    """Remembers since when each device has its holders. `since` leaves out those whom the first look saw already."""
+
+    def __init__(self) -> None:
+        self.since: Since = {}
+        self._noted: Owners | None = None
+        self._holders: Mapping[DeviceKey, frozenset[Owner]] = {}
+        self._changed: dict[str, tuple[bytes | int, float]] = {}
+
+    def look(self, owners: Owners | None, pages: Sequence[Page], at_seconds: float) -> float | None:
+        """Note who holds what (None: the kubelet has not answered yet).
+
+        Returns when the oldest values of the pages were read at the latest; None without a page.
+        """
+        if owners is not None and owners is not self._noted:
+            self._note(owners, at_seconds)
+        oldest = None
+        for page in pages:
+            body = page.body if len(page.body) <= _COMPARED_WHOLE_BYTES else hash(page.body)
+            changed = self._changed.get(page.source)
+            if changed is None:
+                sources = {each.source for each in pages}
+                self._changed = {name: last for name, last in self._changed.items() if name in sources}
+            if changed is None or changed[0] != body:
+                changed = self._changed[page.source] = (body, page.read_at_seconds)
+            read_at = max(changed[1], page.read_at_seconds - MOST_UNREAD_SECONDS)
+            oldest = read_at if oldest is None else min(oldest, read_at)
+        return oldest
+
+    def _note(self, owners: Owners, at_seconds: float) -> None:
+        is_first = self._noted is None
+        before, self._noted = self._holders, owners
+        now = {key: frozenset(holder.owner for holder in holders) for key, holders in owners.holders.items()}
+        self._holders = now
+        if is_first:
+            return
+        since = {
+            (key, owner): moment
+            for (key, owner), moment in self.since.items()
+            if (owner in now.get(key, ()) if owner else key not in now and at_seconds - moment < _NOBODYS_SECONDS)
+        }
+        for key, holders in now.items():
+            since |= dict.fromkeys(((key, owner) for owner in holders - before.get(key, frozenset())), at_seconds)
+        since |= dict.fromkeys(((key, None) for key in before.keys() - now.keys()), at_seconds)
+        self.since = since
+
+
+OfPods = Mapping[PodName, PodAdditions]
+MeasuredFor = Callable[[Owners], "Measured | None"]
+NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
+NO_PODS: PodsOfNames = MappingProxyType({})
+_NOT_ASKED = Listing()
+
+
+class _WorkedOut(NamedTuple):
+    """The owners and attribution of one set of pages, kept while `CurrentOwners` works on another set."""
+
+    made_from: tuple[Any, ...]
+    owners: Owners
+    attributed_from: tuple[object, ...]
+    attribution: Attribution
+
+
+class CurrentOwners:
+    """The owners and the attribution of the last `update`."""
+
+    def __init__(
+        self,
+        policy: LabelPolicy,
+        pod_label_policy: PodLabelPolicy | None = None,
+        rules: Sequence[Rule] = RULES,
+        book: CounterBook | None = None,
+        pods_of_owners: PodsOfOwners | None = None,
+        node: str = "",
+        places: CdiPlaces = NO_PLACES,
+    ) -> None:
+        """`book` (divided counters), `pods_of_owners` and `places` come from before a reload; `node` is this node's."""
+        self.book = book or CounterBook()
+        self.pods_of_owners = pods_of_owners or PodsOfOwners()
+        self.owners = Owners()
+        self.label_problems: Mapping[str, int] = {}
+        self.pod_labels: Mapping[PodName, AddedLabels] = {}
+        self._policy = policy
+        self._pod_label_policy = pod_label_policy
+        self.knowledge = Knowledge(rules=rules, node=node, places=places)  # where the last update looked ids up
+        self._held: frozenset[Assignment] = frozenset()
+        self._held_from: tuple[Any, ...] = ()
+        self._looked_up: tuple[Any, ...] = ()  # by what `knowledge` was put together
+        self._made_from: tuple[Any, ...] = ()
+        self._of_pods: OfPods = {}
+        self._labelled: Mapping[PodName, PodInfo] | None = None
+        self._attributed_from: tuple[object, ...] = ()
+        self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
+        self.measured: Measured | None = None  # what rows show
+        self._shares = MeasuredShares()
+        self._shown_in: tuple[object, ...] = ()
+        self._of: Hashable = None
+        self._others: dict[Hashable, _WorkedOut] = {}
+
+    def update(
+        self,
+        assignments: frozenset[Assignment],
+        subjects: Mapping[Subject, int],
+        *,
+        inventory: Inventory,
+        slices: Mapping[SliceDeviceName, SliceDevice] = NO_SLICES,
+        pods_of_names: PodsOfNames = NO_PODS,
+        listing: Listing = _NOT_ASKED,
+        allocatable: Allocatable = NONE_ALLOCATABLE,
+        pages: Sequence[Page] = (),
+        of: Hashable = None,
+        measured: MeasuredFor | None = None,
+    ) -> Attribution:
+        """The attribution for pages of these subjects. The same object as long as it would say the same.
+
+        `pods_of_names` are the pods by name, and `listing` decides which pod a name means where several bore it.
+        `allocatable` is what the kubelet can hand out. The caller joins `pages` next, before any other update: divided
+        counters advance with them. `of` names the sources of the pages: each set's attribution is kept until `keep`
+        drops it. `measured` says what owners use. Rows show it from the next new page on, or with new owners: a page
+        shows the same values however often it is read.
+        """
+        self._turn_to(of)
+        if pages and self._policy.sharing == SPLIT:
+            self.book.turn_to(pages)
+        pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
+        if not same(self._held_from, (assignments, pods)):
+            self._held_from, self._held = (assignments, pods), of_their_containers(assignments, pods)
+        assignments = self._held
+        looked_up = (assignments, inventory, slices)
+        if not same(self._looked_up, looked_up):
+            places = _places_of(assignments, inventory.places, self.knowledge.places)
+            if not same(self._looked_up[1:], looked_up[1:]) or places != self.knowledge.places:
+                self.knowledge = replace(self.knowledge, inventory=inventory, slices=slices, places=places)
+            self._looked_up = looked_up
+        made_from = (assignments, subjects, self.knowledge, allocatable)
+        if not same(self._made_from, made_from):
+            self.owners = build_owners(assignments, subjects, self.knowledge, allocatable)
+            self._made_from = made_from
+        if measured is not None or self.measured is not None:
+            self._turn_to_measured(measured(self.owners) if measured else None, pages)
+        if self._pod_label_policy is not None and pods is not self._labelled:
+            self._labelled = pods
+            of_pods = self._labels_of(pods, self._pod_label_policy)
+            if of_pods != self._of_pods:
+                self._of_pods = of_pods
+                self.pod_labels = {name: of_pod.added for name, of_pod in of_pods.items()}
+        attributed_from = (self.owners, self._of_pods, self._shares)
+        if not same(self._attributed_from, attributed_from):
+            self._attributed_from = attributed_from
+            self.attribution = Attribution(
+                self.owners, self._policy, of_pods=self._of_pods, book=self.book, measured=self._shares
+            )
+        return self.attribution
+
+    def owners_of(self, subjects: Mapping[Subject, int]) -> Owners:
+        """The owners by the assignments of the last update, for the subjects of a page that is away."""
+        assignments, _, knowledge, allocatable = self._made_from
+        return build_owners(assignments, subjects, knowledge, allocatable)
+
+    def keep(self, wanted: Collection[Hashable]) -> None:
+        """Forget the attribution of every set of sources that is not in `wanted`."""
+        if self._others:
+            self._others = {of: kept for of, kept in self._others.items() if of in wanted}
+
+    def _turn_to(self, of: Hashable) -> None:
+        """Put the attribution of the last set of sources aside, and take that of this set, if there is one."""
+        if of == self._of:
+            return
+        if self._made_from:
+            self._others[self._of] = _WorkedOut(self._made_from, self.owners, self._attributed_from, self.attribution)
+        self._of = of
+        owners_before = self._others.pop(of, None)
+        if owners_before is None:
+            self._made_from = ()
+        else:
+            self._made_from, self.owners, self._attributed_from, self.attribution = owners_before
+
+    def _turn_to_measured(self, measured: "Measured | None", pages: Sequence[Page]) -> None:
+        """Show this in rows, unless the pages and the owners are those of the last time."""
+        shown_in = (self.owners, *(page.moment for page in pages))
+        # owners are equal only to themselves
+        if measured is not self.measured and shown_in != self._shown_in:
+            self.measured = measured
+            self._shares = self._shares.followed_by(measured)
+        self._shown_in = shown_in
+
+    def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
+        labels: dict[PodName, PodAdditions] = {}
+        problems: Counter[str] = Counter()
+        for name, pod in pods.items():
+            labels[name], of_problems = policy.labels_of(pod)
+            problems.update(of_problems)
+        self.label_problems = dict(problems)
+        return labels
+
+
+def _places_of(assignments: Iterable[Assignment], now: CdiPlaces, before: CdiPlaces) -> CdiPlaces:
+    """The places of the CDI devices that assignments name. A name is its claim's, so what it was it still is."""
+    names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
+    return {name: now.get(name, before.get(name)) for name in sorted(names) if name in now or name in before}
+
+
+def same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Whether both hold the same objects, by identity: comparing values would cost every scrape."""
+    return len(one) == len(other) and all(map(is_, one, other))

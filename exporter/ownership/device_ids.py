@@ -1,0 +1,241 @@
+"""What the kubelet's device ids and DRA claims refer to.
+
+For ids of ContainerDevices.device_ids there is a table of rules. The first rule counts whose glob matches the resource
+and whose pattern matches the whole id. A user's rules come before the built-in ones. A pattern names parts of an id:
+
+- `uuid`: a GPU's UUID, `mig`: a MIG instance's own UUID;
+- `device`: a GPU's name (the samples' label `device`), `index`: its number (the label `gpu`);
+- `instance`: a MIG instance's number on that GPU (GPU_I_ID);
+- `share`: present where the id means one share of a device (time slicing, MPS); its text does not matter.
+
+A user's file (`--device-rules`) adds rules, and labels that name a sample's device:
+
+    devices:
+    - resource: gpu.intel.com/*
+      id: '(?P<device>card[0-9]+)-(?P<share>[0-9]+)'
+    samples:
+      device: [dev_file]
+    families:
+    - {family: xpum_power_watts, field: DCGM_FI_DEV_POWER_USAGE, unit: W}
+
+`families` are read by `exporter.dcgm.vendors`.
+
+For a device that came through Dynamic Resource Allocation the kubelet names driver, pool and device, and the qualified
+name of its CDI device. The CDI spec of that name says which device nodes it is (NVIDIA's DRA driver writes one for each
+claim); so does a name that holds a UUID; and the attributes of the device in the driver's ResourceSlice.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+
+from exporter.dcgm.vendors import VendorFamily, read_families
+from exporter.model.devices import (
+    NO_PLACES,
+    CdiPlaces,
+    Claim,
+    DeviceRef,
+    ResourceSlice,
+    SliceDevice,
+    SliceDeviceName,
+)
+from exporter.ownership.labels import SampleLabels
+from exporter.reading import Invalid, compiled
+
+PARTS = frozenset({"uuid", "mig", "device", "index", "instance", "share"})
+# An id without any of these names no device.
+NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry."""
+
+    form: str
+    pattern: re.Pattern[str]
+    resource: str = "*"
+    uuid_prefix: str = ""
+
+
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_SHARE = r"(?P<share>::.*)?"
+RULES = (
+    Rule("GPU-<uuid>-_-<n> (gpushare)", re.compile(rf"(?P<uuid>GPU-{_UUID})(?P<share>-_-[0-9]+)")),
+    Rule("<uuid>-_-<n> (gpushare)", re.compile(rf"(?P<uuid>{_UUID})(?P<share>-_-[0-9]+)"), uuid_prefix="GPU-"),
+    Rule("GPU-<uuid>-<n> (HAMi)", re.compile(rf"(?P<uuid>GPU-{_UUID})(?P<share>-[0-9]+)")),
+    Rule("MIG-<uuid>-<n> (HAMi)", re.compile(rf"(?P<mig>MIG-{_UUID})(?P<share>-[0-9]+)")),
+    Rule("<uuid>-<n> (HAMi)", re.compile(rf"(?P<uuid>{_UUID})(?P<share>-[0-9]+)"), uuid_prefix="GPU-"),
+    Rule("GPU-<uuid>, GPU-<uuid>::<n>", re.compile(rf"(?P<uuid>GPU-[^:/\s]+){_SHARE}")),
+    Rule("<uuid>, <uuid>::<n>", re.compile(rf"(?P<uuid>{_UUID}){_SHARE}"), uuid_prefix="GPU-"),
+    # drivers before R470 named an instance by its GPU and its GPU and compute instance ids
+    Rule("MIG-GPU-<uuid>/<gi>/<ci>", re.compile(rf"MIG-(?P<uuid>GPU-[^:/\s]+)/(?P<instance>[0-9]+)/[0-9]+{_SHARE}")),
+    Rule("MIG-<uuid>, MIG-<uuid>::<n>", re.compile(rf"(?P<mig>MIG-(?!GPU-)[^:/\s]+){_SHARE}")),
+    Rule(
+        "nvidia<N>, nvidia<N>/gi<M>, /vgpu<K>",
+        re.compile(r"(?P<device>nvidia(?P<index>[0-9]+))(?:/gi(?P<instance>[0-9]+))?(?P<share>/vgpu[0-9]+)?"),
+    ),
+    Rule("<N>/vgpu", re.compile(r"(?P<index>[0-9]+)(?P<share>/vgpu)")),
+)
+
+
+def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES) -> DeviceRef | None:
+    """The device that `device_id` refers to, by the first rule that matches; None where no rule matches."""
+    for rule in rules:
+        match = rule.pattern.fullmatch(device_id)
+        if match and fnmatchcase(resource, rule.resource):
+            parts = {name: text for name, text in match.groupdict().items() if text is not None}
+            shared = parts.pop("share", None) is not None
+            if "uuid" in parts:
+                parts["uuid"] = rule.uuid_prefix + parts["uuid"]
+            return DeviceRef(form=rule.form, shared=shared, **parts)
+    return None
+
+
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRules:
+    """The rules for ids, the labels of samples, and the families that are fields of DCGM's."""
+
+    rules: tuple[Rule, ...] = RULES
+    sample_labels: SampleLabels = field(default_factory=SampleLabels)
+    families: tuple[VendorFamily, ...] = ()
+
+
+def read_rules(content: object) -> DeviceRules:
+    """The rules that a parsed YAML or JSON file describes.
+
+    Raises:
+        ValueError: the file has another form; one line that says what is wrong, and where.
+    """
+    if not isinstance(content, Mapping) or not content.keys() <= {"devices", "samples", "families"} or not content:
+        raise ValueError("it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), or several")
+    devices, samples = content.get("devices") or [], content.get("samples") or {}
+    if not isinstance(devices, list):
+        raise ValueError("`devices` must be a list of rules, each with `resource` and `id`")  # noqa: TRY004 - the caller words it
+    if not isinstance(samples, Mapping):
+        raise ValueError("`samples` must hold lists of labels by part")  # noqa: TRY004 - see above
+    try:
+        families = read_families(content.get("families") or [])
+    except Invalid as error:
+        raise ValueError(str(error)) from error
+    return DeviceRules(
+        rules=(*(_rule(rule, f"devices[{i}]") for i, rule in enumerate(devices)), *RULES),
+        sample_labels=_sample_labels(samples),
+        families=families,
+    )
+
+
+def _rule(content: object, where: str) -> Rule:
+    if not isinstance(content, Mapping) or content.keys() != {"resource", "id"}:
+        raise ValueError(f"{where} must hold `resource` (a glob) and `id` (a regular expression)")
+    resource, text = content["resource"], content["id"]
+    if not isinstance(resource, str) or not isinstance(text, str) or not resource:
+        raise ValueError(f"{where}: `resource` and `id` must be texts")
+    try:
+        pattern = compiled(text)
+    except re.error as error:
+        raise ValueError(f"{where}.id: {text!r} is no regular expression: {error}") from error
+    parts = set(pattern.groupindex)
+    if not parts & NAMING_PARTS or not parts <= PARTS:
+        raise ValueError(
+            f"{where}.id: {text!r} must name what it finds, (?P<uuid>…), with one of {', '.join(sorted(NAMING_PARTS))},"
+            f" and no other names than {', '.join(sorted(PARTS))}"
+        )
+    return Rule(f"{resource} {text}", pattern, resource=resource)
+
+
+def _sample_labels(content: Mapping[object, object]) -> SampleLabels:
+    parts = {part.name for part in fields(SampleLabels)}
+    built_in = SampleLabels()
+    given: dict[str, tuple[str, ...]] = {}
+    for part, labels in content.items():
+        if not isinstance(part, str) or part not in parts:
+            raise ValueError(f"samples: {part!r} is not known; the parts are {', '.join(sorted(parts))}")
+        if not isinstance(labels, list) or not all(
+            isinstance(label, str) and _LABEL_NAME.fullmatch(label) for label in labels
+        ):
+            raise ValueError(f"samples.{part}: {labels!r} must be a list of label names")
+        given[part] = tuple(labels)
+    # a label means one thing: where a user names it for one part, it no longer counts for another
+    taken = {label for labels in given.values() for label in labels}
+    all_labels = {
+        part: (*given.get(part, ()), *(label for label in getattr(built_in, part) if label not in taken))
+        for part in parts
+    }
+    return SampleLabels(**all_labels)
+
+
+# A UUID counts only with its prefix: k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 holds the UUID of the claim, not of a GPU.
+_UUID_IN_CDI_NAME = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+CDI_SPEC = "CDI spec"
+
+
+def read_claim(
+    claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice], places: CdiPlaces = NO_PLACES
+) -> DeviceRef | None:
+    """A claim's GPU or MIG instance; None where nothing says it, or CDI names hold several UUIDs.
+
+    Where a CDI spec says it, the ResourceSlice's word is in the answer, too: they may contradict each other.
+    """
+    ref = _read_claim(claim, slices)
+    of_names = {place for name in claim.cdi_names if (place := places.get(name))}
+    if len(of_names) != 1:
+        return ref
+    (place,) = of_names
+    if ref is None or not place.minor:
+        return DeviceRef(form=CDI_SPEC, minor=place.minor, instance=place.instance, shared=bool(claim.share))
+    return replace(ref, form=CDI_SPEC, minor=place.minor, instance=place.instance)
+
+
+def _read_claim(claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice]) -> DeviceRef | None:
+    form = "DRA driver/pool/device"
+    shared = bool(claim.share)
+    device = slices.get((claim.driver, claim.pool, claim.device))
+    if device is not None and device.uuid:
+        if device.kind == "mig" or device.uuid.startswith("MIG-"):
+            return DeviceRef(
+                form=form, mig=device.uuid, parent=device.parent_uuid, profile=device.profile, shared=shared
+            )
+        return DeviceRef(form=form, uuid=device.uuid, shared=shared)
+    named = {(match[1], match[0]) for name in claim.cdi_names if (match := _UUID_IN_CDI_NAME.search(name))}
+    # the CDI names of a MIG instance may name its GPU as well
+    of_kind = {uuid for kind, uuid in named if kind == "MIG"} or {uuid for _, uuid in named}
+    if len(of_kind) != 1:
+        return None
+    (uuid,) = of_kind
+    form = "CDI name with a UUID"
+    if uuid.startswith("MIG-"):
+        return DeviceRef(form=form, mig=uuid, shared=shared)
+    return DeviceRef(form=form, uuid=uuid, shared=shared)
+
+
+def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Sequence[ResourceSlice]]:
+    """The slices of each complete pool, by driver and pool; an incomplete pool is left out.
+
+    A driver that renews a pool publishes slices of the next generation while the old ones are still there. So a pool
+    is its highest generation that has all its slices (pool.resourceSliceCount).
+    """
+    by_generation: dict[tuple[str, str], dict[int, list[ResourceSlice]]] = {}
+    for each in slices:
+        by_generation.setdefault((each.driver, each.pool), {}).setdefault(each.generation, []).append(each)
+    pools: dict[tuple[str, str], Sequence[ResourceSlice]] = {}
+    for pool, generations in by_generation.items():
+        complete = [number for number, of in generations.items() if len(of) >= of[0].slice_count]
+        if complete:
+            pools[pool] = generations[max(complete)]
+    return pools
+
+
+def devices_of(pools: Mapping[tuple[str, str], Sequence[ResourceSlice]]) -> Mapping[SliceDeviceName, SliceDevice]:
+    """The devices of complete pools, by driver, pool and device."""
+    return {
+        (driver, pool, name): device
+        for (driver, pool), slices in pools.items()
+        for resource_slice in slices
+        for name, device in resource_slice.devices.items()
+    }

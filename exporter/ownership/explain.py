@@ -1,0 +1,275 @@
+"""Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words."""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from exporter.errors import Trouble
+from exporter.model.devices import Assignment, DeviceRef, Inventory, Match, Owners
+from exporter.model.pages import Subject
+from exporter.model.snapshot import LookContext
+from exporter.ownership.owners import Unmatched, is_meant
+
+if TYPE_CHECKING:
+    from exporter.model.measured import WithoutOwner
+
+
+# why a device has no owner where nothing is wrong
+NOBODY: Final = "the kubelet names no container that holds this device; it leaves out init containers, which may"
+
+
+class Explainer:
+    """The explanations for one state of owners and one page. What all devices share is worked out once."""
+
+    def __init__(
+        self,
+        owners: Owners,
+        subjects: Iterable[Subject],
+        context: LookContext,
+        inventory: Inventory,
+        *,
+        kubelet_answered: bool,
+    ) -> None:
+        self._owners = owners
+        self._subjects = subjects
+        self._context = context
+        self._inventory = inventory
+        self._kubelet_answered = kubelet_answered
+
+    def assigned(self, match: Match) -> Trouble | None:
+        """Why no sample came in for an assignment; None where samples did."""
+        if not match.reason:
+            return None
+        if match.reason == Unmatched.OTHER_NODE:
+            return self.other_node
+        if match.reason == Unmatched.MIG_UNRESOLVED:
+            return self._unresolved(match.ref.mig if match.ref else "")
+        if match.reason == Unmatched.CLAIM_UNRESOLVED:
+            if match.ref is not None and match.ref.minor:
+                return _no_gpu_of_minor(match.ref.minor)
+            return _claim_unresolved(match.assignment, self._context)
+        if match.reason == Unmatched.CONTRADICTED and match.ref is not None:
+            return _contradicted(match.ref)
+        if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
+            return _NO_SAMPLE_OF_INSTANCE
+        return _UNMATCHED[Unmatched(match.reason)]
+
+    def _unresolved(self, mig: str) -> Trouble:
+        """Why the inventory does not say which instance a MIG UUID is."""
+        for doubt in self._inventory.doubts:
+            if mig in doubt.leaves_out:
+                return Trouble(
+                    "", f"the inventory leaves this MIG instance out: {doubt.trouble.message}", doubt.trouble.remedy
+                )
+        if any("nvml" in gpu.sources for gpu in self._inventory.gpus):
+            return _NVML_LACKS_IT
+        if self._context.has_inventory_file:
+            return _FILE_LACKS_IT
+        return _SPECS_LACK_IT if any(gpu.mig for gpu in self._inventory.gpus) else _NO_INVENTORY
+
+    @cached_property
+    def other_node(self) -> Trouble:
+        """The page comes from another node: the numbers of UUIDs compared, and the usual cause."""
+        seen = len({subject.uuid for subject in self._subjects if subject.uuid})
+        handed_out = len({match.key for match in self._owners.matches if match.reason == Unmatched.OTHER_NODE})
+        return Trouble(
+            "",
+            f"the page comes from another node: none of its {seen} UUIDs is among this kubelet's {handed_out}",
+            "ask the dcgm-exporter of this very node (a ClusterIP Service in front of dcgm-exporter answers with any"
+            " node's: use a container in the same pod, hostNetwork, or internalTrafficPolicy Local)",
+        )
+
+    def outside(self, assignment: Assignment) -> Trouble:
+        """Which flag leaves an assignment out: `--resources` or `--dra off`."""
+        if is_unfollowed_claim(assignment, self._context):
+            return _CLAIMS_ARE_OFF
+        return Trouble(
+            "",
+            f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
+            f"if its devices are GPUs, add --resources {assignment.resource}",
+        )
+
+    def unowned(self, device: Subject) -> str:
+        """Why a device that has samples has no owner; "not known: …" where another problem may hide the owner."""
+        why = self.why_unknown(device)
+        return f"not known: {why}" if why else NOBODY
+
+    def why_unknown(self, device: Subject) -> str:
+        """Why a device may have an owner although none is known; "" where it surely has none."""
+        if not self._kubelet_answered:
+            return "the kubelet has not answered yet"
+        if self._claims_are_off:
+            return "a DRA claim holds devices of this node, and --dra is off"
+        return what_hides_owners(self._reasons, device) or (
+            "containers hold units of this node's GPUs, whose ids name no GPU" if self._owners.units else ""
+        )
+
+    @cached_property
+    def _reasons(self) -> set[str]:
+        return {match.reason for match in self._owners.matches}
+
+    @cached_property
+    def _claims_are_off(self) -> bool:
+        return any(is_unfollowed_claim(assignment, self._context) for assignment in self._context.outside)
+
+
+def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
+    """In words, which of these reasons (`Unmatched`) may hide this device's owner; "" for none."""
+    for reason, why in _HIDES_OWNERS.items():
+        if reason in unmatched and (device.instance or reason != Unmatched.MIG_UNRESOLVED):
+            return why
+    return ""
+
+
+def is_unfollowed_claim(assignment: Assignment, context: LookContext) -> bool:
+    """Whether an assignment is a claim that only `--dra off` leaves out."""
+    if assignment.claim is None or context.follows_claims:
+        return False
+    return is_meant(assignment.resource, context.resources, of_claim=True)
+
+
+def _no_gpu_of_minor(minor: str) -> Trouble:
+    return Trouble(
+        "",
+        f"the CDI spec of this claim's device names /dev/nvidia{minor}, and nothing here says which GPU that is",
+        "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
+    )
+
+
+def _contradicted(ref: DeviceRef) -> Trouble:
+    instance = f", GPU instance {ref.instance}" if ref.instance else ""
+    return Trouble(
+        "",
+        f"the CDI spec of this claim's device names /dev/nvidia{ref.minor}{instance}, and its ResourceSlice or its CDI"
+        f" name says {ref.uuid or ref.mig}, which is another device",
+        "no owner is shown until they agree: look at the pod of the DRA driver on this node",
+    )
+
+
+def _claim_unresolved(assignment: Assignment, context: LookContext) -> Trouble:
+    claim = assignment.claim
+    if context.slices_up is None or claim is None:
+        return _NO_SLICES
+    if (claim.driver, claim.pool, claim.device) in context.slice_devices:
+        return Trouble(
+            "",
+            "the ResourceSlice of this device gives it no attribute uuid",
+            f"samples know a GPU by its UUID: is there a newer driver {claim.driver}, or CDI names that hold it?",
+        )
+    if not context.slices_up:
+        return Trouble(
+            "",
+            "no ResourceSlice that is known names this device, and the Kubernetes API tells of none now",
+            "mend that first: see what is said of the source resourceslices",
+        )
+    return Trouble(
+        "",
+        "no ResourceSlice names this device now: a kubelet that starts deletes those of its node, and the"
+        " driver publishes them again within a minute",
+        f"wait a minute; if it stays so, look at the pod of the driver {claim.driver} on this node",
+    )
+
+
+_ODD_IDS = "the kubelet handed out devices by ids that are not understood"
+_HIDES_OWNERS: Mapping[str, str] = {
+    Unmatched.MIG_UNRESOLVED: "the kubelet names MIG instances of this node by ids that nothing here resolves",
+    Unmatched.OTHER_NODE: "the page comes from another node than the kubelet's word",
+    Unmatched.CLAIM_UNRESOLVED: "a DRA claim holds a device of this node, and nothing here says which",
+    Unmatched.CONTRADICTED: "a DRA claim holds a device of this node, and its CDI spec contradicts its slice",
+    Unmatched.UNKNOWN_ID: _ODD_IDS,
+    Unmatched.AMBIGUOUS: _ODD_IDS,
+    Unmatched.UNNAMED: "the kubelet names devices in a way that no sample does",
+}
+_CLAIMS_ARE_OFF = Trouble(
+    "",
+    "a DRA claim holds this device, and --dra is off",
+    "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",
+)
+_NO_SAMPLE_OF_INSTANCE = Trouble(
+    "",
+    "no upstream page has a sample of this MIG instance",
+    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources?",
+)
+_NO_INVENTORY = Trouble(
+    "",
+    "MIG id and no inventory: samples name an instance by its parent's UUID and GPU_I_ID, and nothing here says which"
+    " instance this id is",
+    "mount /etc/cdi and /var/run/cdi with the node's CDI specs (nvidia-ctk cdi generate writes one), or give"
+    " --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what it says is kept",
+)
+_NVML_LACKS_IT = Trouble(
+    "",
+    "NVML does not name this MIG instance",
+    "was the GPU cut anew a moment ago? NVML is asked again within a minute; if it stays so, restart the device plugin,"
+    " which hands out an id that is no more",
+)
+_FILE_LACKS_IT = Trouble(
+    "",
+    "the inventory does not name this MIG instance",
+    "was the GPU cut anew since it was written? Bring --inventory.file up to date, or mount the node's CDI specs",
+)
+_SPECS_LACK_IT = Trouble(
+    "",
+    "the inventory does not name this MIG instance",
+    "was the GPU cut anew? Have the CDI specs written anew (nvidia-ctk cdi generate, or a restart of the device"
+    " plugin): they are followed within seconds",
+)
+_NO_SLICES = Trouble(
+    "",
+    "no CDI spec, no ResourceSlice and no CDI name says which GPU this claim's device is",
+    "mount /var/run/cdi read-only, where NVIDIA's DRA driver writes a spec for each claim, or give the exporter access"
+    " to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
+)
+# why nobody can say which GPU a container holds that holds units
+UNITS_NAME_NO_GPU: Final = Trouble(
+    "",
+    "its ids count units of GPUs and name no GPU: gpu-manager chooses the GPU by itself",
+    "let NVML tell of its processes (--nvml.mode, hostPID): they show what it uses of which GPU",
+)
+_UNMATCHED = {
+    Unmatched.NO_GPU: Trouble(
+        "",
+        "this claim's device has no device node of an NVIDIA GPU: it is a network device, or a GPU that a virtual"
+        " machine has (vfio), which the node's driver cannot measure",
+        "nothing is wrong: no samples of it are to be expected",
+    ),
+    Unmatched.UNKNOWN_ID: Trouble(
+        "",
+        "the form of this device id is not known",
+        "if samples carry the id, or a part of it, add a rule for it with --device-rules",
+    ),
+    Unmatched.AMBIGUOUS: Trouble(
+        "",
+        "this id is a GPU's number, and the pages have several GPUs of that number",
+        "leave out the other vendor's page, or have samples carry a label for the name (--device-rules)",
+    ),
+    Unmatched.TOO_MANY_DEVICES: Trouble(
+        "",
+        "a page has more devices than are told apart, and no sample of this one is among the first",
+        "is it the page of this node's dcgm-exporter alone, and not of a whole cluster?",
+    ),
+    Unmatched.UNNAMED: Trouble(
+        "",
+        "no sample says what this device id says: the exporter of the samples names its devices in another way",
+        "have that exporter add a label that holds the id, and name the label in --device-rules, under samples; or say"
+        " in an inventory (--inventory.file) which device of the samples (uuid) is which of the kubelet's (device)",
+    ),
+    Unmatched.NO_SAMPLE: Trouble(
+        "",
+        "no upstream page has a sample of this device",
+        "is its dcgm-exporter among the sources, and does nvidia-smi on the node still list the GPU?",
+    ),
+}
+# why a process on a GPU counts for no owner of the GPU
+WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
+    {
+        "gone": "the process has ended",
+        "unread": "nobody has looked which process it is: there are too many",
+        "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
+        "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
+        "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
+        "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
+        "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
+    }
+)

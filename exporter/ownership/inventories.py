@@ -1,0 +1,361 @@
+"""The inventory of a node's GPUs and MIG instances: of a user's file, of CDI specs, and put together from all sources.
+
+`{"gpus": [{"uuid": "GPU-…", "index": 0, "mig": [{"uuid": "MIG-…", "instance_id": 3, "profile": "1g.10gb"}]}]}` is a
+file. A GPU in it may also have a `device`: the name in device ids, where samples use another name (Intel's card1 is
+pci_bdf 0000:4d:00.0).
+
+A CDI spec (the Container Device Interface's SPEC.md) has `devices`, each with a `name` and, under `containerEdits`, its
+`deviceNodes`, each with a `path` in the container and perhaps a `hostPath` outside. NVIDIA's container toolkit, its
+device plugin and others name a device by its UUID (`GPU-…`, `MIG-…`), NVIDIA's DRA driver by a claim's: the kubelet
+hands such a device out by its qualified name, `<kind>=<name>`. A GPU has the node /dev/nvidia<N>, N being its device
+minor. A MIG instance has that of its GPU, and two more for the capabilities of the GPU instance and of the compute
+instance: /dev/nvidia-caps/nvidia-cap<N>.
+
+/proc/driver/nvidia-caps/mig-minors says which capability a number N is: `gpu<minor>/gi<G>/access <N>` and
+`gpu<minor>/gi<G>/ci<C>/access <N>`, G being what samples call GPU_I_ID. It lists all that could be, thousands of lines.
+
+Each source may know a part: the driver says which GPU a device node belongs to, a CDI spec which device nodes a MIG
+instance has. The user's file wins where it speaks. Where others contradict each other, what they disagree about is left
+out: no owner is better than a wrong one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from exporter.errors import Trouble
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.model.devices import NO_PLACES, CdiPlace, Inventory, InventoryDoubt, InventoryGpu, MigInstance
+from exporter.reading import Invalid, closed, each, shown, whole
+from exporter.reading import text as name_reader
+
+MOST_DEVICES = 4096  # of a spec: 16 GPUs in 7 instances, by two names each, are 226
+MOST_NODES = 64  # of a device that is a GPU or a MIG instance; usually 1 to 5
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_NAME = re.compile(rf"(?:GPU|MIG)-{_UUID}")
+# a containerised driver has its nodes below a root of its own
+_GPU_NODE = re.compile(r"(?:/[^\n]*)?/dev/nvidia([0-9]{1,6})")
+_CAP_NODE = re.compile(r"(?:/[^\n]*)?/dev/nvidia-caps/nvidia-cap([0-9]{1,6})")
+_CAP_LINE = re.compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci[0-9]{1,6})?/access ([0-9]{1,6})$", re.MULTILINE)
+_WRITE_ANEW = "have the CDI specs written anew (nvidia-ctk cdi generate), and remove those that nobody writes any more"
+
+
+class CdiDevice(NamedTuple):
+    """A device of a spec: the numbers of its nodes /dev/nvidia<N> and /dev/nvidia-caps/nvidia-cap<N>.
+
+    It has the UUID of a GPU or of a MIG instance, or else a qualified name, and then perhaps no such node.
+    """
+
+    uuid: str
+    minors: frozenset[int]
+    caps: frozenset[int]
+    name: str = ""
+
+
+class CutPlace(NamedTuple):
+    """A GPU instance: the device minor of its GPU, and its GPU instance id."""
+
+    minor: int
+    instance: int
+
+    def __str__(self) -> str:
+        return f"GPU instance {self.instance} of nvidia{self.minor}"
+
+
+def read_spec(content: object, most: int = MOST_DEVICES) -> tuple[CdiDevice, ...]:
+    """The devices of a spec, at most so many; of those that are named by a UUID only those with nodes of NVIDIA's.
+
+    Raises:
+        ValueError: it has another form than a spec, or too many devices.
+    """
+    kind, devices = text(mapping(content), "kind"), mapping(content).get("devices")
+    if not isinstance(devices, list):
+        raise ValueError("it has no list `devices`")  # noqa: TRY004 - the caller words it
+    if len(devices) > MOST_DEVICES:
+        raise ValueError(f"it has {len(devices)} devices; {MOST_DEVICES} are read")
+    devices_read = tuple(device for content in devices if (device := _device(kind, content)))
+    if len(devices_read) > most:
+        raise ValueError(f"all specs together have too many devices: {most} more are read")
+    return devices_read
+
+
+def _device(kind: str, content: object) -> CdiDevice | None:
+    name, edits = text(mapping(content), "name"), mapping(content, "containerEdits")
+    paths = [_paths(node) for node in mappings(edits, "deviceNodes", MOST_NODES)]
+    minors, caps = _numbers(_GPU_NODE, paths), _numbers(_CAP_NODE, paths)
+    if _NAME.fullmatch(name):
+        return CdiDevice(uuid=name, minors=minors, caps=caps) if minors or caps else None
+    return CdiDevice(uuid="", minors=minors, caps=caps, name=f"{kind}={name}") if kind and name else None
+
+
+def _paths(node: AnyObject) -> tuple[str, ...]:
+    """Where a node is in the container and, where the driver is in one itself, outside."""
+    return tuple(path for path in (node.get("path"), node.get("hostPath")) if isinstance(path, str))
+
+
+def _numbers(form: re.Pattern[str], paths: Iterable[tuple[str, ...]]) -> frozenset[int]:
+    matches = (next(filter(None, map(form.fullmatch, both)), None) for both in paths)
+    return frozenset(int(match[1]) for match in matches if match)
+
+
+def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, CutPlace]:
+    """The GPU instances that capabilities of these numbers are of."""
+    lines = ((int(cap), minor, instance) for minor, instance, cap in _CAP_LINE.findall(text))
+    return {cap: CutPlace(int(minor), int(instance)) for cap, minor, instance in lines if cap in wanted}
+
+
+def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, CutPlace]) -> Inventory:
+    """The inventory of these specs, by file, and these places of capabilities. Parents have a device name only."""
+    gpus: dict[str, dict[str, list[str]]] = {}  # UUID → device name → the files that say so
+    instances: dict[str, dict[CutPlace, list[str]]] = {}
+    by_name: dict[str, dict[CdiPlace | None, list[str]]] = {}
+    doubts = []
+    for file, devices in specs.items():
+        for device in devices:
+            if device.name:
+                by_name.setdefault(device.name, {}).setdefault(_place(device, places), []).append(file)
+                continue
+            if device.uuid.startswith("GPU-"):
+                for minor in device.minors:
+                    gpus.setdefault(device.uuid, {}).setdefault(f"nvidia{minor}", []).append(file)
+                continue
+            of = {places[cap] for cap in device.caps if cap in places}
+            if len(of) > 1 or (of and device.minors - {place.minor for place in of}):
+                doubts.append(_mixed(device.uuid, file))
+            for place in of:
+                instances.setdefault(device.uuid, {}).setdefault(place, []).append(file)
+    mixed = {uuid for doubt in doubts for uuid in doubt.leaves_out}
+    doubts += (
+        _contradiction(uuid, answers) for uuid, answers in instances.items() if len(answers) > 1 and uuid not in mixed
+    )
+    doubts += (_contradiction(uuid, answers) for uuid, answers in gpus.items() if len(answers) > 1)
+    doubts += (
+        _contradiction(name, answers) for name, answers in by_name.items() if len(answers) > 1 and None not in answers
+    )
+    cut: dict[int, list[MigInstance]] = {}
+    for uuid, answers in sorted(instances.items()):
+        if len(answers) == 1 and uuid not in mixed:
+            (place,) = answers
+            cut.setdefault(place.minor, []).append(MigInstance(uuid=uuid, instance_id=str(place.instance)))
+    return Inventory(
+        gpus=(
+            *(
+                InventoryGpu(uuid=uuid, device=next(iter(answers)) if len(answers) == 1 else "")
+                for uuid, answers in sorted(gpus.items())
+            ),
+            *(InventoryGpu(uuid="", device=f"nvidia{minor}", mig=tuple(mig)) for minor, mig in sorted(cut.items())),
+        ),
+        doubts=tuple(doubts),
+        places={name: next(iter(answers)) if len(answers) == 1 else None for name, answers in by_name.items()},
+    )
+
+
+def _place(device: CdiDevice, places: Mapping[int, CutPlace]) -> CdiPlace | None:
+    """Where a device's nodes lead; None where to several GPUs or instances, or nobody knows to which instance."""
+    cut = {places[cap] for cap in device.caps if cap in places}
+    minors = device.minors | {place.minor for place in cut}
+    if len(minors) > 1 or len(cut) > 1 or (device.caps and not cut):
+        return None
+    return CdiPlace(minor="".join(map(str, minors)), instance="".join(str(place.instance) for place in cut))
+
+
+def _mixed(uuid: str, file: str) -> InventoryDoubt:
+    says = f"{uuid}: {file} gives it device nodes of several GPUs or GPU instances"
+    return InventoryDoubt(trouble=Trouble("", says, _WRITE_ANEW), leaves_out=frozenset({uuid}))
+
+
+def _contradiction(uuid: str, answers: Mapping[Any, list[str]]) -> InventoryDoubt:
+    by_whom = ", ".join(f"{' and '.join(files)} says it is {where}" for where, files in answers.items())
+    leaves_out = frozenset({uuid} if uuid.startswith("MIG-") else ())
+    return InventoryDoubt(trouble=Trouble("", f"{uuid}: {by_whom}", _WRITE_ANEW), leaves_out=leaves_out)
+
+
+T = TypeVar("T")
+_ONE_IS_OLD = (
+    "one of them is out of date: bring it up to date, or give --inventory.file the node's layout, which wins where it"
+    " speaks"
+)
+_NO_PARENT = (
+    "does the driver list its GPUs? Mount nothing over /proc/driver/nvidia, or give --inventory.file the node's layout"
+)
+
+
+class Part(NamedTuple):
+    """What one source knows. `wins` is on for the user's own word."""
+
+    name: str
+    inventory: Inventory
+    wins: bool = False
+
+
+class _Place(NamedTuple):
+    parent: str
+    instance: str
+
+    def __str__(self) -> str:
+        return f"GPU instance {self.instance} of {self.parent}"
+
+
+class _Answers(Generic[T]):
+    """The parts' answers to one question, and who gives each; the winner's, if there is one."""
+
+    def __init__(self) -> None:
+        self.answers: dict[T, dict[str, None]] = {}  # the names of the parts, in order
+        self.winner: T | None = None
+
+    def add(self, answer: T, part: Part) -> None:
+        self.answers.setdefault(answer, {})[part.name] = None
+        if part.wins and self.winner is None:
+            self.winner = answer
+
+    @property
+    def agreed(self) -> T | None:
+        """The winner's answer, or else the only one; None where they contradict each other."""
+        if self.winner is not None:
+            return self.winner
+        return next(iter(self.answers)) if len(self.answers) == 1 else None
+
+    @property
+    def words(self) -> str:
+        """Who says what; "" where all say the same."""
+        if len(self.answers) == 1:
+            return ""
+        answers = ", ".join(f"{' and '.join(by)} says {answer}" for answer, by in self.answers.items())
+        return answers if self.winner is None else f"{answers}; {self.winner} counts"
+
+
+class _AllAnswers:
+    """All answers of the parts, and which of them can be relied on."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self.gpus: dict[str, dict[str, None]] = {}  # UUID → the names of the parts that have it, in order
+        self.uuids: dict[str, _Answers[str]] = {}  # of device names
+        self.devices: dict[str, _Answers[str]] = {}  # of UUIDs
+        self.instances: dict[str, _Answers[_Place]] = {}  # of MIG UUIDs
+        self.homeless: dict[str, set[str]] = {}  # device name without a GPU → MIG UUIDs
+        for part in parts:
+            self._add_gpus(part)
+        for part in parts:
+            self._add_instances(part)
+
+    def parent(self, gpu: InventoryGpu) -> str:
+        """The UUID of a GPU that a part may name by its device only; "" where it is not sure."""
+        if gpu.uuid:
+            return gpu.uuid
+        uuid = self.uuids[gpu.device].agreed if gpu.device in self.uuids else None
+        return uuid if uuid is not None and self.devices[uuid].agreed == gpu.device else ""
+
+    def device(self, uuid: str) -> str:
+        """The device name of a GPU; "" where it is not sure. A name of two GPUs leads to neither."""
+        device = self.devices[uuid].agreed if uuid in self.devices else None
+        return device if device is not None and self.uuids[device].winner in (None, uuid) else ""
+
+    def _add_gpus(self, part: Part) -> None:
+        for gpu in part.inventory.gpus:
+            if not gpu.uuid:
+                continue
+            self.gpus.setdefault(gpu.uuid, {})[part.name] = None
+            if gpu.device:
+                self.uuids.setdefault(gpu.device, _Answers()).add(gpu.uuid, part)
+                self.devices.setdefault(gpu.uuid, _Answers()).add(gpu.device, part)
+
+    def _add_instances(self, part: Part) -> None:
+        for gpu in part.inventory.gpus:
+            parent = self.parent(gpu)
+            for mig in gpu.mig:
+                if parent:
+                    self.gpus.setdefault(parent, {})
+                    self.instances.setdefault(mig.uuid, _Answers()).add(_Place(parent, mig.instance_id), part)
+                else:
+                    self.homeless.setdefault(gpu.device, set()).add(mig.uuid)
+
+
+def put_together(parts: Sequence[Part]) -> Inventory:
+    """One inventory of all parts, the best part first. A GPU whose UUID no part gives is not in it."""
+    answers = _AllAnswers(parts)
+    instances, gpus = _instances(answers), [gpu for part in parts for gpu in part.inventory.gpus]
+    indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the best part's
+    slices = {gpu.uuid: gpu.slices for gpu in gpus if gpu.slices}
+    return Inventory(
+        gpus=tuple(
+            InventoryGpu(
+                uuid=uuid,
+                index=indices.get(uuid, ""),
+                device=answers.device(uuid),
+                mig=instances.get(uuid, ()),
+                slices=slices.get(uuid),
+                sources=tuple(by),
+            )
+            for uuid, by in answers.gpus.items()
+        ),
+        doubts=(*(doubt for part in parts for doubt in part.inventory.doubts), *_doubts(answers)),
+        places=next((part.inventory.places for part in parts if part.inventory.places), NO_PLACES),
+    )
+
+
+def _instances(all_answers: _AllAnswers) -> Mapping[str, tuple[MigInstance, ...]]:
+    """The instances whose places are agreed on, by their GPUs' UUIDs."""
+    gpus = (gpu for part in reversed(all_answers.parts) for gpu in part.inventory.gpus)
+    profiles = {mig.uuid: mig.profile for gpu in gpus for mig in gpu.mig if mig.profile}
+    of: dict[str, list[MigInstance]] = {}
+    for uuid, answers in all_answers.instances.items():
+        place = answers.agreed
+        if place is not None:
+            profile, sources = profiles.get(uuid, ""), tuple(answers.answers[place])
+            instance = MigInstance(uuid=uuid, instance_id=place.instance, profile=profile, sources=sources)
+            of.setdefault(place.parent, []).append(instance)
+    return {parent: tuple(mig) for parent, mig in of.items()}
+
+
+def _doubts(all_answers: _AllAnswers) -> Iterator[InventoryDoubt]:
+    for of in (all_answers.uuids, all_answers.devices, all_answers.instances):
+        for what, answers in of.items():
+            if answers.words:
+                left_out = frozenset({what} if of is all_answers.instances and answers.agreed is None else ())
+                yield InventoryDoubt(trouble=Trouble("", f"{what}: {answers.words}", _ONE_IS_OLD), leaves_out=left_out)
+    for device, uuids in sorted(all_answers.homeless.items()):
+        left_out = frozenset(uuid for uuid in uuids if uuid not in all_answers.instances)
+        if left_out:
+            says = f"which GPU {device or 'their GPU'} is, is not known for sure: {len(left_out)} MIG instances of it"
+            yield InventoryDoubt(
+                trouble=Trouble("", f"{says} are left out", _NO_PARENT),
+                leaves_out=left_out,
+                is_contradiction=device in all_answers.uuids,
+            )
+
+
+_DIGITS = re.compile(r"[0-9]{1,9}")
+_WHOLE = whole(0, 999_999_999)
+
+
+def _number(value: object, path: str) -> str:
+    """A whole number, written as a number or as text, as samples' labels write it: without leading zeros."""
+    return str(_WHOLE(int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value, path))
+
+
+_MOST_CHARS = 256
+_A_NAME = name_reader(r"[\s\S]+", "a name", _MOST_CHARS)
+_MIG = closed(
+    MigInstance,
+    {"uuid": _A_NAME, "instance_id": _number},
+    {"profile": name_reader(r"[\s\S]*", "a profile such as 1g.10gb", _MOST_CHARS)},
+)
+_GPU = closed(InventoryGpu, {"uuid": _A_NAME}, {"index": _number, "device": _A_NAME, "mig": each(_MIG, MOST_DEVICES)})
+_FILE = closed(Inventory, {"gpus": each(_GPU, MOST_DEVICES)}, {})
+
+
+def read_inventory(content: object) -> Inventory:
+    """The `Inventory` that a parsed YAML or JSON file describes.
+
+    Raises:
+        Invalid: the file has another form, or names a UUID twice.
+    """
+    inventory: Inventory = _FILE(content, "")
+    uuids = Counter(uuid for gpu in inventory.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig)))
+    for uuid, times in uuids.items():
+        if times > 1:
+            raise Invalid("", f"{shown(uuid)} is there {times} times; name each GPU and each MIG instance once")
+    return inventory

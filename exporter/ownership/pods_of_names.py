@@ -1,0 +1,106 @@
+"""Which pod an owner's name means: the pod that had the name when the kubelet last listed it.
+
+The kubelet's List names pods without their uid, and a StatefulSet makes its pods anew under one name. The source of
+pods knows a new pod at once. The kubelet may not know it yet, since it is down or has just started: then its List still
+means the old pod. So List and pods are joined by time. In doubt a name means no pod: no uid and labels are better than
+wrong ones.
+
+Pure, except for what `PodsOfOwners` remembers.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+
+from exporter.model.devices import Assignment
+from exporter.model.pods import PodInfo, PodOfName, PodsOfNames
+
+PodName = tuple[str, str]
+ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+# what an API server appends to a generateName: letters and digits that form no words
+_GENERATED = re.compile(r".*-[bcdfghjklmnpqrstvwxz2456789]{5}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The kubelet's last answer: when it was asked for, in seconds of the clock of `PodOfName`; None before the first.
+
+    `unlisted` are the pods in force that this answer does not list.
+    """
+
+    asked_at_seconds: float | None = None
+    unlisted: frozenset[PodName] = frozenset()
+
+
+def pods_of(
+    names: Iterable[PodName], before: Mapping[PodName, PodInfo], pods_of_names: PodsOfNames, listing: Listing
+) -> Mapping[PodName, PodInfo]:
+    """The pod that each name of a pod with devices means; names without a known pod are left out.
+
+    `before` are the pods until now, and the answer if nothing changed. A name in force that is not listed keeps its
+    pod. `pods_of_names` are the pods that have or had each name.
+    """
+    pods: dict[PodName, PodInfo] = {}
+    for name in names:
+        of_name = pods_of_names.get(name, ())
+        if name in listing.unlisted or listing.asked_at_seconds is None:
+            pod = _as_it_is_now(before.get(name), of_name)
+        else:
+            pod = _borne_at(of_name, listing.asked_at_seconds)
+        if pod is not None:
+            pods[name] = pod
+    return before if pods == before else pods
+
+
+def may_change(names: Iterable[PodName], pods_of_names: PodsOfNames) -> bool:
+    """Whether the kubelet's next answer alone, with the same pods, may change the pod of one of these names."""
+    return any(len(of_name) > 1 or of_name[0].until < inf for name in names if (of_name := pods_of_names.get(name)))
+
+
+def may_come_again(pod: PodInfo) -> bool:
+    """Whether another pod may get this one's name: not where its controller had the name generated."""
+    return not (any(owner.is_controller for owner in pod.owners) and _GENERATED.fullmatch(pod.name))
+
+
+class PodsOfOwners:
+    """The pods that hold devices, worked out anew only when their inputs may have changed."""
+
+    def __init__(self) -> None:
+        self.pods: Mapping[PodName, PodInfo] = MappingProxyType({})
+        self._names: frozenset[PodName] = frozenset()
+        self._made_from: tuple[frozenset[Assignment], PodsOfNames, frozenset[PodName]] | None = None
+
+    def update(
+        self, assignments: frozenset[Assignment], pods_of_names: PodsOfNames, listing: Listing
+    ) -> Mapping[PodName, PodInfo]:
+        """The pods by namespace and name; the same object while inputs are the same, which identity decides."""
+        before = self._made_from
+        if before is None or before[0] is not assignments:
+            owners = (assignment.owner for assignment in assignments)
+            self._names = frozenset((owner.namespace, owner.pod) for owner in owners)
+            before = None
+        is_same = before is not None and before[1] is pods_of_names and before[2] == listing.unlisted
+        if not is_same or (pods_of_names and may_change(self._names, pods_of_names)):
+            self.pods = pods_of(self._names, self.pods, pods_of_names, listing)
+            self._made_from = assignments, pods_of_names, listing.unlisted
+        return self.pods
+
+
+def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo | None:
+    """The newest state of a pod that keeps its name: the one with its uid, or else the pod itself."""
+    return next((named.pod for named in of_name if pod and named.pod.uid == pod.uid), pod)
+
+
+def _borne_at(of_name: Sequence[PodOfName], moment: float) -> PodInfo | None:
+    """The one pod that had a name at `moment`; None for several or none. Seconds as in `PodOfName`.
+
+    The first pod of a name counts even if it came later: the name can mean no other pod. A pod that has ended counts
+    only if no pod of the name is alive, then or now.
+    """
+    then = [named for named in of_name if (named.is_first or named.since <= moment) and moment < named.until]
+    alive = [named for named in then if named.pod.phase not in ENDED_PHASES]
+    if not alive and not any(named.until == inf and named.pod.phase not in ENDED_PHASES for named in of_name):
+        alive = then
+    return alive[0].pod if len(alive) == 1 else None

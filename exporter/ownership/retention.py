@@ -1,0 +1,264 @@
+"""Keeps owners, allocatable ids and devices of ResourceSlices in force while nobody says them.
+
+**Owners.** Only the kubelet hands devices out, so its last answer holds while it is down. A kubelet that has just
+started lists no pod (for 0.4 to 2 s, or until it reaches the API server), then perhaps some pods, then all (measured on
+1.20.2 and 1.36.2). So a pod that is not listed after a reconnect may still be there. It is kept until one of these:
+
+- the kubelet lists it again: from then on the answer holds for it, at once;
+- the kubelet gives one of its devices to another pod;
+- the kubelet has listed other pods for 10 seconds without it;
+- the kubelet lists no pod at all, and its last answer with pods is older than `--kubelet.max-stale`.
+
+The 10 seconds count from the first answer that lists a pod; if no empty answer was seen, from the kubelet's start: it
+may have listed pods for long. Time in which the kubelet is down or lists nothing does not count. A further restart
+continues the count. Static pods are listed without the API server, so they do not show that the kubelet has reached it.
+
+**Allocatable ids.** GetAllocatableResources names an id only while a device plugin serves it and calls it healthy. A
+plugin that restarts takes all of its ids out of the answer (measured on 1.36: an empty message at once), and a GPU with
+an error takes out its own, while containers hold them. A share of such a GPU must not look like the whole of it.
+
+**Devices of ResourceSlices.** A starting kubelet deletes all ResourceSlices of its node. A running one deletes those of
+a driver 30 s after the driver's socket went away. Drivers publish them again 30 s later, under other names and uids
+(measured on 1.36). The containers keep their devices. So a device outlives its slice until one of these:
+
+- the device's pool is complete again: from then on the pool holds, even if it lacks the device;
+- a slice of the pool describes the device in another way, even if the pool is not complete yet;
+- no assignment in force names the device, and two minutes have passed: a pod may get its claim meanwhile.
+
+Pure: every moment comes in as `now`, in seconds of any clock that never steps back.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import MappingProxyType
+
+from exporter.model.devices import (
+    Allocatable,
+    Assignment,
+    DeviceRef,
+    PodResources,
+    ResourceSlice,
+    SliceDevice,
+    SliceDeviceName,
+)
+from exporter.model.pods import Owner
+from exporter.ownership.device_ids import complete_pools, devices_of
+from exporter.ownership.owners import Knowledge, identity, read_assignment
+
+Read = Callable[[Assignment], DeviceRef | None]
+
+GRACE_SECONDS = 10.0
+STALE_WHILE_REFUSED_SECONDS = 600.0
+STALE_OTHERWISE_SECONDS = 60.0
+_NONE: Mapping[Assignment, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """The assignments in force, and what decides how long they are kept.
+
+    `unlisted` are those that no answer has listed since the reconnect, each with the seconds for which the kubelet has
+    listed other pods. `lists_pods`: the kubelet has listed pods since the reconnect. `listed_at` is the last answer for
+    which that was so, `answered_at` the last answer of all; None before the first.
+    """
+
+    assignments: frozenset[Assignment] = frozenset()
+    unlisted: Mapping[Assignment, float] = field(default_factory=lambda: _NONE)
+    lists_pods: bool = False
+    answered_at: float | None = None
+    listed_at: float | None = None
+
+    @property
+    def known_at(self) -> float | None:
+        """The moment of the answer that is in force; None before the first."""
+        return self.listed_at if self.unlisted and not self.lists_pods else self.answered_at
+
+
+def read_by_built_in_rules(assignment: Assignment) -> DeviceRef | None:
+    """The device that an assignment refers to by the built-in rules, without inventory or slices."""
+    return read_assignment(assignment, Knowledge())
+
+
+def answered(
+    before: Retained,
+    answer: PodResources,
+    *,
+    now: float,
+    reconnected: bool,
+    up_for_seconds: float = 0.0,
+    max_stale_seconds: float = STALE_WHILE_REFUSED_SECONDS,
+    node: str = "",
+    read: Read = read_by_built_in_rules,
+) -> Retained:
+    """What is in force after the kubelet's answer at the moment `now`.
+
+    `reconnected`: it came over another connection than the last one; `up_for_seconds` then says how long this kubelet
+    has been up, if that is known. The last answer with pods holds for `max_stale_seconds` while the kubelet lists none.
+    The names of static pods end in the name of the `node`. `read` says which device an assignment refers to.
+    """
+    unlisted = dict.fromkeys(before.assignments, 0.0) | dict(before.unlisted) if reconnected else before.unlisted
+    if unlisted:
+        given = _Given(answer.assignments, read)
+        unlisted = {
+            assignment: missing
+            for assignment, missing in unlisted.items()
+            if (assignment.owner.namespace, assignment.owner.pod) not in answer.listed
+            and not given.displaces(assignment)
+        }
+    listed_before = before.lists_pods and not reconnected
+    lists_pods = listed_before or _lists_pods(answer, unlisted, node)
+    listed_at = now if lists_pods else before.listed_at
+    if lists_pods:
+        since = 0.0 if before.answered_at is None else now - before.answered_at
+        if reconnected:
+            # a clock that was set may give a wrong start: it lies between the last answer and this one
+            since = max(0.0, min(up_for_seconds, since))
+        elif not listed_before:
+            since = 0.0
+        unlisted = {held: missing + since for held, missing in unlisted.items() if missing + since < GRACE_SECONDS}
+    elif listed_at is not None and now - listed_at > max_stale_seconds:
+        unlisted = _NONE
+    # An equal state stays the same object, so that nothing is worked out anew for it.
+    assignments = answer.assignments.union(unlisted)
+    return Retained(
+        assignments=before.assignments if assignments == before.assignments else assignments,
+        unlisted=unlisted,
+        lists_pods=lists_pods,
+        answered_at=now,
+        listed_at=listed_at,
+    )
+
+
+def failed(
+    before: Retained, *, now: float, max_stale_seconds: float, max_unlisted_seconds: float = STALE_WHILE_REFUSED_SECONDS
+) -> Retained:
+    """What is in force after the kubelet failed to answer: everything, or nothing if it is too old.
+
+    It is too old when the last answer is older than `max_stale_seconds`, or the last one that listed pods is older than
+    `max_unlisted_seconds`.
+    """
+    if before.answered_at is None or before.known_at is None:
+        return before
+    if now - before.answered_at <= max_stale_seconds and now - before.known_at <= max_unlisted_seconds:
+        return before
+    return replace(before, assignments=frozenset(), unlisted=_NONE)
+
+
+def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str) -> bool:
+    """Whether an answer shows that the kubelet has learnt its pods from the API server.
+
+    A pod that is not static shows it. Static pods show it only if every awaited pod (`unlisted`) is static, too.
+    """
+    # the kubelet's own rule for the names of static pods: name-node, in lower case
+    ending = f"-{node.lower()}" if node else "/"
+    if any(not pod.endswith(ending) for _, pod in answer.listed):
+        return True
+    return bool(answer.listed) and all(held.owner.pod.endswith(ending) for held in unlisted)
+
+
+class _Given:
+    """The devices that an answer hands out: other pods have given these back."""
+
+    def __init__(self, assignments: Iterable[Assignment], read: Read) -> None:
+        self._read = read
+        self._claims, self._ids = set(), set()
+        self._devices, self._whole = set(), set()
+        for assignment in assignments:
+            ref = read(assignment)
+            if ref is not None:
+                self._devices.add(identity(ref))
+                if not ref.shared:
+                    self._whole.add(identity(ref))
+            if assignment.claim is not None:
+                self._claims.add(assignment.claim)
+            if assignment.claim is None or not assignment.claim.share:
+                self._ids.add(assignment.device_id)
+
+    def displaces(self, held: Assignment) -> bool:
+        """Whether the answer gives the device of `held` to another container.
+
+        It hands out the same id, or the same device, and one of the two containers holds the device whole.
+        """
+        if held.claim in self._claims:
+            return False  # several pods may hold one claim
+        if held.device_id in self._ids:
+            return True
+        ref = self._read(held)
+        return ref is not None and identity(ref) in (self._whole if ref.shared else self._devices)
+
+
+_NOBODY = Owner(namespace="", pod="", container="")
+
+
+def offered_now(before: Allocatable, answer: Allocatable, held: Collection[Assignment], read: Read) -> Allocatable:
+    """The ids on offer after another answer: `before` itself where nothing changed.
+
+    A device that the answer does not name keeps its ids while somebody holds one of them. `held` are the assignments in
+    force, and `read` says what an assignment refers to.
+    """
+
+    def device(resource: str, device_id: str) -> Hashable:
+        ref = read(Assignment(owner=_NOBODY, resource=resource, device_id=device_id))
+        return device_id if ref is None else identity(ref)
+
+    held_devices = {(one.resource, device(one.resource, one.device_id)) for one in held if one.claim is None and before}
+    now: dict[str, frozenset[str]] = {}
+    for resource in sorted(before.keys() | answer.keys()):
+        ids = answer.get(resource, frozenset())
+        named = {device(resource, one) for one in ids} if resource in before else set()
+        kept = frozenset(
+            one
+            for one in before.get(resource, frozenset())
+            if (of := device(resource, one)) not in named and (resource, of) in held_devices
+        )
+        if ids or kept:
+            now[resource] = ids | kept
+    return before if now == before else MappingProxyType(now)
+
+
+Devices = Mapping[SliceDeviceName, SliceDevice]
+
+# A node of 16 GPUs publishes some 320 devices, MIG profiles counted.
+MOST_KEPT = 10_000
+UNNAMED_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDevices:
+    """The known devices of slices. `kept` are those that no slice describes now, and since when."""
+
+    devices: Devices = field(default_factory=lambda: MappingProxyType({}))
+    kept: Mapping[SliceDeviceName, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def described(before: KnownDevices, slices: Iterable[ResourceSlice], *, now: float) -> KnownDevices:
+    """The known devices when these are all slices. At most MOST_KEPT devices without a slice are kept, oldest first."""
+    slices = tuple(slices)
+    pools = complete_pools(slices)
+    described: dict[SliceDeviceName, list[SliceDevice]] = {}
+    for resource_slice in slices:
+        for name, device in resource_slice.devices.items():
+            described.setdefault((resource_slice.driver, resource_slice.pool, name), []).append(device)
+    lost = (
+        name
+        for name in {**before.kept, **before.devices}
+        if name[:2] not in pools and before.devices[name] in described.get(name, (before.devices[name],))
+    )
+    kept = {name: before.kept.get(name, now) for name in islice(lost, MOST_KEPT)}
+    devices = {**devices_of(pools), **{name: before.devices[name] for name in kept}}
+    return KnownDevices(devices=MappingProxyType(devices), kept=MappingProxyType(kept))
+
+
+def named(before: KnownDevices, assignments: Iterable[Assignment], *, now: float) -> KnownDevices:
+    """`before` without devices that were kept long enough and that no assignment names; `before` itself if none is."""
+    old = {name for name, since in before.kept.items() if now - since >= UNNAMED_SECONDS}
+    if not old:
+        return before
+    claims = (assignment.claim for assignment in assignments)
+    old -= {(claim.driver, claim.pool, claim.device) for claim in claims if claim is not None}
+    if not old:
+        return before
+    kept = {name: since for name, since in before.kept.items() if name not in old}
+    devices = {name: device for name, device in before.devices.items() if name not in old}
+    return KnownDevices(devices=MappingProxyType(devices), kept=MappingProxyType(kept))

@@ -1,0 +1,65 @@
+"""Numbers and names as people read them. Names come from whoever may make a pod: none of them moves a cursor."""
+
+import unicodedata
+
+MOST_CHARS = 120
+_WIDE = frozenset("WF")
+_NOBODY = {"namespace": "(nobody)", "pod": "(nobody)", "workload": "(nobody)"}
+# from where on a number is shown with fewer decimals
+_HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
+
+
+def clean(text: str, most: int = MOST_CHARS) -> str:
+    """A text on one line and not too long, without control characters and marks that turn its direction."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def name_of(name: str | None, by: str) -> str:
+    """A group's name, or what stands for rows that belong to none. No name in Kubernetes has a parenthesis."""
+    return (
+        clean(name)
+        if name is not None
+        else _NOBODY.get(by, "(unknown)" if by in ("model", "node") else "(without this label)")
+    )
+
+
+def number(value: float | None) -> str:
+    """With two decimals if small and none if large; "-" for unknown, and never 0.00 for what is not 0."""
+    if value is None:
+        return "-"
+    if value >= _TEN_THOUSAND:
+        return f"{value:,.0f}"
+    if value >= _HUNDRED:
+        return f"{value:,.1f}"
+    return "<0.01" if 0 < value < _LEAST else f"{value:.2f}"
+
+
+def percent(ratio: float | None) -> str:
+    """Whole percents; "-" for unknown."""
+    return "-" if ratio is None else f"{ratio * 100:.0f}%"
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in _WIDE else 1 for char in text
+    )
+
+
+def fit(text: str, columns: int) -> str:
+    """A text in so many columns: cut in its middle, since names differ at both ends, or filled up with spaces."""
+    if width(text) > columns:
+        tail = _within(text[::-1], (columns - 1) // 2)[::-1]
+        text = f"{_within(text, columns - 1 - width(tail))}…{tail}"
+    return text + " " * (columns - width(text))
+
+
+def _within(text: str, columns: int) -> str:
+    taken = used = 0
+    for char in text:
+        used += width(char)
+        if used > columns:
+            break
+        taken += 1
+    return text[:taken]

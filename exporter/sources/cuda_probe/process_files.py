@@ -1,0 +1,236 @@
+r"""Opening the files of a process of the host, and its mapped files that matter to the probe.
+
+A path in /proc/<pid>/maps is one of the process' own mount namespace, and a container chooses it. It is opened below
+/proc/<pid>/root by openat2(2) with RESOLVE_IN_ROOT: absolute links and .. lead to no file outside of the container.
+glibc has no wrapper for the call. A file is opened with O_PATH first, and for reading only if it is a regular one:
+opening a device may do something, and opening a FIFO waits.
+
+Each line of maps is `<start>-<end> <rights> <offset> <device> <inode> <path>` (proc(5)): numbers in hex, but the inode.
+A line end in a path is written as \012 and nothing else is escaped, so a file whose name holds those four characters is
+taken for one with a line end. A deleted file has " (deleted)" behind its path, and a name may end so as well.
+"""
+
+import ctypes
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+# A process may have 65,530 mappings by default, and a line takes some 100 bytes. If maps is longer than this, only CUDA
+# libraries in its first part are found.
+MOST_MAPS_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 64 * 1024
+_OPENAT2 = 437  # on every architecture, from Linux 5.6 on
+_RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x10, 0x02
+_OVERLAY = 0x794C7630  # OVERLAYFS_SUPER_MAGIC of Linux
+_STATFS_BYTES = 256  # struct statfs has 120
+_ENDED = (b"Z", b"X")  # states of a process that waits to be reaped
+# fields of stat count from 1; after the command, which is the second, comes the third
+_STARTTIME, _THREADS = 22 - 3, 20 - 3
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SYSCALL = _LIBC.syscall
+_SYSCALL.restype = ctypes.c_long
+
+
+class FileKey(NamedTuple):
+    """A file of the host, by what fstat says of it.
+
+    Each container's overlayfs is a device of its own, but a file of an image has one inode below, to which uprobes go.
+    So on overlayfs the device is 0, and inode and time of change (ns) tell the file; `changed_ns` is 0 elsewhere.
+    """
+
+    device: int
+    inode: int
+    changed_ns: int = 0
+
+
+class NotRegular(Exception):
+    """What stands at a path is no regular file."""
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """An open file, which is closed at the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def process_folder(proc: Path, pid: int) -> AbstractContextManager[int]:
+    """A descriptor of /proc/<pid>. What is opened below it is that process', or not there once it has ended.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    return closing(os.open(proc / str(pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+@contextmanager
+def looked_at(process: int, path: str | None) -> Iterator[tuple[int, os.stat_result]]:
+    """A file of the process as an O_PATH descriptor, and its status; None as `path` is the executable itself.
+
+    Raises:
+        NotRegular: it is a directory, a device, a FIFO.
+        OSError: it cannot be found, or the process has ended.
+    """
+    opened = os.open("exe", os.O_PATH | os.O_CLOEXEC, dir_fd=process) if path is None else _in_root(process, path)
+    with closing(opened) as file:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegular
+        yield file, status
+
+
+def readable(looked_at: int, flags: int = os.O_NONBLOCK) -> AbstractContextManager[int]:
+    """The file of an O_PATH descriptor, opened for reading.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return closing(os.open(f"/proc/self/fd/{looked_at}", os.O_RDONLY | os.O_CLOEXEC | flags))
+
+
+@contextmanager
+def folder_in(process: int, path: str) -> Iterator[int]:
+    """A folder of the process' own mount namespace, opened for reading.
+
+    Raises:
+        OSError: there is none, or the process has ended.
+    """
+    # anything else at this path is not opened: ENOTDIR
+    with closing(_in_root(process, path)) as looked_at, readable(looked_at, os.O_DIRECTORY) as folder:
+        yield folder
+
+
+def key_of(file: int, status: os.stat_result) -> FileKey:
+    """What tells this open file from others."""
+    room = ctypes.create_string_buffer(_STATFS_BYTES)
+    # struct statfs begins with f_type, a long
+    if _LIBC.fstatfs(file, room) == 0 and int.from_bytes(room.raw[:8], "little") == _OVERLAY:
+        return FileKey(0, status.st_ino, status.st_ctime_ns)
+    return FileKey(status.st_dev, status.st_ino)
+
+
+def read_below(process: int, name: str, most_bytes: int) -> bytes:
+    """The first bytes of a file of /proc/<pid>, which may take many reads.
+
+    Raises:
+        OSError: the process has ended, or may not be looked at.
+    """
+    with closing(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as file:
+        parts, left = [], most_bytes
+        while left and (part := os.read(file, min(left, _READ_BYTES))):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+
+def stat_fields(process: int) -> tuple[int, int]:
+    """When the process was started, in ticks of the boot-time clock, and how many threads it has, an ended one counted.
+
+    Raises:
+        OSError: it has ended.
+    """
+    fields = read_below(process, "stat", 4096).rpartition(b")")[2].split()  # a command may hold blanks and brackets
+    try:
+        started, threads = int(fields[_STARTTIME]), int(fields[_THREADS])
+    except (IndexError, ValueError) as error:
+        raise OSError("stat has another form") from error
+    if threads <= 1 and fields[0] in _ENDED:
+        raise ProcessLookupError("its last thread has ended, and nobody has reaped it")
+    return started, threads
+
+
+def _in_root(process: int, path: str) -> int:
+    with closing(os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process)) as root:
+        # of a process in a chroot the kernel shows paths from the root of its mount namespace
+        below = os.readlink("root", dir_fd=process)
+        if below != "/" and path.startswith(f"{below}/"):
+            path = path[len(below) :]
+        how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+        file: int = _SYSCALL(
+            ctypes.c_long(_OPENAT2), root, os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
+        )
+        if file < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return file
+
+
+# "program" is the executable itself, which may have the CUDA runtime linked in.
+MappedRole = Literal["cudart", "cuda", "libc", "program"]
+
+# What must stand in the text of every process that maps the CUDA runtime or driver: cheap to look for in the bytes.
+MARK = b"/libcuda"
+# A process maps a runtime, a driver and a libc. Of one that maps more copies of them, the first ones are seen.
+MOST_FILES = 16
+
+_LINE = re.compile(
+    r"^(?P<start>[0-9a-f]{1,16})-[0-9a-f]{1,16} [r-][w-]x[ps] (?P<offset>[0-9a-f]{1,16}) "
+    r"(?P<device>[0-9a-f]{1,8}:[0-9a-f]{1,8}) (?P<inode>[1-9][0-9]{0,19}) +(?P<path>/[^\n]*)$",
+    re.MULTILINE,
+)
+_DELETED = " (deleted)"
+_ROLES: tuple[tuple[MappedRole, re.Pattern[str]], ...] = (
+    # wheels for Python rename the copy that they carry: libcudart-d0da41ae.so.11.0
+    ("cudart", re.compile(r"libcudart(?:-[0-9a-f]+)?\.so(?:\..*)?", re.DOTALL)),
+    ("cuda", re.compile(r"libcuda\.so(?:\..*)?", re.DOTALL)),
+    # glibc: libc.so.6, before 2.34 libc-2.31.so; musl: one file that is loader and libc under any of these names
+    (
+        "libc",
+        re.compile(r"libc\.so(?:\.6)?|libc-2\.[0-9.]+\.so|ld-musl-[a-z0-9_]+\.so\.1|libc\.musl-[a-z0-9_]+\.so\.1"),
+    ),
+)
+
+
+class MappedFile(NamedTuple):
+    """A file that is mapped executable, by the first of those mappings: at `start`, from the file's `offset`.
+
+    `path` is in the process' mount namespace, without a deleted file's mark. `device` is "major:minor" in hex as the
+    kernel shows it, not always fstat's (overlayfs, btrfs). `times`: how often the process has mapped it executable.
+    """
+
+    path: str
+    is_deleted: bool
+    device: str
+    inode: int
+    start: int
+    offset: int
+    role: MappedRole
+    times: int = 1
+
+
+def read_maps(text: str, program: str = "") -> tuple[MappedFile, ...]:
+    """The files that are mapped executable and matter, each once, in the order of their addresses.
+
+    `program` is what the link /proc/<pid>/exe says: that file is one of them. Lines of another form are left out, and
+    files after the first `MOST_FILES`.
+    """
+    files: dict[tuple[str, int, str], MappedFile] = {}
+    more: Counter[tuple[str, int, str]] = Counter()
+    for line in _LINE.finditer(text):
+        shown = line["path"].replace("\\012", "\n")
+        path = shown.removesuffix(_DELETED)
+        name = path.rpartition("/")[2]
+        role = "program" if shown == program else next((role for role, it in _ROLES if it.fullmatch(name)), None)
+        if role is None:
+            continue
+        key = line["device"], int(line["inode"]), path
+        if key in files:
+            more[key] += 1
+        elif len(files) < MOST_FILES:
+            files[key] = MappedFile(
+                path, shown != path, *key[:2], int(line["start"], 16), int(line["offset"], 16), role
+            )
+    return tuple(file._replace(times=1 + more[key]) for key, file in files.items())

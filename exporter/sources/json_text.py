@@ -1,0 +1,118 @@
+"""JSON that nobody trusts, from left to right: large objects and arrays are never Python's as a whole. Pure."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from exporter.errors import Malformed
+
+# of a name or of what else surrounds the rows
+_MOST_OTHER_CHARS = 64 * 1024
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class JsonText:
+    """The text of an answer. Each method raises Malformed where something else comes next."""
+
+    def __init__(
+        self,
+        body: bytes,
+        remedy: str,
+        object_pairs_hook: Callable[[Sequence[tuple[str, Any]]], dict[str, Any]] | None = None,
+    ) -> None:
+        """`remedy` says what to do about an answer that cannot be used. A hook may refuse an object by a ValueError."""
+        self._remedy = remedy
+        self._decode = json.JSONDecoder(object_pairs_hook=object_pairs_hook, parse_constant=_no_constants).raw_decode
+        self._at = 0
+        self.raw = ""  # the text of the last value
+        try:
+            self._text = body.decode()
+        except UnicodeDecodeError as error:
+            raise self.garbage(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
+
+    def garbage(self, what: str) -> Malformed:
+        """What to raise where the answer cannot be used."""
+        return Malformed("garbage", f"its answer cannot be used: {what}", remedy=self._remedy)
+
+    def has(self, sign: str) -> bool:
+        """Whether this sign comes next; it is then passed."""
+        at = self._after_space()
+        if self._text[at : at + 1] != sign:
+            return False
+        self._at = at + 1
+        return True
+
+    def expect(self, sign: str, otherwise: str) -> None:
+        """Pass this sign."""
+        if not self.has(sign):
+            raise self.garbage(otherwise)
+
+    def names(self) -> Iterator[str]:
+        """The names in the object that has begun. The caller reads the value after each."""
+        if self.has("}"):
+            return
+        while True:
+            name = self.value(_MOST_OTHER_CHARS, "a name")
+            if type(name) is not str:
+                raise self.garbage("a name in an object is not text")
+            self.expect(":", "a name in an object has no value")
+            yield name
+            if self.has("}"):
+                return
+            self.expect(",", "an object does not end")
+
+    def objects(self, most_chars: int, what: str) -> Iterator[dict[str, Any]]:
+        """The objects in the array that has begun. `what` names them in messages, with their numbers."""
+        number = 0
+        while number or not self.has("]"):
+            where = f"{what} {number}"
+            value = self.value(most_chars, where)
+            if type(value) is not dict:
+                raise self.garbage(f"{where} is not a JSON object")
+            yield value
+            if self.has("]"):
+                return
+            self.expect(",", f"after {where} there is neither a comma nor the array's end")
+            number += 1
+
+    def value(self, most_chars: int = _MOST_OTHER_CHARS, where: str = "a part of it") -> Any:  # noqa: ANN401 - any JSON
+        """What comes next, of at most so many characters."""
+        at = self._after_space()
+        window = self._text[at : at + most_chars]
+        try:
+            value, length = self._decode(window)
+        except RecursionError as error:
+            raise self.garbage(f"{where} is nested too deeply") from error
+        except json.JSONDecodeError as error:
+            if len(window) == most_chars and len(self._text) > at + most_chars:
+                message = f"{where} is not JSON, or has more than {most_chars} characters"
+                raise Malformed("oversize", message, remedy=self._remedy) from error
+            # some of Python's messages end in "at"
+            what = error.msg.removesuffix(" at")
+            raise self.garbage(f"{where} is not JSON: {what} at character {at + error.pos}") from error
+        except ValueError as error:
+            raise self.garbage(f"{where}: {error}") from error
+        self._at, self.raw = at + length, window[:length]
+        if "\\u" in self.raw:
+            self._refuse_surrogates(value, where)
+        return value
+
+    def end(self) -> None:
+        """There is nothing more."""
+        if self._after_space() != len(self._text):
+            raise self.garbage("there is more after its end")
+
+    def _refuse_surrogates(self, value: object, where: str) -> None:
+        """Half a character (a lone surrogate, escaped) is JSON that no output may hold: most readers refuse it."""
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise self.garbage(f"{where} has half a character in its text") from error
+
+    def _after_space(self) -> int:
+        return _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it matches everywhere
+
+
+def _no_constants(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,228 @@
+"""The pods and the ResourceSlices of this node, by the Kubernetes API."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from math import inf
+from types import MappingProxyType
+from typing import Protocol
+
+from exporter.errors import Malformed
+from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.model.pods import AllocatedDevice, PodInfo, PodsOfNames
+from exporter.model.snapshot import PODS, Health
+from exporter.ownership.retention import MOST_KEPT, KnownDevices, described, named
+from exporter.ownership.workloads import read_owners
+from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
+from exporter.sources.kubernetes.list_watch import ListWatch
+from exporter.sources.pods import PodTable
+from exporter.sources.source import Bound, NoSource, OnHealth, Source
+
+SLICES = "resourceslices"
+SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+MOST_SLICES = 1000  # each may hold 128 devices
+_TOO_MANY = f"no node has that many: does what answers know of this node alone? Until then {ONLY_THAT}"
+
+Devices = Mapping[SliceDeviceName, SliceDevice]
+
+
+def read_pod(pod: Object) -> PodInfo:
+    """A Pod of core/v1 as JSON, as far as this program reads it."""
+    metadata, status = pod.get("metadata", {}), pod.get("status", {})
+    phase = status.get("phase", "")
+    return PodInfo(
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        labels=dict(metadata.get("labels") or {}),
+        owners=read_owners(metadata.get("ownerReferences")),
+        phase=phase,
+        ip=status.get("podIP", ""),
+        created_at_seconds=_seconds(metadata.get("creationTimestamp")),
+        container_ids={
+            container["name"]: container["containerID"]
+            for statuses in ("initContainerStatuses", "containerStatuses")
+            for container in status.get(statuses) or ()
+            if container.get("containerID")
+        },
+        allocated={
+            container["name"]: tuple(
+                AllocatedDevice(
+                    resource=of.get("name", ""),
+                    device_id=device.get("resourceID", ""),
+                    health=device.get("health", ""),
+                    message=device.get("message", ""),
+                )
+                for of in container["allocatedResourcesStatus"]
+                for device in of.get("resources") or ()
+            )
+            for statuses in ("initContainerStatuses", "containerStatuses")
+            for container in status.get(statuses) or ()
+            if container.get("allocatedResourcesStatus")
+        },
+        # startTime is when the kubelet acknowledged the pod; the scheduler leaves it and the statuses empty
+        is_acknowledged=bool(status.get("startTime") or status.get("containerStatuses"))
+        or phase not in ("", "Pending"),
+    )
+
+
+def _seconds(time: object) -> float | None:
+    """A Time of meta/v1 (RFC 3339) in seconds since 1970; None where it says nothing."""
+    try:
+        seconds = datetime.fromisoformat(str(time)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return seconds if seconds > 0 else None
+
+
+class ApiPods(ListWatch):
+    """The pods of this node, kept up to date by the API server.
+
+    A list that could forget something is asked for without a resourceVersion, which means the newest state there is:
+    what it lacks is gone. Only an empty one is not believed at once (see PodTable.replace).
+    """
+
+    def __init__(
+        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._table = PodTable()
+        self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
+        self._clock = clock
+        super().__init__(
+            PODS,
+            api,
+            paths=("/api/v1/pods",),
+            selector=f"spec.nodeName={node_name}",
+            read=read_pod,
+            replace=lambda pods: self._table.replace(pods, now=clock()),
+            put=lambda pod: self._table.put(pod, now=clock()),
+            remove=lambda pod: self._table.remove(pod.uid, now=clock()),
+            on_health=self._note_health,
+        )
+        self._on_health = on_health
+
+    @property
+    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+        """By namespace and name; the same object as long as nothing changed."""
+        return self._table.by_name(now=self._clock())
+
+    @property
+    def pods_of_names(self) -> PodsOfNames:
+        """Who bears a name, and who did; the same object as long as nothing changed."""
+        return self._table.pods_of_names(now=self._clock())
+
+    def _note_health(self, name: str, health: Health) -> None:
+        self._table.cut_off(inf if health.up else self._clock())
+        self._on_health(name, health)
+
+
+def read_slice(item: Object) -> ResourceSlice:
+    """A ResourceSlice: v1 keeps a device's attributes in the device, v1beta1 in its field `basic`."""
+    spec = item.get("spec", {})
+    pool, driver = spec.get("pool", {}), spec.get("driver", "")
+    devices = {}
+    for device in spec.get("devices") or ():
+        attributes = {
+            name.removeprefix(f"{driver}/"): str(value.get("string", ""))
+            for name, value in ((device.get("basic") or device).get("attributes") or {}).items()
+        }
+        devices[device.get("name", "")] = SliceDevice(
+            uuid=attributes.get("uuid", ""),
+            kind=attributes.get("type", ""),
+            parent_uuid=attributes.get("parentUUID", ""),
+            profile=attributes.get("profile", ""),
+        )
+    return ResourceSlice(
+        driver=driver,
+        pool=pool.get("name", ""),
+        generation=int(pool.get("generation", 0)),
+        slice_count=int(pool.get("resourceSliceCount", 1)),
+        devices=devices,
+    )
+
+
+class Slices(Source, Protocol):
+    """A source of ResourceSlices' devices."""
+
+    @property
+    def devices(self) -> Devices:
+        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+
+    def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
+        """Those of the slices, and those of slices that are gone as long as they are kept."""
+
+
+class NoSlices(NoSource):
+    """In place of ResourceSlices where they are not read."""
+
+    devices: Devices = MappingProxyType({})
+
+    def __init__(self, health: Health) -> None:
+        super().__init__(SLICES, health, _bounds(lambda: 0, lambda: 0))
+
+    def devices_for(self, _: Iterable[Assignment]) -> Devices:
+        """None."""
+        return self.devices
+
+
+class ApiSlices(ListWatch):
+    """The devices of this node's ResourceSlices; those that pods hold outlive their slices (retention.py)."""
+
+    def __init__(
+        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._slices: dict[str, ResourceSlice] = {}
+        self._devices = KnownDevices()
+        super().__init__(
+            SLICES,
+            api,
+            paths=tuple(f"/apis/resource.k8s.io/{version}/resourceslices" for version in SLICE_VERSIONS),
+            selector=f"spec.nodeName={node_name}",
+            read=lambda item: (_name(item), read_slice(item)),
+            replace=self._replace,
+            put=self._put,
+            remove=self._remove,
+            on_health=on_health,
+        )
+        self.bounds = _bounds(lambda: len(self._slices), lambda: len(self._devices.kept))
+
+    @property
+    def devices(self) -> Devices:
+        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+        return self._devices.devices
+
+    def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
+        """By driver, pool and device: those of the slices, and those of slices that are gone as long as they are kept.
+
+        `assignments` are the ones in force. The answer is the same object as long as nothing changed.
+        """
+        self._devices = named(self._devices, assignments, now=self._clock())
+        return self._devices.devices
+
+    def _replace(self, slices: Sequence[tuple[str, ResourceSlice]]) -> None:
+        if len(slices) > MOST_SLICES:
+            message = f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read"
+            raise Malformed("oversize", message, remedy=_TOO_MANY)
+        self._slices = dict(slices)
+        self._devices = described(self._devices, self._slices.values(), now=self._clock())
+
+    def _put(self, named_slice: tuple[str, ResourceSlice]) -> None:
+        name, resource_slice = named_slice
+        if len(self._slices) >= MOST_SLICES and name not in self._slices:
+            raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node", remedy=_TOO_MANY)
+        self._slices[name] = resource_slice
+        self._devices = described(self._devices, self._slices.values(), now=self._clock())
+
+    def _remove(self, named_slice: tuple[str, ResourceSlice]) -> None:
+        self._slices.pop(named_slice[0], None)
+        self._devices = described(self._devices, self._slices.values(), now=self._clock())
+
+
+def _bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
+    """`kept` counts the devices that no slice names now."""
+    return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}
+
+
+def _name(item: Object) -> str:
+    return str(item.get("metadata", {}).get("name", ""))

@@ -1,0 +1,28 @@
+"""How long to wait before something that failed is tried again."""
+
+import random
+from dataclasses import dataclass
+from math import inf
+
+_MOST_GROWTHS = 64  # far beyond every limit, and no number too large
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Grows with each failure in a row: `first_seconds`, then `factor` times as long, up to `longest_seconds`.
+
+    Of that, a part by chance from `least` to `most`, so that many programs do not come back all at once.
+    """
+
+    first_seconds: float
+    longest_seconds: float = inf
+    factor: float = 2.0
+    least: float = 1.0
+    most: float = 1.0
+
+    def after(self, failures: int, chance: random.Random | None = None) -> float:
+        """The pause after so many failures in a row, in seconds; `chance` is for tests."""
+        growths = min(max(0, failures - 1), _MOST_GROWTHS)
+        longest = min(self.first_seconds * self.factor**growths, self.longest_seconds)
+        uniform = chance.uniform if chance else random.uniform
+        return longest * uniform(self.least, self.most)

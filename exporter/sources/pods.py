@@ -1,0 +1,235 @@
+"""The pods of this node, by the kubelet or the Kubernetes API: as a watch reports them, by namespace and name.
+
+A kubelet that has just started reports no pod at first, and says that this is all: for 0.7 s, or for as long as it
+cannot reach the API server (46 s were measured on 1.36). So a pod that was known before a new stream is awaited until
+the stream reports it, and decides about it from then on; or 10 seconds pass since the stream's first pod; or a limit
+passes since a stream first reported none. A kubelet that reports only static pods, which come from files, need not
+have reached the API server.
+
+Every moment comes in as `now`, in seconds of `time.monotonic`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from types import MappingProxyType
+from typing import Protocol
+
+from exporter.errors import Malformed
+from exporter.log import log
+from exporter.model.pods import PodInfo, PodOfName, PodsOfNames
+from exporter.model.snapshot import PODS, Health
+from exporter.ownership.pods_of_names import may_come_again
+from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
+from exporter.sources.source import Attempt, Bound, NoSource, OnHealth, Source
+
+# A kubelet takes 110 pods by default; those that have ended are listed for a while too.
+MOST_PODS = 10_000
+# Remembered for owners that were listed before the pod was gone: of those a look takes in, a few are enough.
+MOST_GONE = 1_000
+# A starting kubelet reports all its pods within 0.1 s of the first (measured on 1.36): a hundred times that.
+GRACE_SECONDS = 10.0
+ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+PodName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptPod:
+    """A pod, when the source first reported it as acknowledged, and whether it was the first of its name."""
+
+    pod: PodInfo
+    since: float
+    is_first: bool
+
+    @property
+    def name(self) -> PodName:
+        return self.pod.namespace, self.pod.name
+
+    def named(self, until: float) -> PodOfName:
+        return PodOfName(pod=self.pod, since=self.since, until=until, is_first=self.is_first)
+
+
+class PodTable:
+    """Pods by UID, those that are awaited among them, and the last ones that are gone."""
+
+    def __init__(self, *, max_silence_seconds: float = STALE_WHILE_REFUSED_SECONDS) -> None:
+        """`max_silence_seconds`: how long pods outlive a stream that reports none.
+
+        By default as long as owners outlive a kubelet that is down: both wait for a kubelet that comes back.
+        """
+        self._max_silence_seconds = max_silence_seconds
+        self._pods: dict[str, _KeptPod] = {}
+        self._awaited: dict[str, None] = {}
+        self._gone: dict[str, tuple[_KeptPod, float]] = {}
+        self._uids_of: dict[PodName, set[str]] = {}  # of pods that are there and of those that are gone
+        self._first_told_at: float | None = None
+        self._silent_since: float | None = None
+        self._cut_off_since = inf
+        self._by_name: Mapping[PodName, PodInfo] | None = None
+        self._pods_of_names: PodsOfNames | None = None
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def bounds(self, clock: Callable[[], float]) -> Mapping[str, Bound]:
+        """The most that it holds, and what it holds by `clock`."""
+        return {
+            "pods": Bound(MOST_PODS, lambda: len(self.by_name(now=clock()))),
+            "pods_gone": Bound(MOST_GONE, lambda: len(self._gone)),
+        }
+
+    def by_name(self, *, now: float) -> Mapping[PodName, PodInfo]:
+        """The pods by namespace and name. The same object as long as nothing changed.
+
+        Of several of one name the one reported last counts, unless it has ended; an awaited one if there is no other.
+        """
+        self._stop_awaiting(now)
+        if self._by_name is None:
+            best: dict[PodName, tuple[tuple[bool, bool], PodInfo]] = {}
+            for uid, kept in self._pods.items():
+                rank = (uid not in self._awaited, kept.pod.phase not in ENDED_PHASES)
+                if kept.name not in best or rank >= best[kept.name][0]:
+                    best[kept.name] = (rank, kept.pod)
+            self._by_name = MappingProxyType({name: pod for name, (_, pod) in best.items()})
+        return self._by_name
+
+    def pods_of_names(self, *, now: float) -> PodsOfNames:
+        """The pods that bear a name or bore it lately, oldest first. The same object while nothing changed."""
+        self._stop_awaiting(now)
+        if self._pods_of_names is None:
+            pods_of_names: dict[PodName, list[PodOfName]] = {}
+            known_until = (
+                (kept, self._cut_off_since if may_come_again(kept.pod) else inf) for kept in self._pods.values()
+            )
+            for kept, until in (*self._gone.values(), *known_until):
+                pods_of_names.setdefault(kept.name, []).append(kept.named(until))
+            self._pods_of_names = MappingProxyType({name: tuple(of_name) for name, of_name in pods_of_names.items()})
+        return self._pods_of_names
+
+    def put(self, pod: PodInfo, *, now: float) -> None:
+        """A pod is there, or has changed.
+
+        Raises:
+            Malformed: there are too many.
+        """
+        if not pod.is_static or all(self._pods[uid].pod.is_static for uid in self._awaited):
+            self._silent_since = None
+            self._first_told_at = now if self._first_told_at is None else self._first_told_at
+        kept = self._pods.get(pod.uid) or self._arrived(pod, now)
+        if pod.is_acknowledged and kept.since == inf:
+            kept = replace(kept, since=now)
+        if kept.pod != pod or self._pods.get(pod.uid) is not kept:
+            # a change keeps its place: the order is that of coming
+            self._pods[pod.uid] = replace(kept, pod=pod)
+            self._by_name = self._pods_of_names = None
+        if pod.uid in self._awaited:
+            del self._awaited[pod.uid]
+            self._by_name = None
+
+    def remove(self, uid: str, *, now: float) -> None:
+        """A pod is gone."""
+        if uid in self._pods:
+            self._let_go(uid, now)
+
+    def cut_off(self, since: float) -> None:
+        """The source learns nothing from `since` on (infinity: it does): another pod may take a name that can recur."""
+        since = since if since == inf else min(since, self._cut_off_since)
+        if since != self._cut_off_since:
+            self._cut_off_since, self._pods_of_names = since, None
+
+    def open_stream(self) -> None:
+        """A new stream begins: it has not reported any pod yet."""
+        self._first_told_at = None
+        self._awaited = dict.fromkeys(self._pods)
+        self._by_name = None
+
+    def end_sync(self, *, now: float) -> None:
+        """The stream has reported all pods. If there is none, the kubelet may have just started."""
+        if self._first_told_at is None and self._silent_since is None:
+            self._silent_since = now
+
+    def replace(self, pods: Iterable[PodInfo], *, now: float) -> None:
+        """These are all pods. A list is believed at once, unless it is empty.
+
+        The exporter runs in a pod of its node, so an API server that lists none has just started: as with a stream,
+        nothing is forgotten before the limit for silence has passed.
+        """
+        pods = tuple(pods)  # reading one of them may fail: then none counts
+        self.open_stream()
+        for pod in pods:
+            self.put(pod, now=now)
+        self.end_sync(now=now)
+        for uid in tuple(self._awaited) if pods else ():
+            self._let_go(uid, now)
+
+    def _arrived(self, pod: PodInfo, now: float) -> _KeptPod:
+        """A pod that was not there, or was thought to be gone."""
+        if len(self._pods) >= MOST_PODS:
+            if not self._awaited:
+                remedy = "no node runs that many: does what answers know of this node alone?"
+                raise Malformed("oversize", f"more than {MOST_PODS} pods on one node", remedy=remedy)
+            self._let_go(next(iter(self._awaited)), now)
+        name = (pod.namespace, pod.name)
+        if pod.uid in self._gone:
+            return self._gone.pop(pod.uid)[0]
+        for uid in self._uids_of.get(name, set()) & self._awaited.keys():
+            self._let_go(uid, now)  # its successor is reported, and it is not
+        kept = _KeptPod(pod, now if pod.is_acknowledged else inf, is_first=name not in self._uids_of)
+        self._uids_of.setdefault(name, set()).add(pod.uid)
+        return kept
+
+    def _stop_awaiting(self, now: float) -> None:
+        if self._first_told_at is not None:
+            is_over = now - self._first_told_at >= GRACE_SECONDS
+        else:
+            is_over = self._silent_since is not None and now - self._silent_since >= self._max_silence_seconds
+        if not is_over or not self._awaited:
+            return
+        if self._first_told_at is None:
+            log(logging.WARNING, "pods dropped: none is told of", pods=len(self._awaited))
+        for uid in tuple(self._awaited):
+            self._let_go(uid, now)
+
+    def _let_go(self, uid: str, now: float) -> None:
+        kept = self._pods.pop(uid)
+        self._awaited.pop(uid, None)
+        self._gone[uid] = (kept, now)
+        if len(self._gone) > MOST_GONE:
+            oldest = next(iter(self._gone))
+            forgotten, _ = self._gone.pop(oldest)
+            self._uids_of[forgotten.name].discard(oldest)
+            if not self._uids_of[forgotten.name]:
+                del self._uids_of[forgotten.name]
+        self._by_name = self._pods_of_names = None
+
+
+class Pods(Source, Protocol):
+    """A source of pods."""
+
+    @property
+    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+        """By namespace and name; the same object as long as nothing changed."""
+
+    @property
+    def pods_of_names(self) -> PodsOfNames:
+        """Who bears a name, and who did; the same object as long as nothing changed."""
+
+
+class NoPods(NoSource):
+    """In place of a source of pods where none is there."""
+
+    pods: Mapping[tuple[str, str], PodInfo] = MappingProxyType({})
+    pods_of_names: PodsOfNames = MappingProxyType({})
+
+    def __init__(self, health: Health, on_health: OnHealth) -> None:
+        """`health` says why. If it is down, the pods are required, and `on_health` is called."""
+        super().__init__(PODS, health, PodTable().bounds(lambda: 0.0))
+        self._on_health = on_health
+
+    def begin(self) -> Attempt | None:
+        """Nothing to ask."""
+        if self.health.up is False:
+            self._on_health(self.name, self.health)
+        return None

@@ -1,0 +1,323 @@
+"""What each owner of a GPU used of it: from the driver's processes, their containers and the kubelet's assignments.
+
+A process counts for the holder of the device in whose container it runs, and else for nobody. A holder without a
+process uses 0. If the container of a process in a pod is not known, it may be that of any holder without a process: the
+use of these is then unknown. So it is where the processes that NVML lists leave most of the memory in use unexplained:
+in virtual machines, under some modes of MPS, with confidential computing and on hosts that hide processes NVML lists
+none, or by pids that are not the host's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from exporter.dividing.measured import scale_down
+from exporter.model.devices import DeviceKey, Inventory, Owners
+from exporter.model.driver import DriverReading, GpuProcess
+from exporter.model.measured import HostProcesses, Measured, Total, Unowned, Use, WithoutOwner
+from exporter.model.pods import Owner
+from exporter.usage.containers import Containers, owner_of
+
+NO_TOTALS: Mapping[DeviceKey, Total] = MappingProxyType({})
+_Share = tuple[DeviceKey, Owner]
+_NOTHING = Total()
+_UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=0)
+# what the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB
+_LEAST_UNEXPLAINED_BYTES = 2**30
+
+
+def measure(
+    reading: DriverReading,
+    processes: HostProcesses | None,
+    tables: Sequence[Containers],
+    owners: Owners,
+    totals: Mapping[DeviceKey, Total] = NO_TOTALS,
+) -> Measured | None:
+    """What each owner used; None where processes are not known, or were read before the driver was asked.
+
+    Holders of devices that `reading` does not name are left out. `processes` are those of the host, `tables` their
+    containers. `totals` are what all processes use of a device, by the driver's key: parts that exceed it are scaled
+    down.
+    """
+    # a pid may since have gone to another process: only what was read later can tell
+    if reading.processes is None or processes is None or processes.read_at < reading.read_at:
+        return None
+    listed = each_once(reading.processes)
+    keys = _Keys(owners, reading.inventory, (process.device for process in listed))
+    owned: dict[_Share, list[GpuProcess]] = {}
+    unowned = []
+    for process in listed:
+        judged = _judge(process, processes, reading.read_at, tables, keys)
+        if isinstance(judged, Unowned):
+            unowned.append(judged)
+        else:
+            owned.setdefault(judged, []).append(process)
+    others: dict[DeviceKey, list[GpuProcess]] = {}
+    for each in unowned:
+        others.setdefault(keys.of(each.process.device), []).append(each.process)
+    # an instance of a GPU that is held as a whole is a part of it, and so is its total
+    of_all = {
+        keys.of(device): total
+        for device, total in totals.items()
+        if not device.instance or keys.of(device) != keys.of(DeviceKey(uuid=device.uuid))
+    }
+    uses: dict[_Share, Use] = {}
+    nobodys: dict[DeviceKey, Use] = {}
+    unexplained = _unexplained(listed, unowned, keys, of_all)
+    of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
+    for key in (*of_owners, *(key for key in others if key not in of_owners)):
+        of_key, of_nobody = of_owners.get(key, {}), others.get(key, ())
+        *scaled, rest = _within((*of_key.values(), _sum(of_nobody)), of_all.get(key, _NOTHING))
+        uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
+        if of_nobody:
+            nobodys[key] = rest
+    return Measured(
+        uses=MappingProxyType(uses),
+        unowned=tuple(unowned),
+        nobodys=MappingProxyType(nobodys),
+        owned=MappingProxyType(owned),
+        host=processes,
+        unread=reading.unknown,
+        unexplained=frozenset(key for key in unexplained if _UNKNOWN in of_owners.get(key, {}).values()),
+    )
+
+
+def each_once(processes: Iterable[GpuProcess]) -> list[GpuProcess]:
+    """One entry for each process on a device, in order.
+
+    The driver lists a process that computes and draws twice, with all its memory each time. It may list a process on an
+    instance with the GPU, too.
+    """
+    merged: dict[tuple[DeviceKey, int], GpuProcess] = {}
+    for process in processes:
+        place = (process.device, process.pid)
+        before = merged.get(place)
+        merged[place] = process if before is None else _merged(before, process)
+    on_instances = {(device.uuid, pid) for device, pid in merged if device.instance}
+    return [
+        process
+        for (device, pid), process in merged.items()
+        if device.instance or (device.uuid, pid) not in on_instances
+    ]
+
+
+def _merged(one: GpuProcess, other: GpuProcess) -> GpuProcess:
+    memory = [process.memory_bytes for process in (one, other) if process.memory_bytes is not None]
+    sm = [process.sm_ratio for process in (one, other) if process.sm_ratio is not None]
+    kinds = one.kinds | other.kinds
+    return replace(one, memory_bytes=max(memory, default=None), sm_ratio=max(sm, default=None), kinds=kinds)
+
+
+class _Keys:
+    """The devices that the driver knows and somebody holds, by the keys that `Owners` has for them.
+
+    The driver names an instance by its GPU and its number. `Owners` follows the samples, which may use the UUID of the
+    instance, or the GPU's name or number. Instances of a GPU that is held as a whole count for the GPU.
+    """
+
+    def __init__(self, owners: Owners, inventory: Inventory, others: Iterable[DeviceKey]) -> None:
+        """`others` are devices that may be missing in the inventory."""
+        self.holders: dict[DeviceKey, frozenset[Owner]] = {}
+        self.holders_of_units = frozenset(assignment.owner for assignment in owners.units)
+        self._held = owners.holders
+        self._names: dict[DeviceKey, DeviceKey] = {}
+        for gpu in inventory.gpus:
+            self._add(DeviceKey(uuid=gpu.uuid), gpu.names)
+            for mig in gpu.mig:
+                self._add(DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), gpu.names, mig.uuid)
+        for device in others:
+            if device not in self._names:
+                self._add(device, (device.uuid, device.uuid.removeprefix("GPU-")))
+
+    def of(self, device: DeviceKey) -> DeviceKey:
+        """The key of a driver's device; the driver's own where nobody holds the device."""
+        return self._names.get(device, device)
+
+    def of_gpu(self, uuid: str) -> set[DeviceKey]:
+        """The keys of a GPU and of its instances."""
+        return {key for device, key in self._names.items() if device.uuid == uuid}
+
+    def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
+        of_gpu = (key for device, key in self._names.items() if device.uuid == uuid and device.instance)
+        return {key for key in of_gpu if owner in self.holders[key]}
+
+    def _add(self, device: DeviceKey, names: Sequence[str], mig: str = "") -> None:
+        own = [DeviceKey(uuid=name, instance=device.instance) for name in names]
+        whole = [DeviceKey(uuid=name) for name in names]
+        for key in (*own, *((DeviceKey(uuid=mig),) if mig else ()), *whole):
+            if key in self._held:
+                self._names[device] = key
+                self.holders[key] = frozenset(holder.owner for holder in self._held[key])
+                return
+
+
+def _judge(
+    gpu_process: GpuProcess, processes: HostProcesses, read_at: float, tables: Sequence[Containers], keys: _Keys
+) -> tuple[DeviceKey, Owner] | Unowned:
+    """The device and the owner that a process counts for, or why it counts for nobody."""
+    process = processes.by_pid.get(gpu_process.pid)
+
+    def without(reason: WithoutOwner, owner: Owner | None = None) -> Unowned:
+        place = process.place if process and reason != "gone" else None
+        return Unowned(process=gpu_process, reason=reason, place=place, owner=owner)
+
+    if gpu_process.pid not in processes.asked_for:
+        return without("unread")
+    # a process that started after the driver was asked got the pid of another one
+    if process is None or process.started_at > read_at:
+        return without("gone")
+    if process.place is None:
+        return without("no_container")
+    if not process.place.is_of_pod:
+        return without("other_container")
+    owner = owner_of(process.place, tables)
+    if owner is None:
+        return without("unknown_container")
+    device = gpu_process.device
+    key = keys.of(device)
+    if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
+        return key, owner
+    instances = set() if device.instance else keys.instances(device.uuid, owner)
+    if len(instances) == 1:
+        return instances.pop(), owner
+    return without("unknown_instance" if instances else "not_assigned", owner)
+
+
+def _unexplained(
+    listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: _Keys, totals: Mapping[DeviceKey, Total]
+) -> set[DeviceKey]:
+    """The devices most of whose memory in use is not that of processes that are known to run."""
+    gone = {(each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread")}
+    explained = dict.fromkeys(totals, 0)
+    for process in listed:
+        key = keys.of(process.device)
+        if key in explained and (process.device, process.pid) not in gone:
+            # a process of unknown memory may explain all of it
+            memory = process.memory_bytes if process.memory_bytes is not None else totals[key].memory_bytes
+            explained[key] += memory or 0
+    in_use = {key: totals[key].memory_bytes or 0 for key in explained}
+    return {
+        key
+        for key, of_key in explained.items()
+        if in_use[key] - of_key >= _LEAST_UNEXPLAINED_BYTES and in_use[key] > 2 * of_key
+    }
+
+
+def _uses(
+    owned: Mapping[_Share, Sequence[GpuProcess]],
+    unowned: Iterable[Unowned],
+    keys: _Keys,
+    unread: Iterable[str],
+    unexplained: Iterable[DeviceKey],
+) -> dict[DeviceKey, dict[Owner, Use]]:
+    """What each holder of each device uses, in stable order. `unread` are the UUIDs of GPUs with unknown processes."""
+    nameless = {key for uuid in unread for key in keys.of_gpu(uuid)}
+    nameless.update(unexplained)
+    spread: set[_Share] = set()
+    for each in unowned:
+        device = each.process.device
+        if each.reason in ("unknown_container", "unread"):
+            nameless.add(keys.of(device))
+        elif each.reason == "unknown_instance" and each.owner:
+            spread.update((key, each.owner) for key in keys.instances(device.uuid, each.owner))
+
+    def use(key: DeviceKey, owner: Owner) -> Use:
+        processes = owned.get((key, owner), ())
+        if (key, owner) in spread:
+            return Use(memory_bytes=None, sm_ratio=None, processes=len(processes))
+        return _sum(processes) if processes or key not in nameless else _UNKNOWN
+
+    uses = {key: {owner: use(key, owner) for owner in sorted(holders)} for key, holders in keys.holders.items()}
+    for key, owner in sorted(owned):
+        if owner not in keys.holders.get(key, ()):
+            # it holds units of some GPU: only its processes show that it uses this one
+            uses.setdefault(key, {})[owner] = use(key, owner)
+    return uses
+
+
+def _sum(processes: Sequence[GpuProcess]) -> Use:
+    memory = [process.memory_bytes for process in processes if process.memory_bytes is not None]
+    sm = [process.sm_ratio for process in processes if process.sm_ratio is not None]
+    return Use(
+        memory_bytes=sum(memory) if len(memory) == len(processes) else None,
+        sm_ratio=sum(sm, start=0.0) if len(sm) == len(processes) else None,
+        processes=len({process.pid for process in processes}),
+    )
+
+
+def _within(uses: Sequence[Use], total: Total) -> Iterable[Use]:
+    """The uses, scaled down where their sum exceeds the total."""
+    parts = scale_down([use.memory_bytes or 0 for use in uses], total.memory_bytes)
+    sm = sum(use.sm_ratio or 0.0 for use in uses)
+    factor = total.sm_ratio / sm if sm > total.sm_ratio else 1.0
+    for use, part in zip(uses, parts, strict=True):
+        yield Use(
+            memory_bytes=None if use.memory_bytes is None else part,
+            sm_ratio=None if use.sm_ratio is None else use.sm_ratio * factor,
+            processes=use.processes,
+        )
+
+
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Time:
+    """Nanoseconds, and the number of the last reading that was counted or looked at."""
+
+    ns: int
+    reading: int
+
+
+class SmTimes:
+    """Adds up the time in which kernels ran, by device and owner (None: processes that count for nobody).
+
+    A reading counts once for each owner, however often it is measured: owners change between two readings, and pages of
+    several sources may name different ones. An owner begins at 0 with its first reading, and is forgotten after a
+    reading without it.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[DeviceKey, Owner | None], _Time] = {}
+        self._last: DriverReading | None = None
+        self._number = 0
+        self._step_seconds = 0.0
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def pause(self) -> None:
+        """From here on it is not known what runs: the time up to the next reading counts for nobody."""
+        self._last = None
+
+    def add(self, reading: DriverReading, measured: Measured | None) -> Measured | None:
+        """`measured` with the times of all up to this reading."""
+        before, self._last = self._last, reading
+        if measured is None:
+            return None
+        if reading is not before:
+            # a reading covers the time since the previous one
+            self._step_seconds = max(0.0, reading.read_at - before.read_at) if before else 0.0
+            self._number += 1
+            self._times = {of: time for of, time in self._times.items() if time.reading >= self._number - 1}
+        ratios: dict[DeviceKey, dict[Owner | None, float | None]] = {}
+        for (device, owner), use in measured.uses.items():
+            ratios.setdefault(device, {})[owner] = use.sm_ratio
+        for device, of_device in ratios.items():
+            nobodys = measured.nobodys.get(device)
+            of_device[None] = nobodys.sm_ratio if nobodys else 0.0
+        times = {device: self._add(device, of_device) for device, of_device in ratios.items()}
+        times_known = {device: of_device for device, of_device in times.items() if of_device is not None}
+        return replace(measured, sm_ns=MappingProxyType(times_known))
+
+    def _add(self, device: DeviceKey, ratios: Mapping[Owner | None, float | None]) -> Mapping[Owner | None, int] | None:
+        """The times on a device; None, and nothing is added, where somebody's ratio is not known."""
+        is_known = None not in ratios.values()
+        times: dict[Owner | None, int] = {}
+        for owner, ratio in ratios.items():
+            time = self._times.setdefault((device, owner), _Time(0, self._number))
+            if time.reading != self._number and is_known:
+                time.ns += round((ratio or 0.0) * self._step_seconds * _NS)
+            time.reading = self._number
+            times[owner] = time.ns
+        return MappingProxyType(times) if is_known else None

@@ -1,0 +1,259 @@
+"""The ledger as bytes: it goes on as if nothing had happened, and what is not its own is refused with one line."""
+
+import json
+import re
+from dataclasses import is_dataclass
+from hashlib import sha256
+from types import UnionType
+from typing import get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.accounts.amounts import new_amounts
+from exporter.accounts.entries import Entry
+from exporter.accounts.gpu import GpuState
+from exporter.accounts.holders import HeldGpu
+from exporter.accounts.records import columns_of
+from exporter.accounts.state import VERSION, Boot, dump, restore
+from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, row, seconds, whole
+from tests.support.places import ROOT
+
+NO_XID = row("DCGM_FI_DEV_XID_ERRORS", "0")
+ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+DATA = ROOT / "tests" / "data"
+
+
+def shared(share: int) -> list[tuple[str, str]]:
+    return [("nvidia.com/gpu.shared", f"{GPU(0)}::{share}")]
+
+
+def saved() -> bytes:
+    looks = Looks().at(0, energy("5000"), {"a": whole(0)}).at(10, energy("7500"), {"a": whole(0)})
+    return dump(looks.ledger, 1_000 * SECOND)
+
+
+def test_counters_go_on_after_a_short_restart() -> None:
+    looks = Looks(ledger=restore(saved(), 1_012 * SECOND, 5 * SECOND))
+    assert joules(looks.account("a")) == 2.5
+    looks.at(7, energy("9000"), {"a": whole(0)})
+    found = looks.account("a")
+    assert (joules(found), seconds(found.amounts.get("allocated_ns")), looks.ledger.accounts.gap_ns["exporter"]) == (
+        4,
+        24,
+        0,
+    )
+
+
+def test_a_long_downtime_is_a_gap_and_belongs_to_who_holds_the_gpu_at_both_ends() -> None:
+    for pod, of_a, of_nobody in (("a", 4, 0), ("b", 2.5, 1.5)):
+        looks = Looks(ledger=restore(saved(), 1_100 * SECOND, 5 * SECOND))
+        looks.at(5, energy("9000"), {pod: whole(0)})
+        assert (joules(looks.account("a")), joules(looks.account(None))) == (of_a, of_nobody)
+        assert looks.ledger.accounts.gap_ns["exporter"] == 100 * SECOND
+
+
+def test_a_file_of_version_1_is_gone_on_with() -> None:
+    """It was written by the exporter of that version, at the second of two looks 10 s apart."""
+    looks = Looks(ledger=restore((DATA / "accounting-state-1").read_bytes(), 1_010 * SECOND, 15 * SECOND))
+    assert (joules(looks.account("a")), seconds(looks.account("a").amounts.get("allocated_ns"))) == (2.5, 10)
+    page = energy("9000") + row(ACTIVE, "0.5") + row("DCGM_FI_DEV_XID_ERRORS", "79")
+    looks.at(15, page, {"b": whole(0)})
+    assert (joules(looks.account("a")), dict(looks.account("a").by_label.get("xids", {}))) == (4, {})
+    looks.at(25, page.replace("9000", "9500"), {"b": whole(0)})
+    assert (joules(looks.account("b")), seconds(looks.account("b").amounts.get("active_ns"))) == (0.5, 5)
+
+
+def test_a_file_of_version_2_is_gone_on_with() -> None:
+    """It was written by the exporter of that version: a held the GPU for 20 s, then b, since the page's second read."""
+    looks = Looks(ledger=restore((DATA / "accounting-state-2").read_bytes(), 1_000 * SECOND, 20 * SECOND))
+    a = looks.account("a")
+    assert (
+        joules(a),
+        seconds(a.amounts.get("allocated_ns")),
+        seconds(a.amounts.get("active_ns")),
+        seconds(a.amounts.get("observed_ns")),
+    ) == (2.5, 20, 10, 20)
+    looks.at(30, energy("9500") + row(ACTIVE, "0.5"), {"b": whole(0)})
+    assert [joules(looks.account(pod)) for pod in "ab"] == [3.5, 1]
+    assert seconds(looks.account("b").amounts.get("active_ns")) == 5
+
+
+# issue 15, line 9
+@pytest.mark.parametrize("step", [-7_200, 0, 3_600, 86_400])
+def test_a_wall_clock_that_is_set_credits_no_time_between_two_exporters(step: int) -> None:
+    looks = Looks().at(0, energy("0"), {"a": whole(0)}).at(10, energy("1000"), {"a": whole(0)})
+    data = dump(looks.ledger, 1_000 * SECOND, Boot("one", 400 * SECOND))
+    ledger = restore(data, (1_019 + step) * SECOND, 500 * SECOND, Boot("one", (400 + step) * SECOND))
+    found = Looks(ledger=ledger).at(500, energy("2000"), {"a": whole(0)})
+    assert seconds(found.account("a").amounts.get("allocated_ns")) == 29
+    assert found.ledger.accounts.gap_ns["exporter"] == 0
+
+
+# issue 15, line 9
+def test_a_night_in_which_the_machine_was_off_is_nobodys() -> None:
+    for before, now, allocated, of_a in (("one", "two", 10, 1), ("one", "one", 110, 2), ("", "two", 110, 2)):
+        looks = Looks().at(0, energy("0"), {"a": whole(0)}).at(10, energy("1000"), {"a": whole(0)})
+        data = dump(looks.ledger, 1_000 * SECOND, Boot(before, 0))
+        after = Looks(ledger=restore(data, 1_100 * SECOND, 0, Boot(now, 0)))
+        after.at(0, energy("2000"), {"a": whole(0)})
+        assert (seconds(after.account("a").amounts.get("allocated_ns")), joules(after.account("a"))) == (
+            allocated,
+            of_a,
+        )
+        assert joules(after.account(None)) == 2 - of_a
+
+
+# issue 15, line 9
+def test_a_night_is_credited_to_a_pod_by_its_uid_and_not_by_its_name() -> None:
+    page, after = (energy(of) + energy(of, 1) for of in ("1000", "2000"))
+    held, uids = {"named": whole(0), "columns": whole(1)}, {"columns": "u1"}
+    for night, uid, named, columns in ((200, "u1", 210, 210), (30_000, "u1", 10, 30_010), (30_000, "u2", 10, 10)):
+        looks = Looks().at(0, page, held, uids=uids).at(10, page, held, uids=uids)
+        looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), (1_000 + night) * SECOND, 0))
+        looks.at(0, after, held, uids={"columns": uid})
+        of_pods = {
+            of.owner.pod: seconds(of.amounts.get("allocated_ns"))
+            for of in looks.ledger.accounts.rows
+            if of.owner and of.amounts.get("allocated_ns")
+        }
+        assert of_pods == {"named": named, "columns": columns}
+
+
+# issue 15, line 3
+def test_devices_are_columns_after_a_restart_while_the_page_is_away() -> None:
+    held = {"a": [("nvidia.com/gpu", "nvidia0")]}
+    looks = Looks().at(0, energy("0"), held).at(10, None, held)
+    looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 10 * SECOND))
+    looks.at(20, None, held).at(30, energy("3000"), held)
+    assert (seconds(looks.account("a").amounts.get("allocated_ns")), joules(looks.account("a"))) == (30, 3)
+
+
+def test_what_grew_while_a_page_stood_is_divided_after_a_restart_too() -> None:
+    page = energy("5000") + row(ACTIVE, "0.5") + row("DCGM_FI_DEV_XID_ERRORS", "0")
+    times = [kernels({"a": 5 * number, "b": 3 * number, "": 2 * number}) for number in range(4)]
+    held = {"a": shared(0), "b": shared(1)}
+    looks = Looks().at(0, page, {"c": whole(0)}).at(10, page, {"c": whole(0)})
+    looks.at(20, page, held, sm_ns=times[1]).at(30, page, held, sm_ns=times[2])
+    looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 30 * SECOND))
+    looks.at(40, page.replace("5000", "9000").replace("} 0\n", "} 79\n"), held)
+    # 2 of 4 J to c; for the second half the kernels are columns of a half
+    assert {of.owner.pod if of.owner else "": joules(of) for of in looks.ledger.accounts.rows} == {
+        "c": 2,
+        "a": 1,
+        "b": 0.6,
+        "": 0.4,
+    }
+    assert looks.account(None).by_label["xids"] == {"79": 1}
+
+
+def test_who_left_just_before_a_restart_may_still_be_whose_an_xid_is() -> None:
+    looks = Looks().at(0, energy("1") + NO_XID, {"a": whole(0)}).at(10, energy("2") + NO_XID, {"b": whole(0)})
+    for ledger in (looks.ledger, restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 10 * SECOND)):
+        page = energy("3") + NO_XID.replace("} 0", "} 79")
+        after = Looks(ledger=ledger).at(20, page, {"b": whole(0)})
+        assert [
+            (of.owner, of.by_label.get("xids")) for of in after.ledger.accounts.rows if of.by_label.get("xids")
+        ] == [(None, {"79": 1})]
+
+
+def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
+    looks = Looks(ledger=restore(saved(), 10 * SECOND, 5 * SECOND)).at(6, energy("9000"), {"a": whole(0)})
+    assert seconds(looks.account("a").amounts.get("allocated_ns")) == 11
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "it is not the state of this exporter's accounting"),
+        (b"something else\n", "it is not the state of this exporter's accounting"),
+        (
+            saved().replace(b"accounting 5", b"accounting 6"),
+            "it is of version 6, and this exporter knows versions up to 5",
+        ),
+        (saved()[:-100], "it is damaged: its checksum is another"),
+    ],
+)
+def test_what_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        restore(data, 0, 0)
+
+
+def signed(body: bytes) -> bytes:
+    """This content as if the exporter itself had written it."""
+    return (
+        saved().partition(b"accounting ")[0]
+        + b"accounting 5 "
+        + sha256(b"5 " + body).hexdigest().encode()
+        + b"\n"
+        + body
+    )
+
+
+FORM: dict[str, str] = {
+    "content": "4b650a272d30",
+    "Entry": "c1bc82cb0b93",
+    "Owner": "6c944b90a675",
+    "DeviceKey": "94c1e96ec257",
+    "HeldGpu": "9d9834eb0f15",
+    "Device": "fe82604b0071",
+    "GpuState": "762e5c87ce9e",
+    "GpuSamples": "3206bdba8f2a",
+    "CountersAtLook": "a90d9e3b9d13",
+    "Stretch": "110489f9e995",
+    "Activity": "703493f369c8",
+    "Energy": "5d07f57d43fa",
+    "Xids": "57dc439414c6",
+    "XidSamples": "2c32cd861129",
+    "Throttling": "d3da55b992e7",
+}
+
+
+def form(hint: object, columns: dict[str, str]) -> str:
+    """A type in words; `columns` learns the columns of the records in it."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    name = "|" if kind is UnionType else getattr(kind, "__name__", str(kind))
+    if is_dataclass(kind) and isinstance(kind, type) and name not in columns:
+        columns[name] = ""
+        columns[name] = ", ".join(f"{column}: {form(of, columns)}" for column, of in columns_of(kind).items())
+    return f"{name}[{', '.join(form(each, columns) for each in inner)}]" if inner else name
+
+
+# issue 16, line 7: where this fails, the form of the file has changed: it needs a new VERSION, and a reader of files
+# of the version before. An amount that is new, and all that belongs to it alone, is left out: it needs neither.
+def test_the_form_of_a_version_does_not_change() -> None:
+    columns: dict[str, str] = {"content": ", ".join(sorted(json.loads(saved().partition(b"\n")[2])))}
+    for kind in (Entry, HeldGpu, GpuState, *map(type, new_amounts().values())):
+        form(kind, columns)
+    digests: dict[str, str] = {name: sha256(text.encode()).hexdigest()[:12] for name, text in columns.items()}
+    assert (VERSION, {name: digests[name] for name in FORM}) == (5, FORM)
+
+
+NUMBERS = list(re.finditer(rb"(?<=[\[:,])-?\d+(?=[\],}])", saved().partition(b"\n")[2]))
+
+
+# issue 15, line 22
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"NaN", b"Infinity", b"9" * 400, b"9" * 5_000])
+def test_a_number_that_is_none_is_refused_wherever_it_stands(number: bytes) -> None:
+    body = saved().partition(b"\n")[2]
+    assert restore(signed(body), 0, 0).entries
+    assert len(NUMBERS) > 20
+    for place in NUMBERS:
+        with pytest.raises(ValueError, match=r"^it is damaged: \w+ while reading it$"):
+            restore(signed(body[: place.start()] + number + body[place.end() :]), 0, 0)
+
+
+# issue 15, line 22
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep = 100_000
+    with pytest.raises(ValueError, match="it is damaged: RecursionError while reading it"):
+        restore(signed(b'{"saved_ns":0,"look":' + b"[" * deep + b"]" * deep + b"}"), 0, 0)
+
+
+@given(st.integers(0, len(saved()) - 2), st.integers(1, 255))
+def test_no_damage_goes_unseen(place: int, by: int) -> None:
+    data = bytearray(saved())
+    data[place] ^= by
+    with pytest.raises(ValueError, match=r"^it is [^\n]*$"):
+        restore(bytes(data), 0, 0)

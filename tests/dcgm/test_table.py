@@ -1,0 +1,56 @@
+"""The table of DCGM's fields, held against what was seen of them, and against itself."""
+
+import csv
+from collections import Counter
+
+import pytest
+
+from exporter.dcgm.fields import FIELDS, METRICS, counters_csv
+from exporter.dcgm.row import DcgmField
+from exporter.dcgm.table import TABLE
+from tests.support.places import DATA
+
+ROWS = {row.name: row for row in TABLE}
+with (DATA / "dcgm-fields.csv").open(encoding="utf-8") as file:
+    SEEN = list(csv.DictReader(file))
+
+
+def as_seen(row: DcgmField) -> dict[str, str]:
+    return {
+        "json": row.json[0] if row.json else "",
+        "name": row.name,
+        "unit": row.unit.symbol,
+        "newer": row.newer[0] if row.newer else row.name,
+        "newer_unit": row.newer_unit.symbol,
+        "additive": row.additive.value if row.additive else "",
+    }
+
+
+@pytest.mark.parametrize("seen", SEEN, ids=lambda seen: seen["name"])
+def test_a_row_says_what_was_seen(seen: dict[str, str]) -> None:
+    assert as_seen(ROWS[seen["name"]]) == seen
+
+
+def test_the_json_fields_are_those_that_were_seen_in_this_order() -> None:
+    assert list(METRICS) == [seen["json"] for seen in SEEN if seen["json"]]
+
+
+def test_no_row_and_no_name_is_there_twice() -> None:
+    assert [name for name, times in Counter(row.name for row in TABLE).items() if times > 1] == []
+    named = [name for row in TABLE for name in (row.family, row.oldest, row.newer_family, *row.also) if name]
+    unchanged = sum(row.newer is None for row in TABLE)
+    assert len(named) - unchanged == len(set(named))
+    assert set(named) <= FIELDS.keys()
+
+
+def test_a_value_in_the_newer_unit_is_the_same_amount() -> None:
+    # one of DCGM 4.9's unit in that of the JSON field
+    expected = {"DEV_GPU_UTIL_RATIO": 100, "DEV_FB_USED_BYTES": 2**-20, "DEV_SM_CLOCK_HERTZ": 1e-6}
+    for name, amount in {**expected, "DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL": 1e9, "DEV_GPU_TEMP_CELSIUS": 1}.items():
+        field = FIELDS[f"DCGM_FI_{name}"]
+        assert field.times / field.per == amount, name
+
+
+def test_the_counters_file_has_each_row_that_is_in_it_once() -> None:
+    lines = [line for line in counters_csv(None).splitlines() if not line.startswith("#")]
+    assert lines == [f"{row.family}, {row.kind}, {row.help}" for row in TABLE if row.is_in_file]

@@ -1,0 +1,269 @@
+"""The simulated node with all that tests do to it: its kubelet stalls, fails and restarts, its pods are made anew."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from exporter.simulator import driver_files, kubelet, node, pods_api, world
+from exporter.simulator.parts import (
+    DRA_DRIVER,
+    DRA_POOL,
+    GPU_RESOURCE,
+    SHARED_RESOURCE,
+    Container,
+    Instance,
+    Pod,
+    SimulatedGpu,
+)
+from tests.support.simulated_api import REPUBLISHED_SECONDS, SimulatedApi
+
+__all__ = [
+    "DRA_DRIVER",
+    "DRA_POOL",
+    "GPU_RESOURCE",
+    "SHARED_RESOURCE",
+    "Container",
+    "Instance",
+    "Pod",
+    "SimulatedGpu",
+    "SimulatedKubelet",
+    "SimulatedNode",
+    "SimulatedPodsApi",
+    "World",
+]
+# How long the List of a starting kubelet was empty, and how long it then had only some of the pods, in 2 of 12 starts.
+_EMPTY_SECONDS = (0.4, 2.0)
+_PARTIAL_SECONDS = (0.03, 0.06)
+_PARTIAL_STARTS = 2 / 12
+
+
+class World(world.World):
+    """A world whose GPUs and pods are changed by hand."""
+
+    def recut(self, gpu: SimulatedGpu, cut: Sequence[str]) -> SimulatedGpu:
+        """A GPU is cut anew, or made whole again by an empty cut; pods that hold it go. Returns the GPU's new state.
+
+        Instances get new UUIDs, but may have the ids (GPU_I_ID) of those before.
+
+        Raises:
+            ValueError: no GPU can be cut like this.
+        """
+        new = replace(gpu, instances=self.make.instances(cut), shared=False, claimed=False, units=())
+        self.pods = tuple(pod for pod in self.pods if set(pod.devices).isdisjoint(world.ids_of(gpu)))
+        self.gpus = tuple(new if one is gpu else one for one in self.gpus)
+        return new
+
+    def replace_all(self) -> None:
+        """Every pod goes, and a pod of another name takes its devices."""
+        self.pods = tuple(
+            self.make.pod(pod.namespace, pod.name.rpartition("-")[0], pod.containers) for pod in self.pods
+        )
+
+    def recreate(self, old: Pod, *, is_acknowledged: bool = True) -> Pod:
+        """A pod is made anew under its old name, as a StatefulSet does. Returns the new pod.
+
+        Without `is_acknowledged` the old pod was deleted by force, and the kubelet knows neither of that nor of the
+        new pod.
+        """
+        uid = self.make.uid(old.namespace, old.name)
+        return self.change(old, replace(old, uid=uid, phase="Running", is_acknowledged=is_acknowledged))
+
+    def acknowledge(self, pod: Pod) -> Pod:
+        """The kubelet learns of a pod. Returns the pod's new state."""
+        return self.change(pod, replace(pod, is_acknowledged=True))
+
+    def relabel(self, pod: Pod, **labels: str) -> None:
+        """Add labels to a pod, or change those that it has."""
+        self.change(pod, replace(pod, labels=tuple({**dict(pod.labels), **labels}.items())))
+
+    def holds(self, device_id: str) -> bool:
+        """Whether a pod holds this device, or a share of it."""
+        return any(held == device_id or held.startswith(f"{device_id}::") for held in self.held())
+
+
+class SimulatedKubelet(kubelet.SimulatedKubelet):
+    """Counts the `calls` of List. It can restart, stall and fail, as recorded kubelets did (1.20.2 and 1.36.2).
+
+    `plugin_gone`: no device plugin is registered, so no device can be handed out, and those that were stay listed.
+    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile lists only static pods. `failure`
+    (a code and a text) or `raw_answer` is the answer where it is set. `gone` are versions that are no longer served.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        pods: Callable[[], Sequence[Pod]],
+        *,
+        versions: Sequence[str] = ("v1", "v1alpha1"),
+        offers: Callable[[], Sequence[tuple[str, str]]] = tuple,
+    ) -> None:
+        super().__init__(socket, pods, offers=offers)
+        self.versions = tuple(versions)
+        self.calls = self.calls_of_allocatable = 0
+        self.api_away = False
+        self.plugin_gone = False
+        self.failure: tuple[grpc.StatusCode, str] | None = None
+        self.raw_answer: bytes | None = None
+        self.gone: frozenset[str] = frozenset()
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self._heard_of_pods = False
+        self._rejected: frozenset[str] = frozenset()
+        self._empty_until = self._partial_until = 0.0
+
+    async def start(self, *, empty_seconds: float = 0.0, partial_seconds: float = 0.0, plugin: bool = True) -> None:
+        """Serve. For `empty_seconds` List has no pod, then for `partial_seconds` three quarters of them.
+
+        Without the device `plugin`, the kubelet rejects pods that still need one of its devices: an init container has
+        a device, or a container with a device does not run. Rejected pods stay unlisted after further restarts.
+        """
+        self._heard_of_pods = False
+        self._empty_until = time.monotonic() + empty_seconds
+        self._partial_until = self._empty_until + partial_seconds
+        self.plugin_gone = not plugin
+        if not plugin:
+            self._rejected |= {pod.uid for pod in self._pods() if _needs_plugin(pod)}
+        await super().start()
+
+    async def stop(self) -> None:
+        self._answering.set()
+        await super().stop()
+
+    async def restart(
+        self,
+        *,
+        down_seconds: float,
+        empty_seconds: float | None = None,
+        partial_seconds: float | None = None,
+        plugin: bool = True,
+    ) -> None:
+        """Go down, then up again with a List that is empty at first and then partial.
+
+        None means a time drawn from those measured on real kubelets.
+        """
+        if empty_seconds is None:
+            empty_seconds = self._random.uniform(*_EMPTY_SECONDS)
+        if partial_seconds is None:
+            partial = self._random.random() < _PARTIAL_STARTS
+            partial_seconds = self._random.uniform(*_PARTIAL_SECONDS) if partial else 0.0
+        await self.stop()
+        await asyncio.sleep(down_seconds)
+        await self.start(empty_seconds=empty_seconds, partial_seconds=partial_seconds, plugin=plugin)
+
+    def stall(self) -> None:
+        """Take calls and never answer, like a stopped process."""
+        self._answering.clear()
+
+    def resume(self) -> None:
+        """Answer again; calls that wait get their answers."""
+        self._answering.set()
+
+    async def answer_list(self, version: str, _: bytes, context: kubelet.Context) -> bytes:
+        self.calls += 1
+        await self._answering.wait()
+        pods = self._pods()  # a process of its own reads what it is to do with them
+        await self._refuse(version, context)
+        if self.raw_answer is not None:
+            return self.raw_answer
+        return kubelet.list_response(self._listed(pods), version, self._random)
+
+    async def answer_allocatable(self, _: bytes, context: kubelet.Context) -> bytes:
+        self.calls_of_allocatable += 1
+        await self._answering.wait()
+        await self._refuse("v1", context)
+        return kubelet.allocatable_response(() if self.plugin_gone else tuple(self.offers()), self._random)
+
+    async def _refuse(self, version: str, context: kubelet.Context) -> None:
+        if version in self.gone:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
+        if self.failure:
+            await context.abort(*self.failure)
+
+    def _listed(self, now_running: Sequence[Pod]) -> list[Pod]:
+        now = time.monotonic()
+        if now < self._empty_until:
+            return []
+        if self.api_away and not self._heard_of_pods:
+            return [pod for pod in now_running if pod.owner[0] == "Node"]
+        self._heard_of_pods = True
+        pods = [pod for pod in now_running if not pod.uid or pod.uid not in self._rejected]
+        return pods[: len(pods) * 3 // 4] if now < self._partial_until else pods
+
+
+def _needs_plugin(pod: Pod) -> bool:
+    return any(container.devices for container in pod.init_containers) or any(
+        container.devices and not container.running for container in pod.containers
+    )
+
+
+class SimulatedPodsApi(pods_api.SimulatedPodsApi):
+    """`streams` counts the watches.
+
+    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile knows only static pods.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.streams = 0
+        self.api_away = False
+        self._heard_of_pods = False
+        self._empty_until = -inf
+
+    async def start(self, *, empty_seconds: float = 0.0) -> None:
+        """Serve. For `empty_seconds` the kubelet has just started, and knows only static pods."""
+        self._heard_of_pods = False
+        self._empty_until = time.monotonic() + empty_seconds
+        await super().start()
+
+    def is_starting(self) -> bool:
+        if time.monotonic() < self._empty_until or (self.api_away and not self._heard_of_pods):
+            return True
+        self._heard_of_pods = True
+        return False
+
+    def stream(self) -> pods_api.Stream:
+        self.streams += 1
+        return super().stream()
+
+
+class SimulatedNode(node.SimulatedNode):
+    """A node whose kubelet and API do as they are told."""
+
+    world: World
+    kubelet: SimulatedKubelet
+    pods_api: SimulatedPodsApi
+    api: SimulatedApi
+
+    def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3", **more: Any) -> None:
+        super().__init__(world, host_name, generation, **more)
+        self.kubelet = SimulatedKubelet(self.socket, self.listed, offers=self.kubelet.offers)
+        self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
+        self.api = SimulatedApi(world, node_name=host_name)
+
+    async def restart_kubelet(
+        self,
+        *,
+        down_seconds: float = 0.2,
+        empty_seconds: float = 0.7,
+        slices_away_seconds: float = REPUBLISHED_SECONDS,
+    ) -> None:
+        """Stop and start the kubelet on both its sockets, and delete the ResourceSlices as a starting kubelet does."""
+        await asyncio.gather(self.kubelet.stop(), self.pods_api.stop())
+        await asyncio.sleep(down_seconds)
+        self.api.wipe_slices(away_seconds=slices_away_seconds)
+        await self.kubelet.start(empty_seconds=empty_seconds)
+        await self.pods_api.start(empty_seconds=empty_seconds)
+
+    def recut(self, gpu: SimulatedGpu, cut: Sequence[str]) -> SimulatedGpu:
+        """Cut a GPU anew, in the CDI spec, the inventory file and to NVML too; see World.recut."""
+        new = self.world.recut(gpu, cut)
+        driver_files.write_spec(self.root, self.world.gpus)
+        self.write_inventory()
+        return new

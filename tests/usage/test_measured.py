@@ -1,0 +1,339 @@
+"""What each owner used, of processes, containers and the kubelet's word."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.driver import DriverReading, GpuProcess, Kind
+from exporter.model.measured import HostProcesses, Measured, Process, ProcessPlace, Total, Use
+from exporter.model.pods import Owner, PodInfo
+from exporter.usage.containers import Containers, containers_of_pods
+from exporter.usage.measured import each_once, measure
+
+GIB = 2**30
+GPU, CUT = "GPU-11111111-2222-3333-4444-555566667777", "GPU-99999999-2222-3333-4444-555566667777"
+WHOLE, PARENT = DeviceKey(uuid=GPU), DeviceKey(uuid=CUT)
+ONE, TWO = DeviceKey(uuid=CUT, instance="1"), DeviceKey(uuid=CUT, instance="2")
+INVENTORY = Inventory(
+    gpus=(
+        InventoryGpu(uuid=GPU, index="0", device="nvidia0"),
+        InventoryGpu(
+            uuid=CUT,
+            index="1",
+            device="nvidia1",
+            mig=(MigInstance(uuid="MIG-1", instance_id="1"), MigInstance(uuid="MIG-2", instance_id="2")),
+        ),
+    )
+)
+READ_AT = 1000.0
+
+
+def owner(number: int) -> Owner:
+    return Owner(namespace="ml", pod=f"pod-{number}", container="main")
+
+
+A, B, C = owner(1), owner(2), owner(3)
+
+
+def id_of(number: int) -> str:
+    return f"{number:064x}"
+
+
+def uid_of(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def tables(*numbers: int) -> list[Containers]:
+    return [
+        containers_of_pods(
+            PodInfo(
+                namespace="ml",
+                name=f"pod-{number}",
+                uid=uid_of(number),
+                labels={},
+                container_ids={"main": f"containerd://{id_of(number)}"},
+            )
+            for number in numbers
+        )
+    ]
+
+
+def host(**places: ProcessPlace | None) -> dict[int, Process]:
+    """Processes by `pid_<pid>`, each started before the driver was asked."""
+    return {int(name[4:]): Process(pid=int(name[4:]), started_at=1.0, place=place) for name, place in places.items()}
+
+
+def of_pod(number: int) -> ProcessPlace:
+    return ProcessPlace(container_id=id_of(number), pod_uid=uid_of(number))
+
+
+def on(
+    device: DeviceKey, pid: int, memory: int | None = GIB, sm: float | None = 0.25, kind: Kind = "compute"
+) -> GpuProcess:
+    return GpuProcess(pid=pid, device=device, memory_bytes=memory, sm_ratio=sm, kinds=frozenset({kind}))
+
+
+def reading(*processes: GpuProcess) -> DriverReading:
+    return DriverReading(inventory=INVENTORY, processes=processes, read_at=READ_AT)
+
+
+def owners(holders: dict[DeviceKey, tuple[Owner, ...]]) -> Owners:
+    return Owners(
+        holders={
+            key: tuple(Holder(owner=one, resource="nvidia.com/gpu", shared=len(of_key) > 1) for one in of_key)
+            for key, of_key in holders.items()
+        }
+    )
+
+
+def use(memory: int | None, sm: float | None, processes: int) -> Use:
+    return Use(memory_bytes=memory, sm_ratio=sm, processes=processes)
+
+
+SHARED = owners({WHOLE: (A, B)})
+HOST = host(
+    pid_11=of_pod(1),
+    pid_12=of_pod(1),
+    pid_21=of_pod(2),
+    pid_31=of_pod(3),
+    pid_40=None,
+    pid_50=ProcessPlace(container_id=id_of(5), is_of_pod=False, engine="docker"),
+    pid_60=of_pod(6),
+)
+
+
+def seen(by_pid: dict[int, Process] = HOST) -> HostProcesses:
+    """What was looked for: 77 has ended."""
+    return HostProcesses(by_pid=by_pid, asked_for=frozenset({*HOST, 77}), read_at=READ_AT)
+
+
+def measured(of: DriverReading, who: Owners = SHARED, totals: dict[DeviceKey, Total] | None = None) -> Measured:
+    result = measure(of, seen(), tables(1, 2, 3), who, totals or {})
+    assert result is not None
+    return result
+
+
+def test_an_owner_has_the_sum_of_its_processes_and_one_without_a_process_nothing() -> None:
+    result = measured(reading(on(WHOLE, 11, 2 * GIB, 0.5), on(WHOLE, 12, GIB, 0.125)))
+    assert result.uses == {(WHOLE, A): use(3 * GIB, 0.625, 2), (WHOLE, B): use(0, 0.0, 0)}
+    assert result.unowned == ()
+
+
+def test_what_is_not_known_is_not_nothing() -> None:
+    assert measure(DriverReading(inventory=INVENTORY, read_at=READ_AT), seen(), tables(1), SHARED) is None
+    assert measure(reading(on(WHOLE, 11)), None, tables(1), SHARED) is None
+    before = replace(seen(), read_at=READ_AT - 0.1)
+    assert measure(reading(on(WHOLE, 11)), before, tables(1), SHARED) is None
+    result = measured(reading(on(WHOLE, 11, None, 0.5), on(WHOLE, 12), on(WHOLE, 21, GIB, None)))
+    assert result.uses == {(WHOLE, A): use(None, 0.75, 2), (WHOLE, B): use(GIB, None, 1)}
+
+
+def test_a_gpu_whose_processes_were_not_read_may_have_some() -> None:
+    who = owners({WHOLE: (A, B), ONE: (B,), TWO: (C,)})
+    listed = replace(reading(on(TWO, 31)), unknown=frozenset({CUT}))
+    assert measured(listed, who).uses == {
+        (WHOLE, A): use(0, 0.0, 0),
+        (WHOLE, B): use(0, 0.0, 0),
+        (ONE, B): use(None, None, 0),
+        (TWO, C): use(GIB, 0.25, 1),
+    }
+
+
+NOT_KNOWN = use(None, None, 0)
+
+
+# issue 18, line 5
+@pytest.mark.parametrize(
+    ("processes", "used_gib", "a", "b"),
+    [
+        pytest.param((), 28.0, NOT_KNOWN, NOT_KNOWN, id="NVML lists nothing"),
+        pytest.param((), 0.6, use(0, 0.0, 0), use(0, 0.0, 0), id="what the driver itself takes"),
+        pytest.param((on(WHOLE, 77, 20 * GIB),), 28.0, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
+        pytest.param((on(WHOLE, 11, 9 * GIB),), 28.0, use(9 * GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
+        pytest.param((on(WHOLE, 11, 20 * GIB),), 28.0, use(20 * GIB, 0.25, 1), use(0, 0.0, 0), id="one has most of it"),
+        pytest.param((on(WHOLE, 40, 20 * GIB),), 28.0, use(0, 0.0, 0), use(0, 0.0, 0), id="it is the host's own"),
+        pytest.param((on(WHOLE, 11, None),), 28.0, use(None, 0.25, 1), use(0, 0.0, 0), id="its memory is not known"),
+    ],
+)
+def test_memory_that_no_process_explains_makes_nobody_idle(
+    processes: tuple[GpuProcess, ...], used_gib: float, a: Use, b: Use
+) -> None:
+    of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=round(used_gib * GIB))})
+    assert (of.uses[WHOLE, A], of.uses[WHOLE, B]) == (a, b)
+    assert of.unexplained == ({WHOLE} if b == NOT_KNOWN else set())
+    # a device whose memory in use NVML does not tell says nothing
+    assert measured(reading(*processes), totals={}).unexplained == frozenset()
+
+
+def test_a_device_that_the_driver_does_not_know_has_no_values() -> None:
+    lost = DeviceKey(uuid=GPU.replace("1", "8"))
+    assert measured(reading(), owners({lost: (A,), WHOLE: (B,)})).uses == {(WHOLE, B): use(0, 0.0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("pid", "reason", "whose"),
+    [
+        (40, "no_container", None),
+        (50, "other_container", None),
+        (60, "unknown_container", None),
+        (31, "not_assigned", C),
+        (77, "gone", None),
+        (88, "unread", None),
+    ],
+)
+def test_processes_that_count_for_nobody_are_kept_apart(pid: int, reason: str, whose: Owner | None) -> None:
+    result = measured(reading(on(WHOLE, 11), on(WHOLE, pid)))
+    (other,) = result.unowned
+    assert (other.process.pid, other.reason, other.owner) == (pid, reason, whose)
+    assert other.place == (HOST[pid].place if pid in HOST else None)
+    assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
+    assert result.nobodys == {WHOLE: use(GIB, 0.25, 1)}
+    # it may be its process that nobody can name
+    assert result.uses[WHOLE, B] == (use(None, None, 0) if pid in (60, 88) else use(0, 0.0, 0))
+
+
+def test_a_process_that_was_started_after_the_driver_was_asked_is_another_one() -> None:
+    late = {11: replace(HOST[11], started_at=READ_AT + 0.01)}
+    result = measure(reading(on(WHOLE, 11)), seen(late), tables(1, 2), SHARED)
+    assert result is not None
+    assert [(other.reason, other.place) for other in result.unowned] == [("gone", None)]
+    assert result.uses[WHOLE, A] == use(0, 0.0, 0)
+
+
+def test_a_process_that_computes_and_draws_counts_once() -> None:
+    result = measured(reading(on(WHOLE, 11), on(WHOLE, 11, GIB, None, "graphics"), on(WHOLE, 11, None, 0.25, "mps")))
+    assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
+    (merged,) = each_once([on(WHOLE, 11), on(WHOLE, 11, kind="graphics")])
+    assert merged.kinds == {"compute", "graphics"}
+
+
+def test_a_process_on_an_instance_does_not_count_for_the_gpu_as_well() -> None:
+    who = owners({ONE: (A,), TWO: (B,)})
+    result = measured(reading(on(PARENT, 11), on(ONE, 11), on(PARENT, 21), on(TWO, 21, 2 * GIB)), who)
+    assert result.uses == {(ONE, A): use(GIB, 0.25, 1), (TWO, B): use(2 * GIB, 0.25, 1)}
+    assert result.unowned == ()
+
+
+def test_an_instance_that_the_driver_does_not_name_is_the_only_one_that_the_container_holds() -> None:
+    who = owners({ONE: (A,), TWO: (B,)})
+    assert measured(reading(on(PARENT, 11)), who).uses[ONE, A] == use(GIB, 0.25, 1)
+    who = owners({ONE: (A,), TWO: (A, B)})
+    result = measured(reading(on(PARENT, 11)), who)
+    assert result.uses == {
+        (ONE, A): use(None, None, 0),
+        (TWO, A): use(None, None, 0),
+        (TWO, B): use(0, 0.0, 0),
+    }
+    assert [other.reason for other in result.unowned] == ["unknown_instance"]
+
+
+def test_instances_of_a_gpu_that_is_held_as_a_whole_count_for_the_gpu() -> None:
+    result = measured(
+        reading(on(ONE, 11), on(TWO, 11, 2 * GIB, None)),
+        owners({PARENT: (A,)}),
+        {ONE: Total(memory_bytes=1), PARENT: Total(memory_bytes=4 * GIB), TWO: Total(memory_bytes=1)},
+    )
+    assert result.uses == {(PARENT, A): use(3 * GIB, None, 1)}
+
+
+@pytest.mark.parametrize(
+    ("key", "device"),
+    [
+        (DeviceKey(uuid="MIG-1"), ONE),
+        (DeviceKey(uuid="nvidia1", instance="1"), ONE),
+        (DeviceKey(uuid="1", instance="1"), ONE),
+        (DeviceKey(uuid="nvidia0"), WHOLE),
+        (DeviceKey(uuid=GPU.removeprefix("GPU-")), WHOLE),
+        (DeviceKey(uuid="GPU-new"), DeviceKey(uuid="GPU-new")),
+    ],
+)
+def test_owners_may_know_a_device_by_another_name(key: DeviceKey, device: DeviceKey) -> None:
+    result = measured(reading(on(device, 11)), owners({key: (A,)}), {device: Total(memory_bytes=GIB // 2)})
+    assert result.uses == {(key, A): use(GIB // 2, 0.25, 1)}
+
+
+def test_parts_that_exceed_the_device_are_scaled_down() -> None:
+    listed = reading(on(WHOLE, 11, 6 * GIB, 0.75), on(WHOLE, 21, 3 * GIB, 0.75), on(WHOLE, 40, 3 * GIB, 0.5))
+    result = measured(listed, totals={WHOLE: Total(memory_bytes=8 * GIB)})
+    assert result.uses == {(WHOLE, A): use(4 * GIB, 0.375, 1), (WHOLE, B): use(2 * GIB, 0.375, 1)}
+    assert result.unowned[0].process.memory_bytes == 3 * GIB
+    assert result.nobodys == {WHOLE: use(2 * GIB, 0.25, 1)}
+    of_nobody = measured(listed, owners({}), {WHOLE: Total(memory_bytes=11 * GIB)})
+    assert of_nobody.nobodys == {WHOLE: use(11 * GIB, 1.0, 3)}
+    assert measured(listed).uses[WHOLE, A].memory_bytes == 6 * GIB
+
+
+_DEVICES = (WHOLE, PARENT, ONE, TWO)
+_LISTED = st.lists(
+    st.builds(
+        on,
+        st.sampled_from(_DEVICES),
+        st.sampled_from([*HOST, 77]),
+        st.none() | st.integers(0, 80 * GIB),
+        st.none() | st.floats(0, 1),
+        st.sampled_from(("compute", "graphics", "mps")),
+    ),
+    max_size=15,
+)
+_HOLDERS = st.dictionaries(
+    st.sampled_from(_DEVICES), st.lists(st.sampled_from((A, B, C)), min_size=1, unique=True).map(tuple)
+).map(owners)
+_TOTALS = st.dictionaries(
+    st.sampled_from(_DEVICES),
+    st.builds(lambda memory, sm: Total(memory_bytes=memory, sm_ratio=sm), st.integers(0, 80 * GIB), st.floats(0.01, 1)),
+)
+
+
+# issue 10, "Must show" 3
+@given(_LISTED, _HOLDERS, _TOTALS, st.randoms(use_true_random=False))
+def test_whatever_runs_nothing_counts_twice_and_no_device_is_exceeded(
+    listed: list[GpuProcess], who: Owners, totals: dict[DeviceKey, Total], random: Random
+) -> None:
+    result = measured(reading(*listed), who, totals)
+    assert set(result.uses) == {(key, holder.owner) for key, holders in who.holders.items() for holder in holders}
+    once = each_once(listed)
+    counted = {other.process for other in result.unowned}
+    assert len({(each.device, each.pid) for each in once}) == len(once)
+    assert len(counted) == len(result.unowned)
+    merged = [each for each in once if each not in counted]
+    assert sum(of.processes for of in result.uses.values()) <= len(merged)
+    assert sum(of.memory_bytes or 0 for of in result.uses.values()) <= sum(each.memory_bytes or 0 for each in merged)
+    assert sum(of.memory_bytes or 0 for of in result.nobodys.values()) <= sum(
+        process.memory_bytes or 0 for process in counted
+    )
+    for key in who.holders:
+        parts = [of for (of_key, _), of in result.uses.items() if of_key == key]
+        parts += [of for of_key, of in result.nobodys.items() if of_key == key]
+        total = totals.get(key, Total())
+        if total.memory_bytes is not None:
+            assert sum(of.memory_bytes or 0 for of in parts) <= total.memory_bytes
+        assert sum(of.sm_ratio or 0.0 for of in parts) <= total.sm_ratio * (1 + 1e-9)
+    # an order, or a second list with the same processes, changes nothing
+    again = [*listed, *(replace(each, kinds=frozenset({"graphics"})) for each in listed)]
+    random.shuffle(again)
+    assert of_rounded(measured(reading(*again), who, totals)) == of_rounded(result)
+
+
+def of_rounded(result: Measured) -> object:
+    """The uses, whatever the order of additions made of the last digits."""
+    return {
+        place: (of.memory_bytes, None if of.sm_ratio is None else round(of.sm_ratio, 9), of.processes)
+        for place, of in result.uses.items()
+    }
+
+
+# issue 10, B: tencent.com/vcuda-core counts as a resource
+def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() -> None:
+    """gpu-manager chooses the GPU by itself: the kubelet does not know which one it is."""
+    held = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
+    found = measured(reading(on(WHOLE, 11), on(PARENT, 12), on(WHOLE, 21)), replace(owners({}), units=(held,)))
+    assert found.uses == {(WHOLE, A): use(GIB, 0.25, 1), (PARENT, A): use(GIB, 0.25, 1)}
+    assert [(each.process.pid, each.reason) for each in found.unowned] == [(21, "not_assigned")]
+    # beside a holder that the kubelet knows of
+    both = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), replace(owners({WHOLE: (B,)}), units=(held,)))
+    assert both.uses == {(WHOLE, B): use(GIB, 0.25, 1), (WHOLE, A): use(GIB, 0.25, 1)}
+    assert both.unowned == ()
