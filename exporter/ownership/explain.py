@@ -1,6 +1,7 @@
 """Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -81,13 +82,21 @@ class Explainer:
         )
 
     def outside(self, assignment: Assignment) -> Trouble:
-        """Which flag leaves an assignment out: `--resources` or `--dra off`."""
+        """Why an assignment is left out, with the reason that /debug/mapping gives."""
+        claim = assignment.claim
+        if claim is not None and not claim.driver:
+            return _NOT_PREPARED
         if is_unfollowed_claim(assignment, self._context):
             return _CLAIMS_ARE_OFF
+        of_names = claim.cdi_names if claim is not None else ()
+        places = [place for name in of_names if (place := self._inventory.places.get(name))]
+        if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
+            return replace(_UNMATCHED[Unmatched.NO_GPU], reason=Unmatched.NO_GPU)
+        its = f"its CDI spec names {', '.join(sorted(set(map(str, places))))}" if places else "if its devices are GPUs"
         return Trouble(
-            "",
+            "outside_resources",
             f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
-            f"if its devices are GPUs, add --resources {assignment.resource}",
+            f"{its}{':' if places else ','} add --resources {assignment.resource}",
         )
 
     def unowned(self, device: Subject) -> str:
@@ -142,7 +151,7 @@ def _contradicted(ref: DeviceRef) -> Trouble:
     return Trouble(
         "",
         f"the CDI spec of this claim's device names /dev/nvidia{ref.minor}{instance}, and its ResourceSlice or its CDI"
-        f" name says {ref.uuid or ref.mig}, which is another device",
+        f" name says {ref.uuid or ref.mig or ref.device}, which is another device",
         "no owner is shown until they agree: look at the pod of the DRA driver on this node",
     )
 
@@ -182,9 +191,15 @@ _HIDES_OWNERS: Mapping[str, str] = {
     Unmatched.UNNAMED: "the kubelet names devices in a way that no sample does",
 }
 _CLAIMS_ARE_OFF = Trouble(
-    "",
+    "dra_off",
     "a DRA claim holds this device, and --dra is off",
     "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",
+)
+_NOT_PREPARED = Trouble(
+    "not_prepared",
+    "the kubelet names no device of this claim: its driver has prepared nothing on this node",
+    "nothing is wrong where the pod runs: some drivers need nothing on the node. A pod that waits has its reason in its"
+    " events (kubectl describe pod)",
 )
 _NO_SAMPLE_OF_INSTANCE = Trouble(
     "",
@@ -230,9 +245,13 @@ UNITS_NAME_NO_GPU: Final = Trouble(
 _UNMATCHED = {
     Unmatched.NO_GPU: Trouble(
         "",
-        "this claim's device has no device node of an NVIDIA GPU: it is a network device, or a GPU that a virtual"
-        " machine has (vfio), which the node's driver cannot measure",
+        "this device is none of the node's GPUs, but a network device or the like",
         "nothing is wrong: no samples of it are to be expected",
+    ),
+    Unmatched.VFIO: Trouble(
+        "",
+        "a virtual machine has this GPU (vfio), so the node's driver cannot measure it",
+        "nothing is wrong: for how long it is held is accounted, and no samples of it are to be expected",
     ),
     Unmatched.UNKNOWN_ID: Trouble(
         "",
