@@ -285,6 +285,7 @@ WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
     {
         "gone": "the process has ended",
         "unread": "nobody has looked which process it is: there are too many",
+        "mps_server": "it is the server of MPS, which works for all of its clients: its memory is nobody's own",
         "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
         "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
         "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
