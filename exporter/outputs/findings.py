@@ -229,7 +229,7 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "inventory", doubt.trouble)
     yield from _of_unknown_slices(snapshot, joined.subjects)
     words = explainer(snapshot)
-    reasons = {words.outside(assignment).reason for assignment in snapshot.context.outside}
+    reasons = {words.outside(assignment)[0] for assignment in snapshot.context.outside}
     is_all_outside = "outside_resources" in reasons and "dra_off" not in reasons
     if is_all_outside and not owners.matches and not owners.units:
         yield problem("attribution", "all that the kubelet handed out is outside --resources", "see each of them below")
@@ -316,8 +316,8 @@ def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
     for assignment in snapshot.context.outside:
-        why = words.outside(assignment)
-        yield Finding(_LEFT_OUT.get(why.reason, Level.OK), _name_of(assignment), why)
+        reason, why = words.outside(assignment)
+        yield Finding(_LEFT_OUT.get(reason, Level.OK), _name_of(assignment), why)
 
 
 def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:

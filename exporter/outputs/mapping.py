@@ -69,8 +69,8 @@ def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, An
         about_units = {"units": held.units, "reason": "units", "explanation": _in_words(UNITS_NAME_NO_GPU)}
         yield {**_assigned(held), **_resolved(None), **about_units}
     for assignment in snapshot.context.outside:
-        why = words.outside(assignment)
-        yield {**_assigned(assignment), **_resolved(None), "reason": why.reason, "explanation": _in_words(why)}
+        reason, why = words.outside(assignment)
+        yield {**_assigned(assignment), **_resolved(None), "reason": reason, "explanation": _in_words(why)}
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -81,20 +80,20 @@ class Explainer:
             " node's: use a container in the same pod, hostNetwork, or internalTrafficPolicy Local)",
         )
 
-    def outside(self, assignment: Assignment) -> Trouble:
-        """Why an assignment is left out, with the reason that /debug/mapping gives."""
+    def outside(self, assignment: Assignment) -> tuple[str, Trouble]:
+        """Why an assignment is left out: the reason that /debug/mapping gives, and in words."""
         claim = assignment.claim
         if claim is not None and not claim.driver:
-            return _NOT_PREPARED
+            return "not_prepared", _NOT_PREPARED
         if is_unfollowed_claim(assignment, self._context):
-            return _CLAIMS_ARE_OFF
+            return "dra_off", _CLAIMS_ARE_OFF
         of_names = claim.cdi_names if claim is not None else ()
         places = [place for name in of_names if (place := self._inventory.places.get(name))]
         if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
-            return replace(_UNMATCHED[Unmatched.NO_GPU], reason=Unmatched.NO_GPU)
+            return Unmatched.NO_GPU, _UNMATCHED[Unmatched.NO_GPU]
         its = f"its CDI spec names {', '.join(sorted(set(map(str, places))))}" if places else "if its devices are GPUs"
-        return Trouble(
-            "outside_resources",
+        return "outside_resources", Trouble(
+            "",
             f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
             f"{its}{':' if places else ','} add --resources {assignment.resource}",
         )
@@ -191,12 +190,12 @@ _HIDES_OWNERS: Mapping[str, str] = {
     Unmatched.UNNAMED: "the kubelet names devices in a way that no sample does",
 }
 _CLAIMS_ARE_OFF = Trouble(
-    "dra_off",
+    "",
     "a DRA claim holds this device, and --dra is off",
     "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",
 )
 _NOT_PREPARED = Trouble(
-    "not_prepared",
+    "",
     "the kubelet names no device of this claim: its driver has prepared nothing on this node",
     "nothing is wrong where the pod runs: some drivers need nothing on the node. A pod that waits has its reason in its"
     " events (kubectl describe pod)",
