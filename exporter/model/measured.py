@@ -62,7 +62,14 @@ class NamedContainer:
 
 # why a process on a GPU counts for no owner of the GPU; ownership/explain.py has the words
 WithoutOwner = Literal[
-    "gone", "unread", "no_container", "other_container", "unknown_container", "not_assigned", "unknown_instance"
+    "gone",
+    "unread",
+    "no_container",
+    "other_container",
+    "unknown_container",
+    "not_assigned",
+    "unresolved",
+    "unknown_instance",
 ]
 
 
@@ -98,16 +105,19 @@ class Measured:
     """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
 
     A process counts for one device at most, by the key of `Owners`. The owners of a device use at most its memory.
-    `nobodys` is what the processes of `unowned` use together, by device, if there are any. `sm_ns` is the time in which
-    kernels ran since measuring began, in nanoseconds: by device, of each owner and, under None, always, of nobody's
-    processes. It never falls; devices with an unknown time are left out. `owned` are the processes that count for an
-    owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose processes are not known. On devices of
-    `unexplained` most of the memory in use is that of no process that is listed.
+    `nobodys` is what the processes of `unowned` use together, by device, if there are any. Of these, `strangers` is
+    what containers use whose pod does not hold the device, and `unnamed` what all others use. `sm_ns` is the time in
+    which kernels ran since measuring began, in nanoseconds: by device, of each owner and, under None, always, of
+    nobody's processes. It never falls; devices with an unknown time are left out. `owned` are the processes that count
+    for an owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose processes are not known. On
+    devices of `unexplained` most of the memory in use is that of no process that is listed.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
     unowned: tuple[Unowned, ...] = ()
     nobodys: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
+    strangers: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
+    unnamed: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
     sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))
     owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=lambda: MappingProxyType({}))
     host: HostProcesses | None = None

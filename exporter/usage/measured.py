@@ -1,13 +1,14 @@
 """What each owner of a GPU used of it: from the driver's processes, their containers and the kubelet's assignments.
 
-A process counts for the holder of the device in whose container it runs, and else for nobody. A holder without a
-process uses 0. If the container of a process in a pod is not known, it may be that of any holder without a process: the
+A process counts for the holder of the device in whose container it runs, or in whose pod, if that holds the device
+through one container alone; and else for nobody. A container that uses a device which its pod does not hold is a
+stranger there. A holder without a process uses 0. If the container of a process in a pod is not known, it may be that of any holder without a process: the
 use of these is then unknown. So it is where the processes that NVML lists leave most of the memory in use unexplained:
 in virtual machines, under some modes of MPS, with confidential computing and on hosts that hide processes NVML lists
 none, or by pids that are not the host's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -32,18 +33,20 @@ def measure(
     tables: Sequence[Containers],
     owners: Owners,
     totals: Mapping[DeviceKey, Total] = NO_TOTALS,
+    unresolved: Collection[tuple[str, str]] | None = (),
 ) -> Measured | None:
     """What each owner used; None where processes are not known, or were read before the driver was asked.
 
     Holders of devices that `reading` does not name are left out. `processes` are those of the host, `tables` their
     containers. `totals` are what all processes use of a device, by the driver's key: parts that exceed it are scaled
-    down.
+    down. `unresolved` are the pods that hold something of which nobody knows which device it is; None where it is not
+    known who holds what: such pods are no strangers anywhere.
     """
     # a pid may since have gone to another process: only what was read later can tell
     if reading.processes is None or processes is None or processes.read_at < reading.read_at:
         return None
     listed = each_once(reading.processes)
-    keys = _Keys(owners, reading.inventory, (process.device for process in listed))
+    keys = _Keys(owners, reading.inventory, (process.device for process in listed), unresolved)
     owned: dict[_Share, list[GpuProcess]] = {}
     unowned = []
     for process in listed:
@@ -52,9 +55,10 @@ def measure(
             unowned.append(judged)
         else:
             owned.setdefault(judged, []).append(process)
-    others: dict[DeviceKey, list[GpuProcess]] = {}
+    others: dict[DeviceKey, dict[Owner | None, list[GpuProcess]]] = {}
     for each in unowned:
-        others.setdefault(keys.of(each.process.device), []).append(each.process)
+        stranger = each.owner if each.reason == "not_assigned" else None
+        others.setdefault(keys.of(each.process.device), {}).setdefault(stranger, []).append(each.process)
     # an instance of a GPU that is held as a whole is a part of it, and so is its total
     of_all = {
         keys.of(device): total
@@ -63,18 +67,23 @@ def measure(
     }
     uses: dict[_Share, Use] = {}
     nobodys: dict[DeviceKey, Use] = {}
+    of_others: dict[tuple[DeviceKey, Owner | None], Use] = {}
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
-        of_key, of_nobody = of_owners.get(key, {}), others.get(key, ())
-        *scaled, rest = _within((*of_key.values(), _sum(of_nobody)), of_all.get(key, _NOTHING))
-        uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
+        of_key, of_nobody = of_owners.get(key, {}), others.get(key, {})
+        scaled = [*_within((*of_key.values(), *map(_sum, of_nobody.values())), of_all.get(key, _NOTHING))]
+        uses.update(zip(((key, owner) for owner in of_key), scaled, strict=False))
         if of_nobody:
-            nobodys[key] = rest
+            rest = scaled[len(of_key) :]
+            of_others.update(zip(((key, owner) for owner in of_nobody), rest, strict=True))
+            nobodys[key] = _together(rest)
     return Measured(
         uses=MappingProxyType(uses),
         unowned=tuple(unowned),
         nobodys=MappingProxyType(nobodys),
+        strangers=MappingProxyType({(key, owner): use for (key, owner), use in of_others.items() if owner}),
+        unnamed=MappingProxyType({key: use for (key, owner), use in of_others.items() if owner is None}),
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
@@ -115,8 +124,15 @@ class _Keys:
     instance, or the GPU's name or number. Instances of a GPU that is held as a whole count for the GPU.
     """
 
-    def __init__(self, owners: Owners, inventory: Inventory, others: Iterable[DeviceKey]) -> None:
-        """`others` are devices that may be missing in the inventory."""
+    def __init__(
+        self,
+        owners: Owners,
+        inventory: Inventory,
+        others: Iterable[DeviceKey],
+        unresolved: Collection[tuple[str, str]] | None,
+    ) -> None:
+        """`others` are devices that may be missing in the inventory. `unresolved` is as in `measure`."""
+        self._unresolved = unresolved
         self.holders: dict[DeviceKey, frozenset[Owner]] = {}
         self.holders_of_units = frozenset(assignment.owner for assignment in owners.units)
         self._held = owners.holders
@@ -136,6 +152,16 @@ class _Keys:
     def of_gpu(self, uuid: str) -> set[DeviceKey]:
         """The keys of a GPU and of its instances."""
         return {key for device, key in self._names.items() if device.uuid == uuid}
+
+    def of_pod(self, device: DeviceKey, owner: Owner) -> list[Owner]:
+        """The holders of a device that are containers of this owner's pod."""
+        holders = self.holders.get(device, ())
+        return [each for each in holders if (each.namespace, each.pod) == (owner.namespace, owner.pod)]
+
+    def may_hold(self, device: DeviceKey, owner: Owner) -> bool:
+        """Whether the owner's pod may hold the device, for all that is known."""
+        is_unresolved = self._unresolved is None or (owner.namespace, owner.pod) in self._unresolved
+        return is_unresolved or bool(self.of_pod(device, owner))
 
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
         of_gpu = (key for device, key in self._names.items() if device.uuid == uuid and device.instance)
@@ -177,10 +203,14 @@ def _judge(
     key = keys.of(device)
     if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
         return key, owner
+    if len(of_pod := keys.of_pod(key, owner)) == 1:
+        return key, of_pod[0]
     instances = set() if device.instance else keys.instances(device.uuid, owner)
     if len(instances) == 1:
         return instances.pop(), owner
-    return without("unknown_instance" if instances else "not_assigned", owner)
+    if instances:
+        return without("unknown_instance", owner)
+    return without("unresolved" if keys.may_hold(key, owner) else "not_assigned", owner)
 
 
 def _unexplained(
@@ -242,6 +272,17 @@ def _sum(processes: Sequence[GpuProcess]) -> Use:
         memory_bytes=sum(memory) if len(memory) == len(processes) else None,
         sm_ratio=sum(sm, start=0.0) if len(sm) == len(processes) else None,
         processes=len({process.pid for process in processes}),
+    )
+
+
+def _together(uses: Sequence[Use]) -> Use:
+    """Several uses as one. What is not known of one is not known of all."""
+    memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
+    sm = [use.sm_ratio for use in uses if use.sm_ratio is not None]
+    return Use(
+        memory_bytes=sum(memory) if len(memory) == len(uses) else None,
+        sm_ratio=sum(sm, start=0.0) if len(sm) == len(uses) else None,
+        processes=sum(use.processes for use in uses),
     )
 
 
