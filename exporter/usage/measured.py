@@ -2,12 +2,13 @@
 
 A process counts for the holder of the device in whose container it runs, or in whose pod, if that holds the device
 through one container alone; and else for nobody. A container that uses a device which its pod does not hold is a
-stranger there. A holder without a process uses 0. If the container of a process in a pod is not known, it may be that of any holder without a process: the
-use of these is then unknown. So it is where the processes that NVML lists leave most of the memory in use unexplained:
-in virtual machines, under some modes of MPS, with confidential computing and on hosts that hide processes NVML lists
-none, or by pids that are not the host's.
+stranger there. A holder without a process uses 0. If the container of a process in a pod is not known, it may be that
+of any holder without a process: the use of these is then unknown. So it is where the processes that NVML lists leave
+most of the memory in use unexplained: in virtual machines, under some modes of MPS, with confidential computing and on
+hosts that hide processes NVML lists none, or by pids that are not the host's.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -25,6 +26,8 @@ _NOTHING = Total()
 _UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=0)
 # what the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB
 _LEAST_UNEXPLAINED_BYTES = 2**30
+# nvidia-cuda-mps-server, as far as the kernel keeps a name. Its control daemon has the same one, and uses no GPU.
+_MPS_SERVER = "nvidia-cuda-mps"
 
 
 def measure(
@@ -59,6 +62,8 @@ def measure(
     for each in unowned:
         stranger = each.owner if each.reason == "not_assigned" else None
         others.setdefault(keys.of(each.process.device), {}).setdefault(stranger, []).append(each.process)
+    # overhead of its clients, and no stranger on the GPU
+    servers = Counter(keys.of(each.process.device) for each in unowned if each.reason == "mps_server")
     # an instance of a GPU that is held as a whole is a part of it, and so is its total
     of_all = {
         keys.of(device): total
@@ -75,9 +80,11 @@ def measure(
         scaled = [*_within((*of_key.values(), *map(_sum, of_nobody.values())), of_all.get(key, _NOTHING))]
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=False))
         if of_nobody:
-            rest = scaled[len(of_key) :]
-            of_others.update(zip(((key, owner) for owner in of_nobody), rest, strict=True))
-            nobodys[key] = _together(rest)
+            rest = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
+            if servers[key]:
+                rest[None] = replace(rest[None], processes=rest[None].processes - servers[key])
+            of_others.update(((key, owner), use) for owner, use in rest.items())
+            nobodys[key] = _together([*rest.values()])
     return Measured(
         uses=MappingProxyType(uses),
         unowned=tuple(unowned),
@@ -153,19 +160,25 @@ class _Keys:
         """The keys of a GPU and of its instances."""
         return {key for device, key in self._names.items() if device.uuid == uuid}
 
-    def of_pod(self, device: DeviceKey, owner: Owner) -> list[Owner]:
-        """The holders of a device that are containers of this owner's pod."""
-        holders = self.holders.get(device, ())
-        return [each for each in holders if (each.namespace, each.pod) == (owner.namespace, owner.pod)]
+    def holder_for(self, device: DeviceKey, owner: Owner) -> Owner | None:
+        """The holder for whom a container's processes count: itself, or the only one in its pod."""
+        if owner in self.holders.get(device, ()) or owner in self.holders_of_units:
+            return owner
+        of_pod = self._of_pod(device, owner)
+        return of_pod[0] if len(of_pod) == 1 else None
 
     def may_hold(self, device: DeviceKey, owner: Owner) -> bool:
         """Whether the owner's pod may hold the device, for all that is known."""
         is_unresolved = self._unresolved is None or (owner.namespace, owner.pod) in self._unresolved
-        return is_unresolved or bool(self.of_pod(device, owner))
+        return is_unresolved or bool(self._of_pod(device, owner))
 
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
         of_gpu = (key for device, key in self._names.items() if device.uuid == uuid and device.instance)
         return {key for key in of_gpu if owner in self.holders[key]}
+
+    def _of_pod(self, device: DeviceKey, owner: Owner) -> list[Owner]:
+        holders = self.holders.get(device, ())
+        return [each for each in holders if (each.namespace, each.pod) == (owner.namespace, owner.pod)]
 
     def _add(self, device: DeviceKey, names: Sequence[str], mig: str = "") -> None:
         own = [DeviceKey(uuid=name, instance=device.instance) for name in names]
@@ -192,36 +205,36 @@ def _judge(
     # a process that started after the driver was asked got the pid of another one
     if process is None or process.started_at > read_at:
         return without("gone")
+    owner = owner_of(process.place, tables) if process.place else None
+    if owner is not None:
+        device = gpu_process.device
+        key = keys.of(device)
+        if holder := keys.holder_for(key, owner):
+            return key, holder
+        instances = set() if device.instance else keys.instances(device.uuid, owner)
+        if instances:
+            return (instances.pop(), owner) if len(instances) == 1 else without("unknown_instance", owner)
+    if process.name == _MPS_SERVER:
+        return without("mps_server", owner)
+    if owner is not None:
+        return without("unresolved" if keys.may_hold(keys.of(gpu_process.device), owner) else "not_assigned", owner)
     if process.place is None:
         return without("no_container")
-    if not process.place.is_of_pod:
-        return without("other_container")
-    owner = owner_of(process.place, tables)
-    if owner is None:
-        return without("unknown_container")
-    device = gpu_process.device
-    key = keys.of(device)
-    if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
-        return key, owner
-    if len(of_pod := keys.of_pod(key, owner)) == 1:
-        return key, of_pod[0]
-    instances = set() if device.instance else keys.instances(device.uuid, owner)
-    if len(instances) == 1:
-        return instances.pop(), owner
-    if instances:
-        return without("unknown_instance", owner)
-    return without("unresolved" if keys.may_hold(key, owner) else "not_assigned", owner)
+    return without("unknown_container" if process.place.is_of_pod else "other_container")
 
 
 def _unexplained(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: _Keys, totals: Mapping[DeviceKey, Total]
 ) -> set[DeviceKey]:
     """The devices most of whose memory in use is not that of processes that are known to run."""
-    gone = {(each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread")}
+    # before Volta, MPS' server has the memory of its clients, which NVML does not list
+    others = {
+        (each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread", "mps_server")
+    }
     explained = dict.fromkeys(totals, 0)
     for process in listed:
         key = keys.of(process.device)
-        if key in explained and (process.device, process.pid) not in gone:
+        if key in explained and (process.device, process.pid) not in others:
             # a process of unknown memory may explain all of it
             memory = process.memory_bytes if process.memory_bytes is not None else totals[key].memory_bytes
             explained[key] += memory or 0
