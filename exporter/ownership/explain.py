@@ -189,8 +189,8 @@ _CLAIMS_ARE_OFF = Trouble(
 _NO_SAMPLE_OF_INSTANCE = Trouble(
     "",
     "no upstream page has a sample of this MIG instance",
-    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources? Was the instance cut since"
-    " dcgm-exporter started? It looks for instances at its start and on SIGHUP alone; --dcgm.mode off follows by itself",
+    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources? Was the instance cut since it"
+    " started? It looks for instances at its start and on SIGHUP alone, and --dcgm.mode off follows by itself",
 )
 _NO_INVENTORY = Trouble(
     "",
