@@ -33,7 +33,7 @@ test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .ca
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
-	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -p no:cacheprovider \
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
 		+ $(patsubst %,--ignore %,$(LONG) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) + $(LONG)
 endif
 

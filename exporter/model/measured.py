@@ -29,12 +29,14 @@ class ProcessPlace:
 class Process:
     """A process of the host; its start tells it from a later process with the same pid (seconds, monotonic clock).
 
-    `place` is None outside containers. `command` and `user` (a uid) are "" unless the user asks for them.
+    `place` is None outside containers. `name` is what the kernel calls its program, in 15 bytes at most; a process can
+    change it. `command` and `user` (a uid) are "" unless the user asks for them.
     """
 
     pid: int
     started_at: float
     place: ProcessPlace | None
+    name: str = ""
     command: str = ""
     user: str = ""
 
@@ -62,7 +64,14 @@ class NamedContainer:
 
 # why a process on a GPU counts for no owner of the GPU; ownership/explain.py has the words
 WithoutOwner = Literal[
-    "gone", "unread", "no_container", "other_container", "unknown_container", "not_assigned", "unknown_instance"
+    "gone",
+    "unread",
+    "mps_server",
+    "no_container",
+    "other_container",
+    "unknown_container",
+    "not_assigned",
+    "unknown_instance",
 ]
 
 
@@ -98,7 +107,8 @@ class Measured:
     """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
 
     A process counts for one device at most, by the key of `Owners`. The owners of a device use at most its memory.
-    `nobodys` is what the processes of `unowned` use together, by device, if there are any. `sm_ns` is the time in which
+    `nobodys` is what the processes of `unowned` use together, by device, if there are any; its `processes` leave MPS'
+    servers out. `sm_ns` is the time in which
     kernels ran since measuring began, in nanoseconds: by device, of each owner and, under None, always, of nobody's
     processes. It never falls; devices with an unknown time are left out. `owned` are the processes that count for an
     owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose processes are not known. On devices of

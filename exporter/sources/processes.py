@@ -27,7 +27,8 @@ MOST_BYTES = 64 * 1024
 MOST_COMMAND_BYTES = 1024
 # proc_ns.h of Linux: the PID namespace that the machine has booted with
 _FIRST_NAMESPACE = "pid:[4026531836]"
-_STARTTIME = 22 - 3  # fields of stat count from 1; after the command, which is the second, comes the third
+_FLAGS, _STARTTIME = 9 - 3, 22 - 3  # fields of stat count from 1; after the name, which is the second, comes the third
+_IS_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD of Linux' sched.h
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -101,19 +102,24 @@ class ProcFolder:
             stat, cgroup = _read("stat", folder), _read("cgroup", folder)
             if stat is None or cgroup is None:
                 return None
-            name, _, rest = stat.rpartition(b")")  # a command may hold blanks and brackets
-            fields = rest.split()
-            if len(fields) <= _STARTTIME or not fields[_STARTTIME].isdigit():
+            until_name, _, rest = stat.rpartition(b")")  # a name may hold blanks and brackets
+            name, fields = _text(until_name.partition(b"(")[2]), rest.split()
+            if len(fields) <= _STARTTIME or not fields[_STARTTIME].isdigit() or not fields[_FLAGS].isdigit():
+                return None
+            # init and the kernel's threads use no GPU: the driver means a process of another PID namespace
+            if pid == 1 or int(fields[_FLAGS]) & _IS_KERNEL_THREAD:
                 return None
             start = fields[_STARTTIME]
             before = self._processes.get(pid)
             # a process may become another program, which keeps its pid and start: commands are read each time
-            if before and before.start == start and before.cgroup == cgroup and not self._with_commands:
+            is_same = before is not None and (before.start, before.cgroup, before.process.name) == (start, cgroup, name)
+            if is_same and not self._with_commands:
                 return before
             process = Process(
                 pid=pid,
                 started_at=_moment(int(start)),
                 place=read_cgroups(_text(cgroup), self._root),
+                name=name,
                 command=_command(folder, name) if self._with_commands else "",
                 user=_user(folder) if self._with_commands else "",
             )
@@ -192,10 +198,10 @@ def _moment(ticks: int) -> float:
     return ticks / _TICKS_PER_SECOND - slept
 
 
-def _command(folder: int, stat_until_name: bytes) -> str:
+def _command(folder: int, name: str) -> str:
     """The first part of the command line, or the name in brackets where there is none, as with `ps`."""
     line = (_begin("cmdline", folder, MOST_COMMAND_BYTES) or b"").replace(b"\0", b" ").strip()
-    return _text(line) or f"[{_text(stat_until_name.partition(b'(')[2])}]"
+    return _text(line) or f"[{name}]"
 
 
 def _user(folder: int) -> str:

@@ -24,6 +24,8 @@ _NOTHING = Total()
 _UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=0)
 # what the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB
 _LEAST_UNEXPLAINED_BYTES = 2**30
+# nvidia-cuda-mps-server, as far as the kernel keeps a name. Its control daemon has the same one, and uses no GPU.
+_MPS_SERVER = "nvidia-cuda-mps"
 
 
 def measure(
@@ -55,6 +57,8 @@ def measure(
     others: dict[DeviceKey, list[GpuProcess]] = {}
     for each in unowned:
         others.setdefault(keys.of(each.process.device), []).append(each.process)
+    # overhead of its clients, and no stranger on the GPU
+    servers = {each.process for each in unowned if each.reason == "mps_server"}
     # an instance of a GPU that is held as a whole is a part of it, and so is its total
     of_all = {
         keys.of(device): total
@@ -70,7 +74,7 @@ def measure(
         *scaled, rest = _within((*of_key.values(), _sum(of_nobody)), of_all.get(key, _NOTHING))
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
         if of_nobody:
-            nobodys[key] = rest
+            nobodys[key] = replace(rest, processes=rest.processes - len(servers.intersection(of_nobody)))
     return Measured(
         uses=MappingProxyType(uses),
         unowned=tuple(unowned),
@@ -166,32 +170,36 @@ def _judge(
     # a process that started after the driver was asked got the pid of another one
     if process is None or process.started_at > read_at:
         return without("gone")
+    owner = owner_of(process.place, tables) if process.place else None
+    if owner is not None:
+        device = gpu_process.device
+        key = keys.of(device)
+        if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
+            return key, owner
+        instances = set() if device.instance else keys.instances(device.uuid, owner)
+        if instances:
+            return (instances.pop(), owner) if len(instances) == 1 else without("unknown_instance", owner)
+    if process.name == _MPS_SERVER:
+        return without("mps_server", owner)
+    if owner is not None:
+        return without("not_assigned", owner)
     if process.place is None:
         return without("no_container")
-    if not process.place.is_of_pod:
-        return without("other_container")
-    owner = owner_of(process.place, tables)
-    if owner is None:
-        return without("unknown_container")
-    device = gpu_process.device
-    key = keys.of(device)
-    if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
-        return key, owner
-    instances = set() if device.instance else keys.instances(device.uuid, owner)
-    if len(instances) == 1:
-        return instances.pop(), owner
-    return without("unknown_instance" if instances else "not_assigned", owner)
+    return without("unknown_container" if process.place.is_of_pod else "other_container")
 
 
 def _unexplained(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: _Keys, totals: Mapping[DeviceKey, Total]
 ) -> set[DeviceKey]:
     """The devices most of whose memory in use is not that of processes that are known to run."""
-    gone = {(each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread")}
+    # before Volta, MPS' server has the memory of its clients, which NVML does not list
+    others = {
+        (each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread", "mps_server")
+    }
     explained = dict.fromkeys(totals, 0)
     for process in listed:
         key = keys.of(process.device)
-        if key in explained and (process.device, process.pid) not in gone:
+        if key in explained and (process.device, process.pid) not in others:
             # a process of unknown memory may explain all of it
             memory = process.memory_bytes if process.memory_bytes is not None else totals[key].memory_bytes
             explained[key] += memory or 0

@@ -125,6 +125,26 @@ RENAMED = {
         }
     ],
 }
+TWO = (spec(WHOLE, "/dev/nvidia3"), spec(f"{UID}-gpu-5", "/dev/nvidia5"))
+PAIR = {"kind": KIND, "devices": [device for one in TWO for device in one["devices"]]}
+# the edits that NVIDIA's driver adds to a device that clients of an MPS server share
+MPS = {
+    "kind": KIND,
+    "devices": [
+        {
+            "name": WHOLE,
+            "containerEdits": {
+                "env": ["CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"],
+                "deviceNodes": [{"path": "/dev/nvidia3"}],
+                "mounts": [
+                    {"hostPath": f"/var/lib/mps/{UID}/{at}", "containerPath": f"/{at}", "options": ["rw", "bind"]}
+                    for at in ("dev/shm", "tmp/nvidia-mps")
+                ],
+            },
+        }
+    ],
+}
+MIG = "MIG-11111111-2222-3333-4444-555555555555"
 GPU_3 = DeviceKey(uuid=UUIDS[3])
 
 
@@ -138,7 +158,17 @@ GPU_3 = DeviceKey(uuid=UUIDS[3])
             f"{KIND}={CUT}",
             DeviceKey(uuid=UUIDS[3], instance="9"),
             "no_sample",
-            id="a MIG instance, static or dynamic",
+            id="a MIG instance, cut for the claim",
+        ),
+        pytest.param(
+            [
+                spec(CUT, "/dev/nvidia3", f"{CAPS}480", f"{CAPS}481"),
+                spec(MIG, "/dev/nvidia3", f"{CAPS}480", f"{CAPS}481", kind="nvidia.com/gpu"),
+            ],
+            f"{KIND}={CUT}",
+            DeviceKey(uuid=UUIDS[3], instance="9"),
+            "no_sample",
+            id="a MIG instance that was there before, by the toolkit's spec, too",
         ),
         pytest.param(
             [spec(CUT, "/dev/nvidia3", f"{CAPS}998")],
@@ -166,11 +196,22 @@ GPU_3 = DeviceKey(uuid=UUIDS[3])
             id="another driver's spec",
         ),
         pytest.param(
-            [spec(f"{UID}-gpu-vfio-3", "/dev/vfio/17", "/dev/vfio/vfio")],
-            f"{KIND}={UID}-gpu-vfio-3",
-            None,
-            "no_gpu",
+            [spec(WHOLE, "/dev/vfio/17", common=("/dev/vfio/vfio",))],
+            f"{KIND}={WHOLE}",
+            DeviceKey(uuid="gpu-3"),
+            "vfio",
             id="vfio: a virtual machine's",
+        ),
+        pytest.param(
+            [spec(WHOLE, "/dev/vfio/devices/vfio0", common=("/dev/iommu",))],
+            f"{KIND}={WHOLE}",
+            DeviceKey(uuid="gpu-3"),
+            "vfio",
+            id="vfio by iommufd",
+        ),
+        pytest.param([MPS], f"{KIND}={WHOLE}", GPU_3, "no_sample", id="MPS"),
+        pytest.param(
+            [PAIR], f"{KIND}={UID}-gpu-5", DeviceKey(uuid=UUIDS[5]), "no_sample", id="the second device of a claim"
         ),
         pytest.param(
             [spec("nic-0", "/dev/infiniband/uverbs0", kind="dra.net/dev")],
@@ -211,7 +252,9 @@ def test_a_claims_device_by_its_spec(
 ) -> None:
     inventory = known({f"{number}.yaml": content for number, content in enumerate(specs)})
     knowledge = Knowledge(inventory=inventory, places=inventory.places)
-    owners = build_owners([given(A, name), given(B, name)], {Subject(uuid=UUIDS[0]): 1}, knowledge)
+    driver = "gpu.nvidia.com" if name.startswith(KIND) else name.partition("/")[0]
+    held = [given(owner, name, driver=driver) for owner in (A, B)]
+    owners = build_owners(held, {Subject(uuid=UUIDS[0]): 1}, knowledge)
     assert {(match.key, match.reason) for match in owners.matches} == {(key, reason)}
     assert [holder.owner for holder in owners.of(key or GPU_3)] == ([A, B] if key else [])
     assert all(holder.shared for holder in owners.of(key or GPU_3))
@@ -227,6 +270,7 @@ def test_a_claims_device_by_its_spec(
         (SliceDevice(kind="gpu"), "no_sample"),
         (SliceDevice(uuid="MIG-1", kind="mig", parent_uuid=UUIDS[4]), "contradicted"),
         (SliceDevice(uuid="MIG-1", kind="mig", parent_uuid=UUIDS[3]), "no_sample"),
+        (SliceDevice(uuid=UUIDS[3], kind="vfio"), "contradicted"),
     ],
 )
 def test_a_slice_that_contradicts_the_spec_names_nobody(of_slice: SliceDevice, reason: str) -> None:

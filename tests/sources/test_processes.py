@@ -41,10 +41,12 @@ class Proc:
         start: int | str = 4711,
         name: str = "python3",
         command: bytes = b"",
+        flags: int = 0x00400040,
     ) -> None:
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
-        fields = " ".join(["S", *(str(number) for number in range(4, 22)), str(start), "0 " * 30])
+        numbers = [flags if number == 9 else number for number in range(4, 22)]
+        fields = " ".join(["S", *map(str, numbers), str(start), "0 " * 30])
         (folder / "stat").write_text(f"{pid} ({name}) {fields}\n")
         (folder / "cgroup").write_text(cgroup)
         (folder / "cmdline").write_bytes(command)
@@ -68,6 +70,23 @@ def test_processes_and_their_containers(proc: Proc) -> None:
     assert (known[7].place, known[8].place) == (HERE, None)
     assert known[8].started_at - known[7].started_at == pytest.approx((9000 - 4711) / os.sysconf("SC_CLK_TCK"))
     assert (known[7].command, known[7].user) == ("", "")
+
+
+# issue 18, line 5
+def test_a_process_has_the_kernels_name_of_the_program_that_it_runs_now(proc: Proc) -> None:
+    folder = ProcFolder(proc.folder)
+    proc.put(7, name="a) S (b")
+    assert read(folder, [7])[7].name == "a) S (b"
+    proc.put(7, name="nvidia-cuda-mps")
+    assert read(folder, [7])[7].name == "nvidia-cuda-mps"
+
+
+# issue 18, line 5
+def test_init_and_kernel_threads_use_no_gpu_so_their_pids_are_other_processes(proc: Proc) -> None:
+    proc.put(1, cgroup="0::/init.scope\n")
+    proc.put(7, cgroup="0::/\n", flags=0x04208060)
+    proc.put(8, cgroup="0::/\n", flags=0x00400040)
+    assert set(read(ProcFolder(proc.folder), [1, 7, 8])) == {8}
 
 
 def test_a_recycled_pid_is_another_process(proc: Proc) -> None:
@@ -172,7 +191,8 @@ def test_in_the_first_pid_namespace_all_is_seen(proc: Proc) -> None:
     proc.put(1, cgroup=OWN)
     (proc.folder / "self/ns/pid").unlink()
     (proc.folder / "self/ns/pid").symlink_to("pid:[4026531836]")
-    assert set(read(ProcFolder(proc.folder), [1])) == {1}
+    proc.put(7)
+    assert set(read(ProcFolder(proc.folder), [7])) == {7}
 
 
 def test_a_process_of_this_machine(proc: Proc) -> None:

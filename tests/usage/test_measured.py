@@ -196,6 +196,34 @@ def test_processes_that_count_for_nobody_are_kept_apart(pid: int, reason: str, w
     assert result.uses[WHOLE, B] == (use(None, None, 0) if pid in (60, 88) else use(0, 0.0, 0))
 
 
+# issue 18, line 5
+@pytest.mark.parametrize("place", [None, of_pod(3), of_pod(6), HOST[50].place])
+def test_the_server_of_mps_is_overhead_of_its_clients_and_no_stranger(place: ProcessPlace | None) -> None:
+    server = Process(pid=70, started_at=1.0, place=place, name="nvidia-cuda-mps")
+    hosts = HostProcesses(by_pid={**HOST, 70: server}, asked_for=frozenset({*HOST, 70}), read_at=READ_AT)
+    clients = [on(WHOLE, 11, 9 * GIB, 0.5, "mps"), on(WHOLE, 21, 9 * GIB, 0.25, "mps")]
+    of_server = on(WHOLE, 70, 30 * 2**20, 0.0)
+    totals = {WHOLE: Total(memory_bytes=19 * GIB)}
+    result = measure(reading(*clients, of_server), hosts, tables(1, 2, 3), SHARED, totals)
+    assert result is not None
+    assert result.uses == {(WHOLE, A): use(9 * GIB, 0.5, 1), (WHOLE, B): use(9 * GIB, 0.25, 1)}
+    assert [each.reason for each in result.unowned] == ["mps_server"]
+    assert result.nobodys == {WHOLE: use(30 * 2**20, 0.0, 0)}
+    # before Volta it has the memory of clients that NVML does not list
+    alone = measure(reading(replace(of_server, memory_bytes=18 * GIB)), hosts, tables(1, 2, 3), SHARED, totals)
+    assert alone is not None
+    assert alone.uses == {(WHOLE, A): NOT_KNOWN, (WHOLE, B): NOT_KNOWN}
+
+
+def test_the_server_of_mps_in_a_holders_own_container_is_the_holders() -> None:
+    server = replace(HOST[11], name="nvidia-cuda-mps")
+    hosts = HostProcesses(by_pid={**HOST, 11: server}, asked_for=frozenset(HOST), read_at=READ_AT)
+    result = measure(reading(on(WHOLE, 11), on(WHOLE, 12)), hosts, tables(1, 2, 3), SHARED)
+    assert result is not None
+    assert result.uses[WHOLE, A] == use(2 * GIB, 0.5, 2)
+    assert result.unowned == ()
+
+
 def test_a_process_that_was_started_after_the_driver_was_asked_is_another_one() -> None:
     late = {11: replace(HOST[11], started_at=READ_AT + 0.01)}
     result = measure(reading(on(WHOLE, 11)), seen(late), tables(1, 2), SHARED)
