@@ -16,7 +16,7 @@ from exporter.operator.outputs import FAMILIES as OF_OPERATOR_ALONE
 from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured, otlp
 from exporter.outputs.families.slim import SLIM
 from exporter.ownership.labels import COLLISION, LIMIT
-from exporter.ownership.owners import Unmatched
+from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 from exporter.telemetry import REFUSALS, PushResult, Telemetry
 
 _INTRO = """\
@@ -68,7 +68,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
 )
 # the values of a label that can have only these
 _VALUES: dict[str, Iterable[str]] = {
-    "pod_gpu_exporter_unmatched_devices": [reason for reason in Unmatched if reason != Unmatched.NO_GPU],
+    "pod_gpu_exporter_unmatched_devices": [reason for reason in Unmatched if reason not in WITHOUT_SAMPLES],
     "pod_gpu_exporter_rejected_lines_total": Reason,
     "pod_gpu_exporter_refused_requests_total": REFUSALS,
     "pod_gpu_exporter_otlp_pushes_total": get_args(PushResult),

@@ -97,8 +97,8 @@ class DeviceRef:
 
     `uuid` is a GPU's UUID, `mig` that of a MIG instance (which gives neither parent nor GPU_I_ID). `device` and `index`
     are a GPU's name (nvidia3) and number, `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG instance down.
-    `minor` is N of its device node /dev/nvidia<N>, which need not be its number.
-    `form` names the rule that read the id.
+    `minor` is N of its device node /dev/nvidia<N>, which need not be its number. `is_vfio`: it is a whole GPU that a
+    virtual machine has by vfio, and `device` is what its driver calls it. `form` names the rule that read the id.
     """
 
     form: str
@@ -111,6 +111,7 @@ class DeviceRef:
     profile: str = ""
     minor: str = ""
     shared: bool = False
+    is_vfio: bool = False
 
     @property
     def is_no_gpu(self) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
 KUBELET: Final = "kubelet"
 PODS: Final = "pods"
+CDI: Final = "cdi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

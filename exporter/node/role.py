@@ -13,10 +13,11 @@ from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.node import Node
 from exporter.outputs import findings
+from exporter.outputs.diagnosis import Diagnosis
 from exporter.role import RoleKind
 
 
-def diagnose(config: Config, snapshot: Snapshot) -> findings.Diagnosis:
+def diagnose(config: Config, snapshot: Snapshot) -> Diagnosis:
     """The findings of a look with these settings."""
     return findings.diagnose(snapshot, config.doubts, asks_nvml=config.nvml.mode != "off")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from exporter.errors import SourceError, Trouble
@@ -271,8 +272,10 @@ class Reconciler:
             if not is_same(old, new):
                 await self._writer.apply_status(owner, new)
         except Refused as error:
-            # it is gone, or made anew: that is told by an event of its own
-            log(logging.WARNING, "the status was not taken", key=str(key_of(owner)), error=error.why)
+            # An object that is gone, or made anew, has an event of its own: the refusal is no trouble then.
+            is_gone = error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+            level = logging.INFO if is_gone else logging.WARNING
+            log(level, "the status was not taken", key=str(key_of(owner)), error=error.why)
             return
         for event in controller.events(old, new, outcome.changes):
             await self._events.tell(owner, event)

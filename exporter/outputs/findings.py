@@ -1,14 +1,12 @@
-"""What `doctor` says of a look at a node: its findings, as data and as a report for a terminal. Pure.
+"""What `doctor` says of a look at a node. Pure.
 
 Why a source fails, and what to do about it, is worded by the source itself; why a device has no owner, by
 `ownership.explain`.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
 from exporter.errors import Trouble
@@ -17,15 +15,16 @@ from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.pages import Subject
-from exporter.model.snapshot import KUBELET, PODS, Health, Snapshot
+from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot
 from exporter.outputs.devices import explainer, seen_devices
+from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
+from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
-from exporter.ownership.owners import Unmatched
+from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 
 if TYPE_CHECKING:
     from exporter.model.pods import Owner
 
-MOST_NAMED = 5
 # What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
 _UNRESOLVED = frozenset(
     {
@@ -36,11 +35,19 @@ _UNRESOLVED = frozenset(
         Unmatched.UNNAMED,
     }
 )
+# of why assignments are left out (`Explainer.outside`); what is not here is fine
+_LEFT_OUT = {"dra_off": Level.PROBLEM, "outside_resources": Level.WARNING}
 _WHOLE_CLAIM = Trouble(
     "",
     "several containers are shown as sharing its devices: the kubelet names all devices of a claim for each of them",
     "if each asked for a request of its own, let the exporter read pods (--labels.pod-uid on): their status says which"
     " container got which device",
+)
+_NO_SPECS = Trouble(
+    "",
+    "NVIDIA's DRA driver writes a CDI spec for each claim, and in /etc/cdi and /var/run/cdi there is none here",
+    "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
+    " then claims need neither a token nor the Kubernetes API",
 )
 _UNHEARD = Trouble(
     "",
@@ -69,103 +76,6 @@ _REFUSALS: dict[Refusal, Trouble] = {
 }
 
 
-class Level(Enum):
-    """How bad a finding is. With a PROBLEM, samples are missing, or the owner of a device that is held."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What doctor found out about one thing, or about several `devices`. The trouble of an OK says what works."""
-
-    level: Level
-    about: str
-    trouble: Trouble
-    devices: tuple[str, ...] = ()
-
-
-def fine(about: str, message: str, remedy: str = "") -> Finding:
-    """Nothing is wrong with it."""
-    return Finding(Level.OK, about, Trouble("", message, remedy))
-
-
-def warning(about: str, message: str, remedy: str = "") -> Finding:
-    """Something is odd, or less than it could be."""
-    return Finding(Level.WARNING, about, Trouble("", message, remedy))
-
-
-def problem(about: str, message: str, remedy: str) -> Finding:
-    """The main job suffers."""
-    return Finding(Level.PROBLEM, about, Trouble("", message, remedy))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """All findings, after a summary in one line."""
-
-    summary: str
-    findings: tuple[Finding, ...]
-
-    def works(self, *, strict: bool = False) -> bool:
-        """Whether there are samples, and an owner for every device that is held; `strict` counts warnings, too."""
-        bad = (Level.PROBLEM, Level.WARNING) if strict else (Level.PROBLEM,)
-        return not any(finding.level in bad for finding in self.findings)
-
-    def render(self) -> str:
-        """The report as lines for a terminal. Control characters in it are written as escapes."""
-        lines = [f"{self.summary}.", ""]
-        for finding in self.findings:
-            lines.append(f"{finding.level.value:8} {finding.about}: {finding.trouble.message}")
-            lines += [f"{'':12}{device}" for device in finding.devices[:MOST_NAMED]]
-            if len(finding.devices) > MOST_NAMED:
-                lines.append(f"{'':12}and {len(finding.devices) - MOST_NAMED} more (/debug/mapping has all)")
-            if finding.trouble.remedy:
-                lines.append(f"{'':8} -> {finding.trouble.remedy}")
-        lines += ["", self._last_line()]
-        return "".join(f"{printable(line)}\n" for line in lines)
-
-    def as_json(self) -> dict[str, Any]:
-        """For /debug/mapping; `read_report` takes it back."""
-        return {
-            "summary": self.summary,
-            "findings": [
-                {
-                    "level": finding.level.value,
-                    "about": finding.about,
-                    "says": finding.trouble.message,
-                    "remedy": finding.trouble.remedy,
-                    "devices": finding.devices,
-                }
-                for finding in self.findings
-            ],
-        }
-
-    def _last_line(self) -> str:
-        if not self.works():
-            return "The main job does not work, or not for every device: see above."
-        warnings = sum(finding.level is Level.WARNING for finding in self.findings)
-        return "The main job works." if not warnings else f"The main job works; warnings: {warnings}."
-
-
-def read_report(answer: Mapping[str, Any]) -> Diagnosis:
-    """A report from the JSON of `Diagnosis.as_json`. Raises KeyError, TypeError or ValueError for anything else."""
-    return Diagnosis(
-        summary=str(answer["summary"]),
-        findings=tuple(
-            Finding(
-                Level(entry["level"]),
-                str(entry["about"]),
-                Trouble("", str(entry["says"]), str(entry["remedy"])),
-                tuple(map(str, entry["devices"])),
-            )
-            for entry in answer["findings"]
-        ),
-    )
-
-
 def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) -> Diagnosis:
     """Everything worth saying, the sources first. `doubts` are those about the settings."""
     return Diagnosis(
@@ -188,7 +98,8 @@ def summary(snapshot: Snapshot) -> str:
         return "the kubelet has not said which devices containers hold"
     by_page = _attributed_by_page(snapshot)
     held: dict[tuple[str, str], bool] = {}
-    for match in snapshot.owners.matches:
+    expected = [match for match in snapshot.owners.matches if match.reason not in WITHOUT_SAMPLES]
+    for match in expected:
         is_matched = not match.reason or match.assignment in by_page
         id_of = _id_of(match.assignment)
         held[id_of] = held.get(id_of, True) and is_matched
@@ -197,6 +108,8 @@ def summary(snapshot: Snapshot) -> str:
             held[_id_of(assignment)] = False
     if not held and snapshot.owners.units:
         return "no container holds a device by its name; some hold units of GPUs"
+    if not held and snapshot.owners.matches:
+        return "no container holds a device that has samples; some hold others"
     if not held:
         return "no container holds a device"
     return f"{sum(held.values())} of {len(held)} devices attributed"
@@ -266,6 +179,10 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
 
 def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     """What adds to the main job: NVML, the inventory, pods, ResourceSlices."""
+    reasons = {match.reason for match in snapshot.owners.matches if match.assignment.resource in DRA_DRIVERS}
+    if reasons and CDI not in snapshot.health:
+        # a hint where ResourceSlices say it
+        yield Finding(Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK, CDI, _NO_SPECS)
     for name, health in snapshot.health.items():
         if name == KUBELET or name in snapshot.page_sources:
             continue
@@ -311,9 +228,10 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
     for doubt in snapshot.inventory.doubts:
         yield Finding(Level.WARNING, "inventory", doubt.trouble)
     yield from _of_unknown_slices(snapshot, joined.subjects)
-    outside = snapshot.context.outside
-    none_is_a_claim = not any(is_unfollowed_claim(assignment, snapshot.context) for assignment in outside)
-    if outside and none_is_a_claim and not owners.matches and not owners.units:
+    words = explainer(snapshot)
+    reasons = {words.outside(assignment)[0] for assignment in snapshot.context.outside}
+    is_all_outside = "outside_resources" in reasons and "dra_off" not in reasons
+    if is_all_outside and not owners.matches and not owners.units:
         yield problem("attribution", "all that the kubelet handed out is outside --resources", "see each of them below")
     hidden = {
         subject.key
@@ -361,8 +279,8 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
         name = _name_of(match.assignment)
         if not match.reason and match.key is not None:
             yield fine(name, f"{_device(match.key)}, {match.samples} samples")
-        elif match.reason == Unmatched.NO_GPU and (why := words.assigned(match)):
-            yield fine(name, why.message)
+        elif match.reason in WITHOUT_SAMPLES and (why := words.assigned(match)):
+            yield Finding(Level.OK, name, why)
         elif match.assignment in by_page:
             yield fine(name, "not known here, but the page names its container itself, and that is kept")
         # without a page, or with another node's, that is the cause, and another finding names it
@@ -398,8 +316,8 @@ def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
     for assignment in snapshot.context.outside:
-        level = Level.PROBLEM if is_unfollowed_claim(assignment, snapshot.context) else Level.WARNING
-        yield Finding(level, _name_of(assignment), words.outside(assignment))
+        reason, why = words.outside(assignment)
+        yield Finding(_LEFT_OUT.get(reason, Level.OK), _name_of(assignment), why)
 
 
 def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
@@ -426,8 +344,11 @@ def _device(key: DeviceKey) -> str:
 
 
 def _name_of(assignment: Assignment) -> str:
-    owner = assignment.owner
-    return f"{assignment.device_id} ({assignment.resource}, {owner.namespace}/{owner.pod}/{owner.container})"
+    owner, claim = assignment.owner, assignment.claim
+    holder = f"{owner.namespace}/{owner.pod}/{owner.container}"
+    if claim is not None and not claim.driver:
+        return f"claim {claim.name} ({holder})"
+    return f"{assignment.device_id} ({assignment.resource}, {holder})"
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -441,10 +362,3 @@ def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         else Finding(level, f"{len(alike)} devices", trouble, tuple(finding.about for finding in alike))
         for (level, trouble), alike in same.items()
     )
-
-
-def printable(text: str) -> str:
-    """A text without control characters: each is written as its escape."""
-    if text.isprintable():  # a hundred times as fast
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

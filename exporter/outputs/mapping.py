@@ -13,7 +13,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import in_parts
 from exporter.outputs.devices import explainer, seen_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
-from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer, is_unfollowed_claim
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -69,12 +69,8 @@ def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, An
         about_units = {"units": held.units, "reason": "units", "explanation": _in_words(UNITS_NAME_NO_GPU)}
         yield {**_assigned(held), **_resolved(None), **about_units}
     for assignment in snapshot.context.outside:
-        yield {
-            **_assigned(assignment),
-            **_resolved(None),
-            "reason": "dra_off" if is_unfollowed_claim(assignment, snapshot.context) else "outside_resources",
-            "explanation": _in_words(words.outside(assignment)),
-        }
+        reason, why = words.outside(assignment)
+        yield {**_assigned(assignment), **_resolved(None), "reason": reason, "explanation": _in_words(why)}
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:

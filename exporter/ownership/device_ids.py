@@ -76,6 +76,9 @@ RULES = (
         re.compile(r"(?P<device>nvidia(?P<index>[0-9]+))(?:/gi(?P<instance>[0-9]+))?(?P<share>/vgpu[0-9]+)?"),
     ),
     Rule("<N>/vgpu", re.compile(r"(?P<index>[0-9]+)(?P<share>/vgpu)")),
+    # NVIDIA's plugin for KubeVirt offers IOMMU groups, by the names that PCI's list has for their devices, in capitals
+    Rule("<IOMMU group> of an NVSwitch", re.compile(r"[0-9]+"), resource="nvidia.com/[A-Z]*NVSWITCH*"),
+    Rule("<IOMMU group>", re.compile(r"(?P<vfio>[0-9]+)"), resource="nvidia.com/[A-Z]*"),
 )
 
 
@@ -86,9 +89,11 @@ def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES)
         if match and fnmatchcase(resource, rule.resource):
             parts = {name: text for name, text in match.groupdict().items() if text is not None}
             shared = parts.pop("share", None) is not None
+            if group := parts.pop("vfio", ""):
+                parts["device"] = f"vfio/{group}"  # its device node, below /dev
             if "uuid" in parts:
                 parts["uuid"] = rule.uuid_prefix + parts["uuid"]
-            return DeviceRef(form=rule.form, shared=shared, **parts)
+            return DeviceRef(form=rule.form, shared=shared, is_vfio=bool(group), **parts)
     return None
 
 
@@ -173,6 +178,7 @@ _UUID_IN_CDI_NAME = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-
 
 
 CDI_SPEC = "CDI spec"
+DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
 def read_claim(
@@ -187,6 +193,8 @@ def read_claim(
     if len(of_names) != 1:
         return ref
     (place,) = of_names
+    if not place.minor and claim.driver in DRA_DRIVERS:
+        return _vfio(claim, CDI_SPEC)
     if ref is None or not place.minor:
         return DeviceRef(form=CDI_SPEC, minor=place.minor, instance=place.instance, shared=bool(claim.share))
     return replace(ref, form=CDI_SPEC, minor=place.minor, instance=place.instance)
@@ -196,6 +204,8 @@ def _read_claim(claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice]) -> 
     form = "DRA driver/pool/device"
     shared = bool(claim.share)
     device = slices.get((claim.driver, claim.pool, claim.device))
+    if device is not None and device.kind == "vfio":
+        return _vfio(claim, form)
     if device is not None and device.uuid:
         if device.kind == "mig" or device.uuid.startswith("MIG-"):
             return DeviceRef(
@@ -212,6 +222,11 @@ def _read_claim(claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice]) -> 
     if uuid.startswith("MIG-"):
         return DeviceRef(form=form, mig=uuid, shared=shared)
     return DeviceRef(form=form, uuid=uuid, shared=shared)
+
+
+def _vfio(claim: Claim, form: str) -> DeviceRef:
+    """A GPU for a virtual machine, by its name (gpu-vfio-3): a spec, unlike a slice, has no UUID for it."""
+    return DeviceRef(form=form, device=claim.device, is_vfio=True)
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Sequence[ResourceSlice]]:

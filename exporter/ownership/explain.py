@@ -80,14 +80,22 @@ class Explainer:
             " node's: use a container in the same pod, hostNetwork, or internalTrafficPolicy Local)",
         )
 
-    def outside(self, assignment: Assignment) -> Trouble:
-        """Which flag leaves an assignment out: `--resources` or `--dra off`."""
+    def outside(self, assignment: Assignment) -> tuple[str, Trouble]:
+        """Why an assignment is left out: the reason that /debug/mapping gives, and in words."""
+        claim = assignment.claim
+        if claim is not None and not claim.driver:
+            return "not_prepared", _NOT_PREPARED
         if is_unfollowed_claim(assignment, self._context):
-            return _CLAIMS_ARE_OFF
-        return Trouble(
+            return "dra_off", _CLAIMS_ARE_OFF
+        of_names = claim.cdi_names if claim is not None else ()
+        places = [place for name in of_names if (place := self._inventory.places.get(name))]
+        if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
+            return Unmatched.NO_GPU, _UNMATCHED[Unmatched.NO_GPU]
+        its = f"its CDI spec names {', '.join(sorted(set(map(str, places))))}" if places else "if its devices are GPUs"
+        return "outside_resources", Trouble(
             "",
             f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
-            f"if its devices are GPUs, add --resources {assignment.resource}",
+            f"{its}{':' if places else ','} add --resources {assignment.resource}",
         )
 
     def unowned(self, device: Subject) -> str:
@@ -142,7 +150,7 @@ def _contradicted(ref: DeviceRef) -> Trouble:
     return Trouble(
         "",
         f"the CDI spec of this claim's device names /dev/nvidia{ref.minor}{instance}, and its ResourceSlice or its CDI"
-        f" name says {ref.uuid or ref.mig}, which is another device",
+        f" name says {ref.uuid or ref.mig or ref.device}, which is another device",
         "no owner is shown until they agree: look at the pod of the DRA driver on this node",
     )
 
@@ -186,10 +194,17 @@ _CLAIMS_ARE_OFF = Trouble(
     "a DRA claim holds this device, and --dra is off",
     "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",
 )
+_NOT_PREPARED = Trouble(
+    "",
+    "the kubelet names no device of this claim: its driver has prepared nothing on this node",
+    "nothing is wrong where the pod runs: some drivers need nothing on the node. A pod that waits has its reason in its"
+    " events (kubectl describe pod)",
+)
 _NO_SAMPLE_OF_INSTANCE = Trouble(
     "",
     "no upstream page has a sample of this MIG instance",
-    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources?",
+    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources? Was the instance cut"
+    " since it started? It looks for instances at its start and on SIGHUP alone, and --dcgm.mode off follows by itself",
 )
 _NO_INVENTORY = Trouble(
     "",
@@ -230,9 +245,13 @@ UNITS_NAME_NO_GPU: Final = Trouble(
 _UNMATCHED = {
     Unmatched.NO_GPU: Trouble(
         "",
-        "this claim's device has no device node of an NVIDIA GPU: it is a network device, or a GPU that a virtual"
-        " machine has (vfio), which the node's driver cannot measure",
+        "this device is none of the node's GPUs, but a network device or the like",
         "nothing is wrong: no samples of it are to be expected",
+    ),
+    Unmatched.VFIO: Trouble(
+        "",
+        "a virtual machine has this GPU (vfio), so the node's driver cannot measure it",
+        "nothing is wrong: for how long it is held is accounted, and no samples of it are to be expected",
     ),
     Unmatched.UNKNOWN_ID: Trouble(
         "",

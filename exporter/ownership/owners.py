@@ -28,7 +28,7 @@ from exporter.model.devices import (
     SliceDevice,
 )
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
-from exporter.ownership.device_ids import CDI_SPEC, RULES, Rule, read_claim, read_device_id
+from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 
 if TYPE_CHECKING:
     from exporter.model.pods import Owner, PodInfo
@@ -90,6 +90,8 @@ class NodeDevices:
         """The device that a reference means, by the id itself where nothing names it; None where it fits several."""
         if ref.is_no_gpu:
             return None
+        if ref.is_vfio:
+            return DeviceKey(uuid=ref.device) if not ref.minor else None
         if ref.minor:
             of_node = self._by_inventory_name.get(f"nvidia{ref.minor}", set())
             if len(of_node) == 1 or not (ref.uuid or ref.mig):
@@ -179,7 +181,7 @@ def _by_profile(entries: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str
 
 def identity(ref: DeviceRef) -> object:
     """What an id means, without its share: the ids of two shares of one instance are equal."""
-    return ref.mig or (ref.uuid, ref.device, ref.index, ref.instance)
+    return ref.mig or (ref.uuid, ref.device, ref.index, ref.minor, ref.instance)
 
 
 def _normal(profile: str) -> str:
@@ -188,7 +190,6 @@ def _normal(profile: str) -> str:
 
 
 NOTHING_OFFERED: Mapping[tuple[str, DeviceKey], int] = MappingProxyType({})
-DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
 class Unmatched(StrEnum):
@@ -204,6 +205,11 @@ class Unmatched(StrEnum):
     TOO_MANY_DEVICES = "too_many_devices"
     CONTRADICTED = "contradicted"
     NO_GPU = "no_gpu"
+    VFIO = "vfio"
+
+
+# with these nothing is wrong: no samples are to be expected
+WITHOUT_SAMPLES = frozenset({Unmatched.NO_GPU, Unmatched.VFIO})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,8 +404,10 @@ def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, m
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
     if ref.is_no_gpu:
         return Unmatched.NO_GPU
+    if ref.is_vfio and key is not None:
+        return Unmatched.VFIO
     if key is None and ref.minor:
-        return Unmatched.CONTRADICTED if ref.uuid or ref.mig else Unmatched.CLAIM_UNRESOLVED
+        return Unmatched.CONTRADICTED if ref.uuid or ref.mig or ref.is_vfio else Unmatched.CLAIM_UNRESOLVED
     if key is None:
         return Unmatched.AMBIGUOUS
     if ref.mig and key.uuid == ref.mig:

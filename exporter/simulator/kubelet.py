@@ -71,7 +71,9 @@ def _dynamic(container: Container) -> list[v1.DynamicResource]:
                     cdi_devices=[v1.CDIDevice(name=name) for name in claim.cdi_names],
                     share_id=claim.share or None,
                 )
-            ],
+            ]
+            if claim.driver  # a driver that prepares nothing on the node: the kubelet names no device
+            else [],
         )
         for claim in container.claims
     ]

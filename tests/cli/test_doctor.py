@@ -18,7 +18,7 @@ from aiohttp import web
 from exporter.cli.doctor import checkup
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
-from exporter.outputs.findings import Finding, Level
+from exporter.outputs.diagnosis import Finding, Level
 from exporter.sources.cdi import specs
 from exporter.sources.kubelet.socket import is_mount_point
 from exporter.sources.source import PATIENCE_SECONDS

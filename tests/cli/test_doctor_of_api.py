@@ -12,7 +12,7 @@ from aiohttp import web
 
 from exporter.cli.doctor import checkup
 from exporter.config.tls import ServerTls, server_context
-from exporter.outputs.findings import Finding, Level
+from exporter.outputs.diagnosis import Finding, Level
 from tests.support.certificates import Authority
 from tests.support.exporter import config_of
 from tests.support.simulated import SimulatedNode, World

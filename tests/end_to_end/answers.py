@@ -170,9 +170,10 @@ def xids(answers: Answers, truth: Truth) -> None:
 
 def gaps(answers: Answers, _: Truth) -> None:
     assert len({labels["instance"] for labels, _ in answers}) == 1
-    found = by(answers, "reason")
-    assert found.keys() == {("page",)}
-    assert 1.0 <= found["page",] <= 5.0
+    seconds = by(answers, "reason")
+    # a machine that stopped for a while has a gap of the exporter's, too
+    assert seconds.keys() - {("exporter",)} == {("page",)}
+    assert 1.0 <= seconds["page",] <= 5.0
 
 
 def wasted(answers: Answers, truth: Truth) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.cli.doctor import checkup
 from exporter.config.node import Config
-from exporter.outputs.findings import Finding, Level
+from exporter.outputs.diagnosis import Finding, Level
 from exporter.sources.nvml import library, source
 from tests.node import test_measuring
 from tests.node.test_measuring import held_by_several, measured, of_node, own

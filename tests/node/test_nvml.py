@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from exporter.cli.doctor import checkup
-from exporter.outputs.findings import Level
+from exporter.outputs.diagnosis import Level
 from exporter.sources.nvml import library, reader, source
 from exporter.sources.nvml.library import (
     DRIVER_NOT_LOADED,

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.cli.doctor import checkup
 from exporter.model.pages import Page
-from exporter.outputs.findings import Level
+from exporter.outputs.diagnosis import Level
 from exporter.simulator.pages import families_of
 from exporter.simulator.parts import SHARED_RESOURCE, Container, Pod
 from exporter.sources.nvml import library, reader, source

@@ -11,16 +11,13 @@ from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health, LookContext, Snapshot
+from exporter.outputs.diagnosis import Diagnosis, Level, problem, read_report
 from exporter.outputs.findings import (
-    Diagnosis,
-    Level,
     grouped,
     of_attribution,
     of_device_files,
     of_devices,
     of_other_sources,
-    problem,
-    read_report,
     summary,
 )
 from exporter.ownership.owners import build_owners

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from exporter.model.devices import (
     DeviceKey,
     Inventory,
     InventoryGpu,
+    PodResources,
     SliceDevice,
 )
 from exporter.model.pages import Subject
@@ -24,7 +26,15 @@ from exporter.ownership.current import CurrentOwners
 from exporter.ownership.explain import Explainer
 from exporter.ownership.inventories import Part, inventory_of, put_together, read_mig_minors, read_spec
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, Unmatched, build_owners, needs_slices, of_their_containers
+from exporter.ownership.owners import (
+    Knowledge,
+    Unmatched,
+    build_owners,
+    needs_slices,
+    of_their_containers,
+    read_assignment,
+)
+from exporter.ownership.retention import Retained, answered
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubernetes.node_objects import read_pod
 
@@ -115,6 +125,26 @@ RENAMED = {
         }
     ],
 }
+TWO = (spec(WHOLE, "/dev/nvidia3"), spec(f"{UID}-gpu-5", "/dev/nvidia5"))
+PAIR = {"kind": KIND, "devices": [device for one in TWO for device in one["devices"]]}
+# the edits that NVIDIA's driver adds to a device that clients of an MPS server share
+MPS = {
+    "kind": KIND,
+    "devices": [
+        {
+            "name": WHOLE,
+            "containerEdits": {
+                "env": ["CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"],
+                "deviceNodes": [{"path": "/dev/nvidia3"}],
+                "mounts": [
+                    {"hostPath": f"/var/lib/mps/{UID}/{at}", "containerPath": f"/{at}", "options": ["rw", "bind"]}
+                    for at in ("dev/shm", "tmp/nvidia-mps")
+                ],
+            },
+        }
+    ],
+}
+MIG = "MIG-11111111-2222-3333-4444-555555555555"
 GPU_3 = DeviceKey(uuid=UUIDS[3])
 
 
@@ -128,7 +158,17 @@ GPU_3 = DeviceKey(uuid=UUIDS[3])
             f"{KIND}={CUT}",
             DeviceKey(uuid=UUIDS[3], instance="9"),
             "no_sample",
-            id="a MIG instance, static or dynamic",
+            id="a MIG instance, cut for the claim",
+        ),
+        pytest.param(
+            [
+                spec(CUT, "/dev/nvidia3", f"{CAPS}480", f"{CAPS}481"),
+                spec(MIG, "/dev/nvidia3", f"{CAPS}480", f"{CAPS}481", kind="nvidia.com/gpu"),
+            ],
+            f"{KIND}={CUT}",
+            DeviceKey(uuid=UUIDS[3], instance="9"),
+            "no_sample",
+            id="a MIG instance that was there before, by the toolkit's spec, too",
         ),
         pytest.param(
             [spec(CUT, "/dev/nvidia3", f"{CAPS}998")],
@@ -156,11 +196,22 @@ GPU_3 = DeviceKey(uuid=UUIDS[3])
             id="another driver's spec",
         ),
         pytest.param(
-            [spec(f"{UID}-gpu-vfio-3", "/dev/vfio/17", "/dev/vfio/vfio")],
-            f"{KIND}={UID}-gpu-vfio-3",
-            None,
-            "no_gpu",
+            [spec(WHOLE, "/dev/vfio/17", common=("/dev/vfio/vfio",))],
+            f"{KIND}={WHOLE}",
+            DeviceKey(uuid="gpu-3"),
+            "vfio",
             id="vfio: a virtual machine's",
+        ),
+        pytest.param(
+            [spec(WHOLE, "/dev/vfio/devices/vfio0", common=("/dev/iommu",))],
+            f"{KIND}={WHOLE}",
+            DeviceKey(uuid="gpu-3"),
+            "vfio",
+            id="vfio by iommufd",
+        ),
+        pytest.param([MPS], f"{KIND}={WHOLE}", GPU_3, "no_sample", id="MPS"),
+        pytest.param(
+            [PAIR], f"{KIND}={UID}-gpu-5", DeviceKey(uuid=UUIDS[5]), "no_sample", id="the second device of a claim"
         ),
         pytest.param(
             [spec("nic-0", "/dev/infiniband/uverbs0", kind="dra.net/dev")],
@@ -201,7 +252,9 @@ def test_a_claims_device_by_its_spec(
 ) -> None:
     inventory = known({f"{number}.yaml": content for number, content in enumerate(specs)})
     knowledge = Knowledge(inventory=inventory, places=inventory.places)
-    owners = build_owners([given(A, name), given(B, name)], {Subject(uuid=UUIDS[0]): 1}, knowledge)
+    driver = "gpu.nvidia.com" if name.startswith(KIND) else name.partition("/")[0]
+    held = [given(owner, name, driver=driver) for owner in (A, B)]
+    owners = build_owners(held, {Subject(uuid=UUIDS[0]): 1}, knowledge)
     assert {(match.key, match.reason) for match in owners.matches} == {(key, reason)}
     assert [holder.owner for holder in owners.of(key or GPU_3)] == ([A, B] if key else [])
     assert all(holder.shared for holder in owners.of(key or GPU_3))
@@ -217,6 +270,7 @@ def test_a_claims_device_by_its_spec(
         (SliceDevice(kind="gpu"), "no_sample"),
         (SliceDevice(uuid="MIG-1", kind="mig", parent_uuid=UUIDS[4]), "contradicted"),
         (SliceDevice(uuid="MIG-1", kind="mig", parent_uuid=UUIDS[3]), "no_sample"),
+        (SliceDevice(uuid=UUIDS[3], kind="vfio"), "contradicted"),
     ],
 )
 def test_a_slice_that_contradicts_the_spec_names_nobody(of_slice: SliceDevice, reason: str) -> None:
@@ -246,6 +300,26 @@ def test_a_spec_that_is_gone_counts_while_an_assignment_names_it() -> None:
     assert owners.knowledge.places == {}
     owners.update(held, {}, inventory=known({}))
     assert not owners.owners.of(GPU_3)
+
+
+# issue 18, line 2
+def test_a_list_with_some_of_the_pods_takes_nobody_elses_claim_away() -> None:
+    """As a kubelet answers for a moment after its start: by their specs, two claims' GPUs are not the same one."""
+    other = f"{UID}-gpu-4"
+    inventory = known({"a": spec(WHOLE, "/dev/nvidia3"), "b": spec(other, "/dev/nvidia4")})
+    read = partial(read_assignment, knowledge=Knowledge(inventory=inventory, places=inventory.places))
+    of_a, of_b = given(A, f"{KIND}={WHOLE}"), given(B, f"{KIND}={other}", device="gpu-4")
+    # the same GPU by another claim
+    anew = given(replace(A, pod="new"), f"{KIND}={WHOLE}", device="gpu-3-anew")
+    all_pods, some, of_new_pod = (
+        PodResources(
+            assignments=frozenset(each), listed=frozenset((one.owner.namespace, one.owner.pod) for one in each)
+        )
+        for each in ([of_a, of_b], [of_a], [anew])
+    )
+    before = answered(Retained(), all_pods, now=0.0, reconnected=False, read=read)
+    assert answered(before, some, now=1.0, reconnected=True, read=read).assignments == {of_a, of_b}
+    assert answered(before, of_new_pod, now=1.0, reconnected=True, read=read).assignments == {anew, of_b}
 
 
 def test_places_of_specs() -> None:

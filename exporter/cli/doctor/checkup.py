@@ -21,7 +21,7 @@ from exporter.node.node import Node
 from exporter.node.role import as_json, diagnose
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
-from exporter.outputs.findings import Diagnosis, Finding, fine
+from exporter.outputs.diagnosis import Diagnosis, Finding, fine
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 
 # A connection that nobody answers ends after 10 s (the API sources' own timeout).

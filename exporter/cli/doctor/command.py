@@ -67,7 +67,7 @@ def _list_kernels(path: str, *, alone: bool) -> None:
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     # imported only here: the node exporter must not carry what only this command needs
     from exporter.cli.doctor import checkup  # noqa: PLC0415
-    from exporter.outputs.findings import read_report, warning  # noqa: PLC0415
+    from exporter.outputs.diagnosis import read_report, warning  # noqa: PLC0415
 
     if by_own_settings:
         return asyncio.run(checkup.examine(config))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from exporter.config.files import open_regular
 from exporter.errors import ExporterError, Malformed
-from exporter.outputs.findings import printable
+from exporter.outputs.diagnosis import printable
 from exporter.sources.cuda_probe.cuda_binary import Compiled, CudaBinary, read_cuda_binary
 from exporter.sources.cuda_probe.reader import InFile
 

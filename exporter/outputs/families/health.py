@@ -9,7 +9,7 @@ from exporter.model.devices import NVIDIA_UUIDS
 from exporter.model.snapshot import Health
 from exporter.outputs.families.family import OwnFamily, gauge
 from exporter.outputs.output import AnyLook, Look, LookT
-from exporter.ownership.owners import Unmatched
+from exporter.ownership.owners import WITHOUT_SAMPLES
 
 BUILD_INFO: OwnFamily[AnyLook] = gauge(
     "pod_gpu_exporter_build_info",
@@ -69,7 +69,7 @@ def _unmatched(look: Look) -> Samples:
     if not look.snapshot.joined:
         return []  # without a page nobody can say which device is missing from it
     matches = look.snapshot.owners.matches
-    reasons = Counter(match.reason for match in matches if match.reason not in {"", Unmatched.NO_GPU})
+    reasons = Counter(match.reason for match in matches if match.reason not in {"", *WITHOUT_SAMPLES})
     return [((str(reason),), float(count)) for reason, count in sorted(reasons.items())]
 
 

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from exporter.model.devices import Inventory
+from exporter.model.snapshot import CDI
 from exporter.sources.polled import Outcome, Polled
 from exporter.sources.source import Bound, OnHealth, absent
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from exporter.sources.cdi.specs import SpecsReading
 
-NAME = "cdi"
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
 MINORS = "/proc/driver/nvidia-caps/mig-minors"
 AGAIN_SECONDS = 1.0
@@ -34,7 +34,7 @@ class CdiInventory(Polled):
     def __init__(
         self, *, folders: tuple[str, ...], minors: str, on_health: OnHealth, again_seconds: float = AGAIN_SECONDS
     ) -> None:
-        super().__init__(NAME, on_health, again_seconds=again_seconds, looks_by_itself=True, placeholder=_ABSENT)
+        super().__init__(CDI, on_health, again_seconds=again_seconds, looks_by_itself=True, placeholder=_ABSENT)
         self.inventory = Inventory()
         self.bounds: Mapping[str, Bound] = {
             "cdi_devices": Bound(MOST_DEVICES, lambda: self._reading.devices if self._reading else 0)

@@ -122,8 +122,8 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
     of_claims = (
         (pod.namespace, pod.name, container.name, claim)
         for pod, container in holding
-        for claim in _claims(container)
-        if not meant[claim.driver, True]
+        for claim in (*_claims(container), *_not_prepared(container))
+        if not (claim.driver and meant[claim.driver, True])
     )
     outside = {
         Assignment(
@@ -134,7 +134,7 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
         Assignment(
             owner=Owner(namespace=namespace, pod=pod, container=container),
             resource=claim.driver,
-            device_id=claim.device_id,
+            device_id=claim.device_id if claim.driver else "",
             claim=claim,
         )
         for namespace, pod, container, claim in heapq.nsmallest(MOST_OUTSIDE, of_claims)
@@ -154,6 +154,13 @@ def _claims(container: _Container) -> Iterator[Claim]:
                 cdi_names=cdi_names,
                 share=device.share_id,
             )
+
+
+def _not_prepared(container: _Container) -> Iterator[Claim]:
+    """Claims of which the kubelet names no device, nor the driver: none has prepared any here, or not yet."""
+    for dynamic in _dynamic(container):
+        if not dynamic.claim_resources:
+            yield Claim(namespace=dynamic.claim_namespace, name=dynamic.claim_name, driver="", pool="", device="")
 
 
 def _own_cdi_names(dynamic: v1.DynamicResource) -> list[tuple[str, ...]]:

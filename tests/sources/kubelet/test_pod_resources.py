@@ -22,7 +22,8 @@ def answer(*entries: tuple[str, int], claims: int = 0, driver: str = "gpu.nvidia
             v1.ContainerDevices(resource_name=resource, device_ids=[f"id-{number:07}" for number in range(count)])
             for resource, count in entries
         ],
-        dynamic_resources=[v1.DynamicResource(claim_name="c", claim_namespace="ml", claim_resources=claimed)],
+        dynamic_resources=[v1.DynamicResource(claim_name="c", claim_namespace="ml", claim_resources=claimed)]
+        * bool(claims),
     )
     pod = v1.PodResources(namespace="ml", name="train", containers=[container])
     body: bytes = v1.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
@@ -89,6 +90,16 @@ def test_ids_of_other_resources_do_not_count_and_only_the_first_of_them_are_kept
     assert [found.device_id for found in read.outside] == [f"id-{number:07}" for number in range(MOST_OUTSIDE)]
     with_claims = parse(answer((OTHER, MOST_OUTSIDE - 1), claims=3, driver="dra.net"), resources=GLOBS, claims=True)
     assert [found.resource for found in with_claims.outside] == ["dra.net"] * 3 + [OTHER] * (MOST_OUTSIDE - 3)
+
+
+# issue 18: a claim whose driver never prepares on the node
+def test_a_claim_without_devices_is_kept_outside_by_its_name() -> None:
+    response = v1.ListPodResourcesResponse.FromString(answer((GPU, 1), claims=1))
+    del response.pod_resources[0].containers[0].dynamic_resources[0].claim_resources[:]
+    read = parse(response.SerializeToString(), resources=GLOBS, claims=True)
+    assert [found.device_id for found in read.assignments] == ["id-0000000"]
+    ((name, driver),) = [(found.claim.name, found.claim.driver) for found in read.outside if found.claim]
+    assert (name, driver) == ("c", "")
 
 
 def test_a_pod_without_a_name_holds_nothing_and_costs_no_other_pod_its_device() -> None:
