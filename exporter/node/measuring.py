@@ -35,7 +35,7 @@ def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
     messages: Mapping[Unexplained, str] = {
         "memory": f"memory is in use on {name} that belongs to no process that NVML lists and /proc has",
         "kernels": f"kernels run on {name}, and NVML does not say which process runs them",
-        "all": f"NVML lists no process on {name}, and says neither how much memory is in use nor how busy the device is",
+        "all": f"NVML lists no process on {name}, and says neither how much memory is in use nor how busy it is",
     }
     return Trouble(
         "partial",
