@@ -19,7 +19,7 @@ from exporter.sources.source import MOST_LINKS, MOST_PROCESSES, Attempt, Bound, 
 
 if TYPE_CHECKING:
     from exporter.model.driver import DriverReading
-    from exporter.model.measured import HostProcesses, Measured
+    from exporter.model.measured import HostProcesses, Measured, Unexplained
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.processes import Processes
     from exporter.usage.containers import Containers
@@ -30,13 +30,18 @@ Pods = Mapping[tuple[str, str], PodInfo]
 KEPT_SECONDS = 5.0
 
 
-def _unlisted(device: DeviceKey) -> Trouble:
-    instance = f" instance {device.instance}" if device.instance else ""
+def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
+    name = f"{device.uuid} instance {device.instance}" if device.instance else device.uuid
+    messages: Mapping[Unexplained, str] = {
+        "memory": f"memory is in use on {name} that belongs to no process that NVML lists and /proc has",
+        "kernels": f"kernels run on {name}, and NVML does not say which process runs them",
+        "all": f"NVML lists no process on {name}, and says neither how much memory is in use nor how busy it is",
+    }
     return Trouble(
         "partial",
-        f"most of the memory in use on {device.uuid}{instance} belongs to no process that NVML lists and /proc has",
+        messages[what],
         "let the exporter share the host's PID namespace (hostPID: true); in virtual machines, with confidential"
-        " computing and under some modes of MPS, NVML lists no processes, and nobody can measure what owners use",
+        " computing and under MPS before Volta, NVML lists not all processes, and nobody can measure what owners use",
     )
 
 
@@ -125,7 +130,7 @@ class Measuring:
             return self._nvml.health.trouble
         measured = self._measured[1] if self._measured else None
         if measured is not None and measured.unexplained:
-            return _unlisted(min(measured.unexplained))
+            return _unexplained(*min(measured.unexplained.items()))
         processes, logs = self._sources
         # pods name their containers, too
         needed = (processes,) if self._pods else (processes, logs)
@@ -208,7 +213,10 @@ class Measuring:
         if self._of_pods is None or self._of_pods[0] is not self._pods:
             self._of_pods = self._pods, containers_of_pods(self._pods.values())
         tables = (logged, self._of_pods[1])
-        totals = {device: Total(memory_bytes=used) for device, used in reading.memory_used.items()}
+        totals = {
+            device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))
+            for device in reading.memory_used.keys() | reading.busy.keys()
+        }
         return self._times.add(reading, measure(reading, processes, tables, owners, totals, self._unresolved))
 
 

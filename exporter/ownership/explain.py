@@ -208,7 +208,8 @@ _NOT_PREPARED = Trouble(
 _NO_SAMPLE_OF_INSTANCE = Trouble(
     "",
     "no upstream page has a sample of this MIG instance",
-    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources?",
+    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources? Was the instance cut"
+    " since it started? It looks for instances at its start and on SIGHUP alone, and --dcgm.mode off follows by itself",
 )
 _NO_INVENTORY = Trouble(
     "",

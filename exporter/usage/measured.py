@@ -4,11 +4,11 @@ A process counts for the holder of the device in whose container it runs, or in 
 through one container alone; and else for nobody. A container that uses a device which its pod does not hold is a
 stranger there. A holder without a process uses 0. If the container of a process in a pod is not known, it may be that
 of any holder without a process: the use of these is then unknown. So it is where the processes that NVML lists leave
-most of the memory in use unexplained: in virtual machines, under some modes of MPS, with confidential computing and on
-hosts that hide processes NVML lists none, or by pids that are not the host's.
+memory in use, or the time in which kernels ran, unexplained: in virtual machines, under MPS before Volta, with
+confidential computing and on hosts that hide processes NVML lists none, or not all, or by pids that are not the host's.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -16,16 +16,21 @@ from types import MappingProxyType
 from exporter.dividing.measured import scale_down
 from exporter.model.devices import DeviceKey, Inventory, Owners
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.model.measured import HostProcesses, Measured, Total, Unowned, Use, WithoutOwner
+from exporter.model.measured import HostProcesses, Measured, Total, Unexplained, Unowned, Use, WithoutOwner
 from exporter.model.pods import Owner
 from exporter.usage.containers import Containers, owner_of
 
 NO_TOTALS: Mapping[DeviceKey, Total] = MappingProxyType({})
 _Share = tuple[DeviceKey, Owner]
 _NOTHING = Total()
-_UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=0)
-# what the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB
+_UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=None)
+# What the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB. Beside it, the processes' memory adds
+# up to what is in use but for some MiB; of a large GPU more may be lost in rounding.
 _LEAST_UNEXPLAINED_BYTES = 2**30
+_LEAST_UNEXPLAINED_PART = 0.1
+# kernels' times are of other moments than the device's, so they differ by much for a while
+_LEAST_UNEXPLAINED_RATIO = 0.1
+_MOST_UNEXPLAINED_OF = 2
 # nvidia-cuda-mps-server, as far as the kernel keeps a name. Its control daemon has the same one, and uses no GPU.
 _MPS_SERVER = "nvidia-cuda-mps"
 
@@ -63,7 +68,7 @@ def measure(
         stranger = each.owner if each.reason == "not_assigned" else None
         others.setdefault(keys.of(each.process.device), {}).setdefault(stranger, []).append(each.process)
     # overhead of its clients, and no stranger on the GPU
-    servers = Counter(keys.of(each.process.device) for each in unowned if each.reason == "mps_server")
+    servers = {each.process for each in unowned if each.reason == "mps_server"}
     # an instance of a GPU that is held as a whole is a part of it, and so is its total
     of_all = {
         keys.of(device): total
@@ -75,14 +80,16 @@ def measure(
     of_others: dict[tuple[DeviceKey, Owner | None], Use] = {}
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
+    unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
         of_key, of_nobody = of_owners.get(key, {}), others.get(key, {})
         scaled = [*_within((*of_key.values(), *map(_sum, of_nobody.values())), of_all.get(key, _NOTHING))]
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=False))
         if of_nobody:
             rest = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
-            if servers[key]:
-                rest[None] = replace(rest[None], processes=rest[None].processes - servers[key])
+            if None in rest:
+                count = len({each.pid for each in of_nobody[None] if each not in servers})
+                rest[None] = replace(rest[None], processes=count)
             of_others.update(((key, owner), use) for owner, use in rest.items())
             nobodys[key] = _together([*rest.values()])
     return Measured(
@@ -94,7 +101,7 @@ def measure(
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
-        unexplained=frozenset(key for key in unexplained if _UNKNOWN in of_owners.get(key, {}).values()),
+        unexplained=MappingProxyType({key: what for key, what in unexplained.items() if key in unknown}),
     )
 
 
@@ -225,25 +232,33 @@ def _judge(
 
 def _unexplained(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: _Keys, totals: Mapping[DeviceKey, Total]
-) -> set[DeviceKey]:
-    """The devices most of whose memory in use is not that of processes that are known to run."""
-    # before Volta, MPS' server has the memory of its clients, which NVML does not list
-    others = {
-        (each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread", "mps_server")
-    }
-    explained = dict.fromkeys(totals, 0)
+) -> dict[DeviceKey, Unexplained]:
+    """What the processes that are known to run do not account for, by device; holders may have to do with it."""
+    reasons = {(each.process.device, each.process.pid): each.reason for each in unowned}
+    memory: defaultdict[DeviceKey, int] = defaultdict(int)
+    kernels: defaultdict[DeviceKey, float] = defaultdict(float)
+    of_servers: defaultdict[DeviceKey, float] = defaultdict(float)
     for process in listed:
-        key = keys.of(process.device)
-        if key in explained and (process.device, process.pid) not in others:
-            # a process of unknown memory may explain all of it
-            memory = process.memory_bytes if process.memory_bytes is not None else totals[key].memory_bytes
-            explained[key] += memory or 0
-    in_use = {key: totals[key].memory_bytes or 0 for key in explained}
-    return {
-        key
-        for key, of_key in explained.items()
-        if in_use[key] - of_key >= _LEAST_UNEXPLAINED_BYTES and in_use[key] > 2 * of_key
-    }
+        key, reason = keys.of(process.device), reasons.get((process.device, process.pid))
+        total = totals.get(key, _NOTHING)
+        if reason == "mps_server":
+            # all that it does is for its clients; before Volta it has their memory, too, and NVML does not list them
+            of_servers[key] += process.sm_ratio or 0.0
+        elif reason not in ("gone", "unread"):
+            # where it is not known what a process uses, the process may be what all of it is used by
+            memory[key] += (process.memory_bytes if process.memory_bytes is not None else total.memory_bytes) or 0
+            kernels[key] += (process.sm_ratio if process.sm_ratio is not None else total.least_sm_ratio) or 0.0
+    unexplained: dict[DeviceKey, Unexplained] = {}
+    for key in keys.holders:
+        total = totals.get(key, _NOTHING)
+        in_use, ran = total.memory_bytes or 0, max(total.least_sm_ratio or 0.0, kernels[key] + of_servers[key])
+        if in_use - memory.get(key, 0) >= max(_LEAST_UNEXPLAINED_BYTES, _LEAST_UNEXPLAINED_PART * in_use):
+            unexplained[key] = "memory"
+        elif ran - kernels[key] >= _LEAST_UNEXPLAINED_RATIO and ran > _MOST_UNEXPLAINED_OF * kernels[key]:
+            unexplained[key] = "kernels"
+        elif total.memory_bytes is None and total.least_sm_ratio is None and key not in memory:
+            unexplained[key] = "all"
+    return unexplained
 
 
 def _uses(
@@ -251,7 +266,7 @@ def _uses(
     unowned: Iterable[Unowned],
     keys: _Keys,
     unread: Iterable[str],
-    unexplained: Iterable[DeviceKey],
+    unexplained: Mapping[DeviceKey, Unexplained],
 ) -> dict[DeviceKey, dict[Owner, Use]]:
     """What each holder of each device uses, in stable order. `unread` are the UUIDs of GPUs with unknown processes."""
     nameless = {key for uuid in unread for key in keys.of_gpu(uuid)}
@@ -266,9 +281,12 @@ def _uses(
 
     def use(key: DeviceKey, owner: Owner) -> Use:
         processes = owned.get((key, owner), ())
-        if (key, owner) in spread:
-            return Use(memory_bytes=None, sm_ratio=None, processes=len(processes))
-        return _sum(processes) if processes or key not in nameless else _UNKNOWN
+        if (key, owner) in spread or (not processes and key in nameless):
+            return _UNKNOWN
+        used = _sum(processes)
+        # it has processes, and one of them may run the kernels that no process is named for
+        is_idle_by_ignorance = not used.sm_ratio and unexplained.get(key) == "kernels"
+        return replace(used, sm_ratio=None) if is_idle_by_ignorance else used
 
     uses = {key: {owner: use(key, owner) for owner in sorted(holders)} for key, holders in keys.holders.items()}
     for key, owner in sorted(owned):
@@ -295,7 +313,7 @@ def _together(uses: Sequence[Use]) -> Use:
     return Use(
         memory_bytes=sum(memory) if len(memory) == len(uses) else None,
         sm_ratio=sum(sm, start=0.0) if len(sm) == len(uses) else None,
-        processes=sum(use.processes for use in uses),
+        processes=sum(use.processes or 0 for use in uses),
     )
 
 
