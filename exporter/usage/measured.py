@@ -63,12 +63,7 @@ def measure(
             unowned.append(judged)
         else:
             owned.setdefault(judged, []).append(process)
-    others: dict[DeviceKey, dict[Owner | None, list[GpuProcess]]] = {}
-    for each in unowned:
-        stranger = each.owner if each.reason == "not_assigned" else None
-        others.setdefault(keys.of(each.process.device), {}).setdefault(stranger, []).append(each.process)
-    # overhead of its clients, and no stranger on the GPU
-    servers = {each.process for each in unowned if each.reason == "mps_server"}
+    others = _others(unowned, keys)
     # an instance of a GPU that is held as a whole is a part of it, and so is its total
     of_all = {
         keys.of(device): total
@@ -76,28 +71,24 @@ def measure(
         if not device.instance or keys.of(device) != keys.of(DeviceKey(uuid=device.uuid))
     }
     uses: dict[_Share, Use] = {}
-    nobodys: dict[DeviceKey, Use] = {}
-    of_others: dict[tuple[DeviceKey, Owner | None], Use] = {}
+    of_others: dict[DeviceKey, dict[Owner | None, Use]] = {}
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
     unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
         of_key, of_nobody = of_owners.get(key, {}), others.get(key, {})
-        scaled = [*_within((*of_key.values(), *map(_sum, of_nobody.values())), of_all.get(key, _NOTHING))]
+        scaled = [*_within((*of_key.values(), *of_nobody.values()), of_all.get(key, _NOTHING))]
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=False))
         if of_nobody:
-            rest = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
-            if None in rest:
-                count = len({each.pid for each in of_nobody[None] if each not in servers})
-                rest[None] = replace(rest[None], processes=count)
-            of_others.update(((key, owner), use) for owner, use in rest.items())
-            nobodys[key] = _together([*rest.values()])
+            of_others[key] = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
     return Measured(
         uses=MappingProxyType(uses),
         unowned=tuple(unowned),
-        nobodys=MappingProxyType(nobodys),
-        strangers=MappingProxyType({(key, owner): use for (key, owner), use in of_others.items() if owner}),
-        unnamed=MappingProxyType({key: use for (key, owner), use in of_others.items() if owner is None}),
+        nobodys=MappingProxyType({key: _together([*of_key.values()]) for key, of_key in of_others.items()}),
+        strangers=MappingProxyType(
+            {(key, owner): use for key, of_key in of_others.items() for owner, use in of_key.items() if owner}
+        ),
+        unnamed=MappingProxyType({key: of_key[None] for key, of_key in of_others.items() if None in of_key}),
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
@@ -228,6 +219,21 @@ def _judge(
     if process.place is None:
         return without("no_container")
     return without("unknown_container" if process.place.is_of_pod else "other_container")
+
+
+def _others(unowned: Iterable[Unowned], keys: _Keys) -> dict[DeviceKey, dict[Owner | None, Use]]:
+    """What each stranger uses of a device, and, under None, what all other processes of nobody use."""
+    others: defaultdict[DeviceKey, dict[Owner | None, list[Unowned]]] = defaultdict(dict)
+    for each in unowned:
+        stranger = each.owner if each.reason == "not_assigned" else None
+        others[keys.of(each.process.device)].setdefault(stranger, []).append(each)
+    return {key: {owner: _sum_of(some) for owner, some in of_key.items()} for key, of_key in others.items()}
+
+
+def _sum_of(unowned: Sequence[Unowned]) -> Use:
+    # MPS' server is overhead of its clients, and no process of its own
+    pids = {each.process.pid for each in unowned if each.reason != "mps_server"}
+    return replace(_sum([each.process for each in unowned]), processes=len(pids))
 
 
 def _unexplained(
