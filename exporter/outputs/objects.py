@@ -21,6 +21,7 @@ from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.devices import explainer, known_devices
+from exporter.ownership.explain import is_kubelet_silent
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
@@ -175,10 +176,8 @@ def are_owners_unknown(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]])
 
 
 def _is_kubelet_silent(snapshot: Snapshot) -> bool:
-    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
-    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods"):
-        return False
-    return not owners.holders and not owners.units
+    kubelet = snapshot.health.get(KUBELET)
+    return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
 
 
 def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
