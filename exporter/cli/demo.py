@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 STEP_SECONDS = 5.0
 LEAST_STEP_SECONDS = 2.0  # at any --speed, owners stay long enough for the exporter to read them
 PORTS_TO_TRY = 20
+DRA_CLAIMS = 3
 MOST_NODES = 50
 
 
@@ -55,7 +56,13 @@ MOST_NODES = 50
     default=None,
     help="Of these, cut into 7 MIG instances.  [default: 1, if there is one left, or none with --nodes]",
 )
-@click.option("--claims", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by DRA.")
+@click.option(
+    "--claims",
+    type=click.IntRange(0),
+    default=None,
+    help="Of these, handed out by DRA; of several, the last in instances cut for each claim.  [default: 0, or 3 with"
+    " --dra on]",
+)
 @click.option(
     "--units", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by gpu-manager's units."
 )
@@ -102,7 +109,7 @@ def demo(
     gpus: int,
     shared: int | None,
     mig: int | None,
-    claims: int,
+    claims: int | None,
     units: int,
     generation: str,
     counters: str,
@@ -120,12 +127,16 @@ def demo(
     if shared is None:
         shared = 2 if nodes == 1 else 0
     if mig is None:
-        mig = 1 if nodes == 1 and shared + claims + units < gpus else 0
+        mig = 1 if nodes == 1 and shared + (claims or 0) + units < gpus else 0
+    if claims is None:
+        claims = min(DRA_CLAIMS, max(0, gpus - shared - mig - units)) if "on" in (given["dra"] or ()) else 0
     if shared + mig + claims + units > gpus:
         kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    world_of = partial(World, gpus=gpus, shared=shared, mig=mig, claims=claims, units=units, speed=speed)
+    world_of = partial(
+        World, gpus=gpus, shared=shared, mig=mig, claims=claims, dynamic=int(claims > 1), units=units, speed=speed
+    )
     node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
     if nodes == 1:
         asyncio.run(_demo(node_of(world_of(seed=seed), socket.gethostname()), step_seconds, given, settings_file))
@@ -202,7 +213,6 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
         "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,
-        **({"dra": "on"} if any(gpu.claimed for gpu in simulated.world.gpus) else {}),
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
     page = {} if "off" in (given.get("dcgm_mode") or ()) else {"dcgm_url": simulated.url}

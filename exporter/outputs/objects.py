@@ -21,6 +21,7 @@ from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.devices import explainer, known_devices
+from exporter.ownership.explain import is_kubelet_silent
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
@@ -29,6 +30,7 @@ METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
+_HEALTH = {"Healthy": "ok", "Unhealthy": "failing", "Unknown": "unknown"}
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
@@ -86,6 +88,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **entry.metrics,
                 **_own_use(snapshot, key, owner),
                 **_cuda_use(snapshot, key, owner),
+                **_health(snapshot, key, owner),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
             }
@@ -173,10 +176,8 @@ def are_owners_unknown(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]])
 
 
 def _is_kubelet_silent(snapshot: Snapshot) -> bool:
-    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
-    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods"):
-        return False
-    return not owners.holders and not owners.units
+    kubelet = snapshot.health.get(KUBELET)
+    return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
 
 
 def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
@@ -218,6 +219,16 @@ def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     of = None if owner == _NOBODY else owner
     use = snapshot.cuda.uses.get((of, device)) if snapshot.cuda else None
     return {} if use is None else {"cuda": as_object(use)}
+
+
+def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """How the device is, where the kubelet says it."""
+    healths = snapshot.healths
+    health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
+    if health is None:
+        return {}
+    message = {"health_message": health.message} if health.message else {}
+    return {"health": _HEALTH[health.word], **message}
 
 
 def _rfc3339(seconds: float | None) -> str | None:

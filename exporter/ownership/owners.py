@@ -181,7 +181,7 @@ def _by_profile(entries: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str
 
 def identity(ref: DeviceRef) -> object:
     """What an id means, without its share: the ids of two shares of one instance are equal."""
-    return ref.mig or (ref.uuid, ref.device, ref.index, ref.instance)
+    return ref.mig or (ref.uuid, ref.device, ref.index, ref.minor, ref.instance)
 
 
 def _normal(profile: str) -> str:

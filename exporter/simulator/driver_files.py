@@ -52,8 +52,13 @@ def write_spec(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
     _put(root / CDI_SPEC, spec(gpus))
 
 
-def write_claims(root: Path, pods: Iterable[Pod]) -> None:
+def write_claims(root: Path, pods: Iterable[Pod], gpus: Iterable[SimulatedGpu]) -> None:
     """Write the specs of these pods' claims, and remove those of claims that are gone."""
+    cut = {
+        mig.cdi_name.partition("=")[2]: [f"/dev/nvidia{gpu.index}", *_caps(gpu, mig)]
+        for gpu in gpus
+        for mig in gpu.instances
+    }
     claims = (claim for pod in pods for container in pod.containers for claim in container.claims)
     names = (name.partition("=") for claim in claims for name in claim.cdi_names)
     devices = sorted({device for kind, _, device in names if kind == _CLAIM_KIND})
@@ -65,7 +70,7 @@ def write_claims(root: Path, pods: Iterable[Pod]) -> None:
     for path, device in paths.items():
         if not path.exists():
             minor = device.rpartition("-")[2]
-            _put(path, _spec(_CLAIM_KIND, [(device, [f"/dev/nvidia{minor}"])]))
+            _put(path, _spec(_CLAIM_KIND, [(device, cut.get(device) or [f"/dev/nvidia{minor}"])]))
 
 
 def mig_minors() -> str:

@@ -81,10 +81,15 @@ class SimulatedApi:
         devices = []
         for gpu in self._world.gpus:
             if gpu.claimed:
-                attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
-                inner = {"attributes": attributes}
-                is_old = self._slice_version == "v1beta1"
-                devices.append({"name": gpu.claim_device, **({"basic": inner} if is_old else inner)})
+                for _, name in gpu.slots:
+                    attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
+                    if name != gpu.claim_device:
+                        # what is only cut for its claim has no UUID
+                        of_part = {"parentUUID": gpu.uuid, "type": "mig", "profile": gpu.placements[name][0]}
+                        attributes = {attribute: {"string": value} for attribute, value in of_part.items()}
+                    inner = {"attributes": attributes}
+                    is_old = self._slice_version == "v1beta1"
+                    devices.append({"name": name, **({"basic": inner} if is_old else inner)})
         pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": DRA_DRIVER, "nodeName": self.node_name, "pool": pool}
         return [
@@ -209,7 +214,13 @@ def _status(pod: Pod) -> Object:
                 "name": container.name,
                 "containerID": container_id(pod, container.name),
                 "allocatedResourcesStatus": [
-                    {"name": resource, "resources": [{"resourceID": one, "health": health} for one, health in of]}
+                    {
+                        "name": resource,
+                        "resources": [
+                            {"resourceID": one, "health": health, **({"message": message} if message else {})}
+                            for one, health, message in of
+                        ],
+                    }
                     for resource, of in allocated(container)
                 ],
             }

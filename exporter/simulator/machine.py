@@ -277,7 +277,7 @@ class Machine:
 
     def _hold(self, pods: Sequence[Pod], *, is_first: bool) -> None:
         """Note who holds what. A container that does not run holds its device, and does nothing with it."""
-        claimed = {gpu.claim_device: gpu.uuid for gpu in self.gpus}
+        claimed = {device: uuid for gpu in self.gpus for device, uuid in gpu.ids_of_claims.items()}
         living = set()
         self._holders = {}
         for pod in pods:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from exporter.simulator import driver_files
@@ -12,7 +12,7 @@ from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.nvml import NvmlValues, SimulatedNvml
 from exporter.simulator.pages import SimulatedFamily
-from exporter.simulator.parts import Pod
+from exporter.simulator.parts import Instance, Pod
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.processes import SimulatedProcesses
 from exporter.simulator.world import World
@@ -63,6 +63,7 @@ class SimulatedNode:
         self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
         self._values = NvmlValues(world)
         self._processes = SimulatedProcesses((self.root, self.root / "empty"))
+        self._cut: dict[str, tuple[Instance, ...]] = {}
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, step_seconds: float | None = None) -> None:
@@ -80,7 +81,7 @@ class SimulatedNode:
     def listed(self) -> Sequence[Pod]:
         """The pods that the kubelet's List names. The specs of their claims are there before it names them."""
         pods = self.world.listed
-        driver_files.write_claims(self.root, pods)
+        driver_files.write_claims(self.root, pods, self.world.gpus)
         return pods
 
     async def stop(self) -> None:
@@ -96,13 +97,17 @@ class SimulatedNode:
     def write_processes(self) -> list[str]:
         """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
         lines = [*self._processes.look(self.world), *self._values.lines()]
-        self.nvml.write(self.world.gpus, lines, is_recut=False)
+        self._write_nvml(lines)
         return lines
 
     def write_inventory(self) -> None:
         """Write the inventory file, and the same to NVML."""
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
-        self.nvml.write(self.world.gpus, self._values.lines())
+        self._write_nvml(self._values.lines())
+
+    def _write_nvml(self, lines: Iterable[str]) -> None:
+        cut, self._cut = self._cut, {gpu.uuid: gpu.instances for gpu in self.world.gpus}
+        self.nvml.write(self.world.gpus, lines, is_recut=cut != self._cut)
 
     async def _live(self, step_seconds: float) -> None:
         loop = asyncio.get_running_loop()

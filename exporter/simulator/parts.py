@@ -24,7 +24,10 @@ RTX_PRO_6000 = GpuModel("NVIDIA RTX PRO 6000 Blackwell Server Edition", 4, 4, 97
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`memory` is in MiB, as `nvidia-smi mig -lgip` says it; `first_id` is the lowest GPU_I_ID of its instances."""
+    """`memory` is in MiB, as `nvidia-smi mig -lgip` says it; `first_id` is the lowest GPU_I_ID of its instances.
+
+    `number` is the profile's own id there; 0 for those that no claim asks for here.
+    """
 
     slices: int
     memory_slices: int
@@ -32,14 +35,15 @@ class Profile:
     first_id: int
     most: int
     card: GpuModel = H100
+    number: int = 0
 
 
 PROFILES = {
-    "1g.10gb": Profile(1, 1, 9_984, 7, 7),
+    "1g.10gb": Profile(1, 1, 9_984, 7, 7, number=19),
     "1g.10gb+me": Profile(1, 1, 9_984, 13, 1),
     "1g.20gb": Profile(1, 2, 19_968, 15, 4),
-    "2g.20gb": Profile(2, 2, 19_968, 3, 3),
-    "3g.40gb": Profile(3, 4, 40_192, 1, 2),
+    "2g.20gb": Profile(2, 2, 19_968, 3, 3, number=14),
+    "3g.40gb": Profile(3, 4, 40_192, 1, 2, number=9),
     "4g.40gb": Profile(4, 4, 40_192, 1, 1),
     "7g.80gb": Profile(7, 8, 80_896, 0, 1),
     "1g.24gb": Profile(1, 1, 24_192, 3, 4, RTX_PRO_6000),
@@ -75,6 +79,13 @@ def instance_ids(cut: Sequence[str]) -> list[int]:
     return taken
 
 
+# Where the driver cuts a GPU for a claim: the profile, and the first of its memory slices.
+PLACEMENTS = tuple(
+    (name, start * profile.memory_slices)
+    for name, profile in PROFILES.items()
+    if profile.number
+    for start in range(profile.most)
+)
 REPLICAS = 4
 GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
@@ -89,24 +100,31 @@ def bus_id(index: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry."""
+    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry.
+
+    One that was cut for a claim has the name of its placement (`claim_device`), and the claim's CDI device.
+    """
 
     device_id: str
     instance_id: int
     profile: str = SMALLEST
+    claim_device: str = ""
+    cdi_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpu:
     """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, or in units by gpu-manager.
 
-    `units` are the ids, each as (resource, id), that stand for each quarter of it. They do not tell that.
+    A `dynamic` one is claimed, too: whole, or in instances that the driver cuts for each claim. `units` are the ids,
+    each as (resource, id), that stand for each quarter of it. They do not tell that.
     """
 
     index: int
     uuid: str
     shared: bool = False
     claimed: bool = False
+    dynamic: bool = False
     instances: tuple[Instance, ...] = ()
     units: tuple[tuple[tuple[str, str], ...], ...] = ()
 
@@ -121,10 +139,34 @@ class SimulatedGpu:
         return f"gpu-{self.index}"
 
     @property
+    def placements(self) -> dict[str, tuple[str, range]]:
+        """What claims can have of it where it is dynamic, as the driver names it: profiles, and their memory slices.
+
+        The whole GPU has the profile "". Whatever shares a slice with what is held cannot be had.
+        """
+        if not self.dynamic:
+            return {}
+        # its cmd/gpu-kubelet-plugin/mig.go
+        of_profile = f"{self.claim_device}-mig-{{}}-{{}}-{{}}".format
+        return {self.claim_device: ("", range(H100.memory_slices))} | {
+            of_profile(name.replace(".", ""), PROFILES[name].number, start): (
+                name,
+                range(start, start + PROFILES[name].memory_slices),
+            )
+            for name, start in PLACEMENTS
+        }
+
+    @property
+    def ids_of_claims(self) -> dict[str, str]:
+        """The UUIDs of the GPU and of the instances that were cut for claims, by their names in the ResourceSlice."""
+        cut = {mig.claim_device: mig.device_id for mig in self.instances if mig.claim_device}
+        return {self.claim_device: self.uuid, **cut}
+
+    @property
     def slots(self) -> tuple[tuple[str, str], ...]:
         """The parts that pods can hold, each as (resource, device id); for claims as (driver, device)."""
         if self.claimed:
-            return ((DRA_DRIVER, self.claim_device),)
+            return tuple((DRA_DRIVER, device) for device in self.placements or (self.claim_device,))
         if self.instances:
             return tuple((resource_of(instance.profile), instance.device_id) for instance in self.instances)
         if self.units:
@@ -146,6 +188,7 @@ class Container:
     """A container with its devices, each (resource, device id), and those of its DRA claims.
 
     `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
+    `ailing` are those of its devices (ids, CDI names) that are not as usual, each with its health and a message.
     """
 
     name: str
@@ -153,6 +196,7 @@ class Container:
     claims: tuple[Claim, ...] = ()
     chosen: tuple[str, ...] = ()
     running: bool = True
+    ailing: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

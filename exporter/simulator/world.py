@@ -15,6 +15,7 @@ from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
     GPU_RESOURCE,
+    PROFILES,
     REPLICAS,
     SMALLEST,
     Container,
@@ -163,6 +164,7 @@ class World:
         shared: int = 0,
         mig: int = 0,
         claims: int = 0,
+        dynamic: int = 0,
         units: int = 0,
         cut: Sequence[str] = SMALL_CUT,
         seed: int = 1,
@@ -172,7 +174,8 @@ class World:
     ) -> None:
         """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
-        Of the rest the first `claims` go out by DRA, the next `units` by gpu-manager. `teams` say whose pods come.
+        Of the rest the first `claims` go out by DRA, of which the last `dynamic` are cut for each claim, and the next
+        `units` by gpu-manager. `teams` say whose pods come.
         """
         self._random = random.Random(seed)
         self.make = Maker(self._random, teams)
@@ -187,6 +190,7 @@ class World:
                 units=in_units.get(of_gpu, ()),
                 shared=gpus - mig - shared <= index < gpus - mig,
                 claimed=index < claims,
+                dynamic=claims - dynamic <= index < claims,
                 instances=self.make.instances(cut) if index >= gpus - mig else (),
             )
             for index in range(gpus)
@@ -195,7 +199,7 @@ class World:
         self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
         while self.used_share < LEAST_HELD and (pod := self._new_pod()):
             self._pods += (pod,)
-        self.machine.change(self._gpus, self._pods)
+        self.pods = self._pods
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -205,6 +209,8 @@ class World:
     @pods.setter
     def pods(self, pods: tuple[Pod, ...]) -> None:
         self._pods = pods
+        if any(gpu.dynamic for gpu in self._gpus):
+            self._gpus = tuple(self._cut(gpu) if gpu.dynamic else gpu for gpu in self._gpus)
         self.machine.change(self._gpus, pods)
 
     @property
@@ -275,7 +281,7 @@ class World:
         return new
 
     def inventory(self) -> dict[str, object]:
-        """The GPUs and their MIG instances, in the form of --inventory.file."""
+        """The GPUs and their MIG instances, in the form of --inventory.file; without those that come and go."""
         return {
             "gpus": [
                 {
@@ -284,6 +290,7 @@ class World:
                     "mig": [
                         {"uuid": mig.device_id, "instance_id": mig.instance_id, "profile": mig.profile}
                         for mig in gpu.instances
+                        if not gpu.dynamic
                     ],
                 }
                 for gpu in self.gpus
@@ -295,23 +302,56 @@ class World:
         self.pods = tuple(pod for pod in self.pods if pod is not gone)
 
     def held(self) -> Iterator[str]:
-        """The ids of the devices that pods hold."""
-        names = {gpu.claim_device: gpu.uuid for gpu in self.gpus}
+        """The ids of the devices that pods hold; of claims, their names in the ResourceSlice."""
         for pod in self.pods:
             for container in () if pod.has_ended else pod.containers:
                 for _, device_id in container.devices:
                     yield device_id
-                for claim in container.claims:
-                    yield names[claim.device]
+                yield from (claim.device for claim in container.claims)
                 yield from container.chosen
 
     def _free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The slots that no pod holds, by GPU."""
         held = set(self.held())
         for gpu in self._gpus:
-            slots = [] if gpu.claimed and gpu.uuid in held else [slot for slot in gpu.slots if slot[1] not in held]
+            placements = gpu.placements
+            taken = {part for device in held & placements.keys() for part in placements[device][1]}
+            slots = [
+                slot
+                for slot in gpu.slots
+                if slot[1] not in held and taken.isdisjoint(placements.get(slot[1], ("", ()))[1])
+            ]
             if slots:
                 yield gpu.uuid, slots
+
+    def _cut(self, gpu: SimulatedGpu) -> SimulatedGpu:
+        """The GPU as the driver cuts it for the claims of its pods. An id (GPU_I_ID) that is free is taken again."""
+        claims = {
+            name: claim.device
+            for pod in self._pods
+            for container in (() if pod.has_ended else pod.containers)
+            for claim in container.claims
+            if claim.device != gpu.claim_device and claim.device in gpu.placements
+            for name in claim.cdi_names
+        }
+        kept = tuple(mig for mig in gpu.instances if mig.cdi_name in claims)
+        new: list[Instance] = []
+        for name, device in claims.items():
+            if any(mig.cdi_name == name for mig in kept):
+                continue
+            profile = gpu.placements[device][0]
+            taken = {mig.instance_id for mig in (*kept, *new)}
+            instance_id = next(one for one in range(PROFILES[profile].first_id, 99) if one not in taken)
+            new.append(
+                Instance(
+                    device_id=f"MIG-{self.make.uuid()}",
+                    instance_id=instance_id,
+                    profile=profile,
+                    claim_device=device,
+                    cdi_name=name,
+                )
+            )
+        return gpu if not new and kept == gpu.instances else replace(gpu, instances=(*kept, *new))
 
     def _new_pod(self) -> Pod | None:
         return self.make.pod_with([slot for _, slots in self._free() for slot in slots])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from exporter.model.devices import (
     DeviceKey,
     Inventory,
     InventoryGpu,
+    PodResources,
     SliceDevice,
 )
 from exporter.model.pages import Subject
@@ -24,7 +26,15 @@ from exporter.ownership.current import CurrentOwners
 from exporter.ownership.explain import Explainer
 from exporter.ownership.inventories import Part, inventory_of, put_together, read_mig_minors, read_spec
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, Unmatched, build_owners, needs_slices, of_their_containers
+from exporter.ownership.owners import (
+    Knowledge,
+    Unmatched,
+    build_owners,
+    needs_slices,
+    of_their_containers,
+    read_assignment,
+)
+from exporter.ownership.retention import Retained, answered
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubernetes.node_objects import read_pod
 
@@ -290,6 +300,26 @@ def test_a_spec_that_is_gone_counts_while_an_assignment_names_it() -> None:
     assert owners.knowledge.places == {}
     owners.update(held, {}, inventory=known({}))
     assert not owners.owners.of(GPU_3)
+
+
+# issue 18, line 2
+def test_a_list_with_some_of_the_pods_takes_nobody_elses_claim_away() -> None:
+    """As a kubelet answers for a moment after its start: by their specs, two claims' GPUs are not the same one."""
+    other = f"{UID}-gpu-4"
+    inventory = known({"a": spec(WHOLE, "/dev/nvidia3"), "b": spec(other, "/dev/nvidia4")})
+    read = partial(read_assignment, knowledge=Knowledge(inventory=inventory, places=inventory.places))
+    of_a, of_b = given(A, f"{KIND}={WHOLE}"), given(B, f"{KIND}={other}", device="gpu-4")
+    # the same GPU by another claim
+    anew = given(replace(A, pod="new"), f"{KIND}={WHOLE}", device="gpu-3-anew")
+    all_pods, some, of_new_pod = (
+        PodResources(
+            assignments=frozenset(each), listed=frozenset((one.owner.namespace, one.owner.pod) for one in each)
+        )
+        for each in ([of_a, of_b], [of_a], [anew])
+    )
+    before = answered(Retained(), all_pods, now=0.0, reconnected=False, read=read)
+    assert answered(before, some, now=1.0, reconnected=True, read=read).assignments == {of_a, of_b}
+    assert answered(before, of_new_pod, now=1.0, reconnected=True, read=read).assignments == {anew, of_b}
 
 
 def test_places_of_specs() -> None:

@@ -85,7 +85,8 @@ class World(world.World):
 
     def holds(self, device_id: str) -> bool:
         """Whether a pod holds this device, or a share of it."""
-        return any(held == device_id or held.startswith(f"{device_id}::") for held in self.held())
+        of_claims = {device: uuid for gpu in self.gpus for device, uuid in gpu.ids_of_claims.items()}
+        return any(of_claims.get(held, held).partition("::")[0] == device_id for held in self.held())
 
 
 class SimulatedKubelet(kubelet.SimulatedKubelet):
@@ -252,13 +253,14 @@ class SimulatedNode(node.SimulatedNode):
         *,
         down_seconds: float = 0.2,
         empty_seconds: float = 0.7,
+        partial_seconds: float = 0.0,
         slices_away_seconds: float = REPUBLISHED_SECONDS,
     ) -> None:
         """Stop and start the kubelet on both its sockets, and delete the ResourceSlices as a starting kubelet does."""
         await asyncio.gather(self.kubelet.stop(), self.pods_api.stop())
         await asyncio.sleep(down_seconds)
         self.api.wipe_slices(away_seconds=slices_away_seconds)
-        await self.kubelet.start(empty_seconds=empty_seconds)
+        await self.kubelet.start(empty_seconds=empty_seconds, partial_seconds=partial_seconds)
         await self.pods_api.start(empty_seconds=empty_seconds)
 
     def recut(self, gpu: SimulatedGpu, cut: Sequence[str]) -> SimulatedGpu:
