@@ -65,7 +65,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     yield
     filled = yield from _fill(held, snapshot.joined.cells(_FAMILIES))
     yield from _hold_the_rest(held, filled, devices, snapshot)
-    moments = {"timestamp": _rfc3339(snapshot.read_at_seconds), "read_at": _rfc3339(snapshot.values_read_at_seconds)}
+    moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
     objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
@@ -108,7 +108,7 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
     """Since when this container holds the device; None where it did so when the exporter started."""
     since, of = snapshot.held_since, owner if owner.pod else None
     # who holds a whole GPU holds its instances
-    return _rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
+    return rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
 
 
 def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set[int]]:
@@ -231,7 +231,8 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     return {"health": _HEALTH[health.word], **message}
 
 
-def _rfc3339(seconds: float | None) -> str | None:
+def rfc3339(seconds: float | None) -> str | None:
+    """A moment in seconds since 1970 as text, in UTC."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
