@@ -21,6 +21,7 @@ from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.devices import explainer, known_devices
+from exporter.ownership.explain import is_kubelet_silent
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
@@ -32,6 +33,7 @@ _FAMILIES = frozenset(_FIELD_OF)
 # what rows of a shared device may have their owners' parts of
 _OF_WHOLE_DEVICE = ("gpu_utilization", "framebuffer_total", "framebuffer_used", "framebuffer_free", "power_usage")
 _WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.json in _OF_WHOLE_DEVICE)
+_HEALTH = {"Healthy": "ok", "Unhealthy": "failing", "Unknown": "unknown"}
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
@@ -93,6 +95,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **whole_devices.get(key, {}),
                 **_own_use(snapshot, key, owner),
                 **_cuda_use(snapshot, key, owner),
+                **_health(snapshot, key, owner),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
             }
@@ -180,10 +183,8 @@ def are_owners_unknown(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]])
 
 
 def _is_kubelet_silent(snapshot: Snapshot) -> bool:
-    kubelet, owners = snapshot.health.get(KUBELET), snapshot.owners
-    if kubelet is None or (kubelet.up and kubelet.reason != "no_pods"):
-        return False
-    return not owners.holders and not owners.units
+    kubelet = snapshot.health.get(KUBELET)
+    return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
 
 
 def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
@@ -244,6 +245,16 @@ def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     of = None if owner == _NOBODY else owner
     use = snapshot.cuda.uses.get((of, device)) if snapshot.cuda else None
     return {} if use is None else {"cuda": as_object(use)}
+
+
+def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """How the device is, where the kubelet says it."""
+    healths = snapshot.healths
+    health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
+    if health is None:
+        return {}
+    message = {"health_message": health.message} if health.message else {}
+    return {"health": _HEALTH[health.word], **message}
 
 
 def _rfc3339(seconds: float | None) -> str | None:

@@ -188,6 +188,7 @@ class Container:
     """A container with its devices, each (resource, device id), and those of its DRA claims.
 
     `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
+    `ailing` are those of its devices (ids, CDI names) that are not as usual, each with its health and a message.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Container:
     claims: tuple[Claim, ...] = ()
     chosen: tuple[str, ...] = ()
     running: bool = True
+    ailing: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

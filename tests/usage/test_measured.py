@@ -417,3 +417,48 @@ def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() 
     both = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), replace(owners({WHOLE: (B,)}), units=(held,)))
     assert both.uses == {(WHOLE, B): use(GIB, 0.25, 1), (WHOLE, A): use(GIB, 0.25, 1)}
     assert both.unowned == ()
+
+
+SIDECAR = replace(A, container="sidecar")
+
+
+# issue 18, line 4
+@pytest.mark.parametrize(
+    ("device", "unresolved", "reason"),
+    [
+        (WHOLE, frozenset(), "not_assigned"),
+        (PARENT, frozenset(), "not_assigned"),  # a device that nobody holds
+        (WHOLE, frozenset({("ml", "pod-1")}), "not_assigned"),
+        (WHOLE, frozenset({("ml", "pod-3")}), "unresolved"),
+        (WHOLE, None, "unresolved"),
+    ],
+)
+def test_a_container_of_a_pod_that_surely_does_not_hold_a_device_is_a_stranger(
+    device: DeviceKey, unresolved: frozenset[tuple[str, str]] | None, reason: str
+) -> None:
+    processes = [on(WHOLE, 11), on(device, 31), on(device, 40, sm=0.5)]
+    found = measure(reading(*processes), seen(), tables(1, 2, 3), SHARED, {}, unresolved)
+    assert found is not None
+    assert [each.reason for each in found.unowned] == [reason, "no_container"]
+    assert found.uses[WHOLE, A] == use(GIB, 0.25, 1)
+    assert found.nobodys == {device: use(2 * GIB, 0.75, 2)}
+    is_stranger = reason == "not_assigned"
+    assert found.strangers == ({(device, C): use(GIB, 0.25, 1)} if is_stranger else {})
+    assert found.unnamed == {device: use(GIB, 0.5, 1) if is_stranger else use(2 * GIB, 0.75, 2)}
+
+
+def test_holders_strangers_and_the_rest_add_up_to_the_device_at_most() -> None:
+    processes = (on(WHOLE, 11, 3 * GIB), on(WHOLE, 31, 2 * GIB, sm=None), on(WHOLE, 40, GIB))
+    of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=3 * GIB)})
+    parts = (of.uses[WHOLE, A], of.strangers[WHOLE, C], of.unnamed[WHOLE])
+    assert [part.memory_bytes for part in parts] == [3 * GIB // 2, GIB, GIB // 2]
+    assert of.nobodys[WHOLE] == use(3 * GIB // 2, None, 2)
+
+
+# issue 18, line 4
+def test_another_container_of_the_holders_pod_is_no_stranger() -> None:
+    found = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, B)}))
+    assert found.uses == {(WHOLE, SIDECAR): use(GIB, 0.25, 1), (WHOLE, B): use(0, 0.0, 0)}
+    several = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, replace(A, container="other"))}))
+    assert [(each.reason, each.owner) for each in several.unowned] == [("unresolved", A)]
+    assert several.strangers == {}
