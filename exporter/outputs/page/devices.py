@@ -150,12 +150,12 @@ def _whole_device(row: Object) -> str:
     """What a shared device does as a whole, whose rows may have its owners' parts; "" where it is not known."""
     own = mapping(row, "whole_device")
     percent, used, watts = (finite(own, name) for name in ("gpu_utilization", "framebuffer_used", "power_usage"))
-    known = (
+    amounts = (
         "" if percent is None else f"{_whole(percent)} %",
         "" if used is None else f"{_gib(used)} GiB",
         "" if watts is None else f"{_whole(watts)} W",
     )
-    return f"in all {', '.join(filter(None, known))}" if any(known) else ""
+    return f"in all {', '.join(filter(None, amounts))}" if any(amounts) else ""
 
 
 def _owner(row: Object) -> tuple[str, str, str]:
