@@ -75,6 +75,13 @@ def measure(
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
     unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
+    unexplained = {key: what for key, what in unexplained.items() if key in unknown}
+    for (key, _), of_owner in owned.items():
+        if any(process.memory_bytes is None for process in of_owner):
+            unexplained.setdefault(key, "memory_of_processes")
+        # on MIG instances no driver measures it
+        if any(process.sm_ratio is None and not process.device.instance for process in of_owner):
+            unexplained.setdefault(key, "kernels_of_processes")
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
         of_key, of_nobody = of_owners.get(key, {}), others.get(key, {})
         scaled = [*_within((*of_key.values(), *of_nobody.values()), of_all.get(key, _NOTHING))]
@@ -92,7 +99,7 @@ def measure(
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
-        unexplained=MappingProxyType({key: what for key, what in unexplained.items() if key in unknown}),
+        unexplained=MappingProxyType(unexplained),
     )
 
 
