@@ -30,7 +30,7 @@ GIB, MIB = 2**30, 2**20
 PERCENT, USED_MIB, FREE_MIB, WATTS = 85, 28 * 1024, 52 * 1024, 312.5
 WHOLE = {"gpu_utilization": PERCENT, "framebuffer_used": USED_MIB, "framebuffer_free": FREE_MIB, "power_usage": WATTS}
 UID = "0f5b2c31-7d0e-4a52-9c7e-5d1f0a9b8c{:02d}".format
-SERVER, KERNEL_THREAD, MISSING = 900, 7, 999_999
+INIT, KERNEL_THREAD, SERVER, MISSING = 1, 7, 900, 999_999
 FAMILIES = {
     "memory_used_bytes": "pod_gpu_memory_used_bytes",
     "utilization_ratio": "pod_gpu_utilization_ratio",
@@ -124,7 +124,7 @@ MODES = (
     # 2
     Mode(
         name="lists pids of another namespace, which are others here",
-        says=lambda _: [*process(1, 15 * GIB), *sample(1, 60), *process(KERNEL_THREAD, 12 * GIB)],
+        says=lambda _: [*process(INIT, 15 * GIB), *sample(INIT, 60), *process(KERNEL_THREAD, 12 * GIB)],
         a=NOTHING,
         b=NOTHING,
         why=UNLISTED,
@@ -213,6 +213,7 @@ class BusyGpu:
         slice_of = f"kubepods-pod{daemon.uid.replace('-', '_')}.slice"
         container = container_id(daemon, "c").removeprefix("containerd://")
         self._put(SERVER, "nvidia-cuda-mps", f"/kubepods.slice/{slice_of}/cri-containerd-{container}.scope")
+        self._put(INIT, "systemd", "/init.scope")
         self._put(KERNEL_THREAD, "kworker/0:1", "/", flags=0x0420_8060)
 
     def _pod(self, number: int, name: str) -> Pod:
@@ -222,7 +223,7 @@ class BusyGpu:
 
     def _put(self, pid: int, name: str, cgroup: str, flags: int = 0) -> None:
         folder = self.node.root / "proc" / str(pid)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "cgroup").write_text(f"0::{cgroup}\n")
         zeros = " ".join("0" * 12)
         (folder / "stat").write_text(f"{pid} ({name}) S 1 {pid} {pid} 0 -1 {flags} {zeros} 1 0 0\n")
@@ -418,7 +419,7 @@ def together(mode: Mode, name: str) -> float | None:
 # issue 18, line 5
 async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(node: SimulatedNode) -> None:
     """Then the driver's pids are those of the exporter's own namespace, or none."""
-    mode = Mode(name="no hostPID", says=lambda _: [*process(1, 15 * GIB)], a=NOTHING, b=NOTHING)
+    mode = Mode(name="no hostPID", says=lambda _: [*process(INIT, 15 * GIB)], a=NOTHING, b=NOTHING)
     (node.root / "proc/1/cgroup").unlink()
     async with exporter_of(node, mode, "copy") as exporter:
         look = Look(exporter, mode)
