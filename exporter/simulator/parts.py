@@ -187,7 +187,8 @@ class SimulatedGpu:
 class Container:
     """A container with its devices, each (resource, device id), and those of its DRA claims.
 
-    `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
+    `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop. It
+    `uses` GPUs (by UUID) that the kubelet did not give it.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Container:
     claims: tuple[Claim, ...] = ()
     chosen: tuple[str, ...] = ()
     running: bool = True
+    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
