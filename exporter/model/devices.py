@@ -234,6 +234,18 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHealth:
+    """How a device is by the kubelet: Healthy, Unhealthy or Unknown, and a message, which may be ""."""
+
+    word: str
+    message: str = ""
+
+
+DeviceHealths = Mapping[tuple[DeviceKey, Owner], DeviceHealth]
+NO_HEALTHS: DeviceHealths = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """What became of one assignment.
 

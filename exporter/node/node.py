@@ -342,6 +342,9 @@ class Node:
             unmeasured=asked.measuring.unmeasured if asked.measuring else None,
             host=asked.host.host,
             cuda=asked.probing.cuda_for(owners, asked.pods.now.pods, inventory) if asked.probing else None,
+            healths=self.handover.health_watch.look(
+                owners, self._owners.pods_of_owners.pods, asked.allocatable.offered, time.monotonic()
+            ),
         )
 
     def _begin_streams(self) -> Streams:

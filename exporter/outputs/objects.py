@@ -30,6 +30,7 @@ METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
+_HEALTH = {"Healthy": "ok", "Unhealthy": "failing", "Unknown": "unknown"}
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
@@ -88,6 +89,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **entry.metrics,
                 **_own_use(snapshot, key, owner),
                 **_cuda_use(snapshot, key, owner),
+                **_health(snapshot, key, owner),
                 **({"used_by": others[key]} if key in others else {}),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
@@ -218,6 +220,16 @@ def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     of = None if owner == _NOBODY else owner
     use = snapshot.cuda.uses.get((of, device)) if snapshot.cuda else None
     return {} if use is None else {"cuda": as_object(use)}
+
+
+def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """How the device is, where the kubelet says it."""
+    healths = snapshot.healths
+    health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
+    if health is None:
+        return {}
+    message = {"health_message": health.message} if health.message else {}
+    return {"health": _HEALTH[health.word], **message}
 
 
 def _rfc3339(seconds: float | None) -> str | None:

@@ -55,7 +55,8 @@ class KeptAssignments:
     """The assignments in force, and what identifies the kubelet that gave them. It may outlive a source.
 
     `answered_on` is the socket file of the last answer: device, inode and change time. `asked_at_seconds` is when its
-    call began, by the source's clock. `read` says what an assignment refers to; `allocatable`: see allocatable.py.
+    call began, by the source's clock. `read` says what an assignment refers to; `allocatable`, `offered`: see
+    allocatable.py.
     """
 
     retained: Retained = field(default_factory=Retained)
@@ -64,6 +65,7 @@ class KeptAssignments:
     asked_at_seconds: float | None = None
     read: Read = read_by_built_in_rules
     allocatable: Allocatable = field(default_factory=lambda: NONE_ALLOCATABLE)
+    offered: Allocatable | None = None
 
 
 class KubeletSource(AskedSource):
