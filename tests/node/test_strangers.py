@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -141,7 +141,7 @@ async def test_what_a_stranger_uses_is_nobodys_in_the_accounts(node: SimulatedNo
         assert held.get("", 0) == 0
 
 
-async def _grew(amounts: Any, pod: str, least: float) -> bool:
+async def _grew(amounts: Callable[[], Awaitable[Mapping[str, float]]], pod: str, least: float) -> bool:
     return (await amounts()).get(pod, 0) > least
 
 
