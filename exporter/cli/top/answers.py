@@ -1,8 +1,10 @@
 """An exporter's answers → what is shown. Pure; the answers may be anything, also another version's.
 
-/container/metrics has a row for each device and owner. In the rows of a shared device, `--sharing copy` repeats the
-device's values, `split` divides the additive ones, and what is measured of an owner stands in its own row in both. The
-node's mode is in /debug/mapping. The cluster role does not know it: there, rows that differ are taken as divided.
+/container/metrics has a row for each device and owner. The rows of a shared device have its own values beside their
+own (`whole_device`), of which some are missing where exporters are older, or a Prometheus server is asked. Then
+`--sharing copy` repeats the device's values, `split` divides the additive ones, and what is measured of an owner stands
+in its own row in both. The node's mode is in /debug/mapping. The cluster role does not know it: there, rows that differ
+are taken as divided.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,8 +133,6 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
     utilization = _utilization(rows)
-    if utilization is None:
-        utilization = _times(100, finite(first, "graphics_engine_active"))
     divided = _is_divided(rows, rules)
     used = _used(rows, divided=divided)
     total, free = (_whole(rows, f"framebuffer_{part}", divided=divided) for part in ("total", "free"))
@@ -199,12 +199,19 @@ def _holder(row: AnyObject, rules: _Rules, *, alone: bool) -> ShownHolder:
 
 
 def _utilization(rows: Sequence[AnyObject]) -> float | None:
-    """Of the whole device: what a row that is not measured repeats, else what is measured of all owners."""
+    """Of the whole device: its own, or what a row that is not measured repeats, else what is measured of all owners."""
+    own = _of_whole_device(rows, "gpu_utilization")
+    if own is not None:
+        return own
     copies = [row for row in rows if finite(mapping(row, "measured"), "utilization_ratio") is None]
     if copies or len(rows) == 1:
         return max(_numbers(copies or rows, "gpu_utilization"), default=None)
     percents = _numbers(rows, "gpu_utilization")
     return min(100.0, sum(percents)) if percents else None
+
+
+def _of_whole_device(rows: Sequence[AnyObject], name: str) -> float | None:
+    return finite(mapping(rows[0], "whole_device"), name)
 
 
 def _is_divided(rows: Sequence[AnyObject], rules: _Rules) -> bool:
@@ -216,6 +223,9 @@ def _is_divided(rows: Sequence[AnyObject], rules: _Rules) -> bool:
 
 def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | None:
     """The whole device's amount of an additive field."""
+    own = _of_whole_device(rows, name)
+    if own is not None:
+        return own
     numbers = _numbers(rows, name)
     if not numbers:
         return None
@@ -224,6 +234,9 @@ def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | No
 
 def _used(rows: Sequence[AnyObject], *, divided: bool) -> float | None:
     """The memory that is used of the whole device: a row with a measured amount has its owner's alone."""
+    own = _of_whole_device(rows, "framebuffer_used")
+    if own is not None:
+        return own
     copies = [row for row in rows if finite(mapping(row, "measured"), "memory_used_bytes") is None]
     if copies and not divided:
         return _whole(copies, "framebuffer_used", divided=False)

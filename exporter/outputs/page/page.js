@@ -19,8 +19,8 @@ const SETTLED_MS = 700;
 const POWER_SCALES = [50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000];
 const HOTTEST = 100;
 const SHARED =
-  " Of a shared GPU every owner has a row. What is not measured by owner is as --sharing has it: the whole GPU's," +
-  " unless it divides.";
+  " Of a shared GPU every owner has a row, and its name has what it does in all. What is not measured by owner is as" +
+  " --sharing has it: the whole GPU's, unless it divides.";
 const OWNERS_UNKNOWN = "X-Owners-Unknown";
 // The states of a device; of its objects' the first of these is the device's (states.py).
 const STATES = ["used", "held", "idle", "outside", "unknown", "free", "cut"];
@@ -239,6 +239,7 @@ function nameOf(row, owners) {
     make("small", "model", said(row.model_name)),
     " ",
     make("small", "uuid", said(row.device_uuid)),
+    ...(wholeOf(row) ? [" ", make("small", "whole", wholeOf(row))] : []),
   ];
 }
 
@@ -247,12 +248,23 @@ function usersOf(row, number) {
   const users = number === 0 && Array.isArray(row.used_by) ? row.used_by : [];
   const nameOfUser = (user) => {
     if (user.pod) return `${user.namespace}/${user.pod}`;
-    return user.id ? `${user.engine || "container"} ${user.id.slice(0, 12)}` : (user.command || "").slice(0, MOST_CHARS);
+    return user.id ? `${user.engine || "container"} ${user.id.slice(0, 12)}` : [...(user.command || "")].slice(0, MOST_CHARS).join("");
   };
   const names = [...new Set(users.map(nameOfUser).filter(Boolean))];
   if (!names.length) return "";
   const some = names.length <= MOST_USERS ? names : [...names.slice(0, MOST_USERS - 1), `${names.length - 2} others`];
   return `used by ${some.join(" and ")}, which ${names.length === 1 ? "does" : "do"} not hold it`;
+}
+
+// What a shared device does as a whole, whose rows may have its owners' parts.
+function wholeOf(row) {
+  const own = row.whole_device || {};
+  const known = [
+    [own.gpu_utilization, (percent) => `${Math.round(percent)} %`],
+    [own.framebuffer_used, (mib) => `${gib(mib)} GiB`],
+    [own.power_usage, (watts) => `${Math.round(watts)} W`],
+  ].filter(([value]) => typeof value === "number");
+  return known.length ? `in all ${known.map(([value, written]) => written(value)).join(", ")}` : "";
 }
 
 function nobody(row) {
@@ -317,13 +329,14 @@ function signatureOf(rows, scales) {
     rows.map((row, number) => [
       usersOf(row, number), row.device_id, row.device, row.model_name, row.entity, row.mig_profile, row.gpu_shared,
       row.namespace, row.pod, row.container, row.workload_name, row.workload_kind,
-      row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row),
+      row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row), Boolean(wholeOf(row)),
       (metricsOf(row, scales) || []).map((metric) => [metric.value === null, Boolean(metric.full)]),
     ]),
   );
 }
 
 function refreshDevice(record, rows, scales, now) {
+  setText(record.element.querySelector(".whole"), wholeOf(rows[0]));
   rows.forEach((row, number) => {
     const { tr, badge, cells } = record.shown[number];
     const state = stateOf(row);
