@@ -20,7 +20,7 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
-from exporter.outputs.devices import explainer, known_devices
+from exporter.outputs.devices import amounts_of, explainer, known_devices, users_of_devices
 from exporter.ownership.explain import is_kubelet_silent
 
 # Families of a container's own use, as the driver's processes tell.
@@ -73,6 +73,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": _rfc3339(snapshot.read_at_seconds), "read_at": _rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
+    others = users_of_devices(snapshot)
     objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
@@ -96,6 +97,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **_own_use(snapshot, key, owner),
                 **_cuda_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
+                **({"used_by": others[key]} if key in others else {}),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
             }
@@ -236,8 +238,7 @@ def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
     if use is None:
         return {}
-    measured = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
-    return {"measured": {name: value for name, value in measured.items() if value is not None}}
+    return {"measured": amounts_of(use.memory_bytes, use.sm_ratio, use.processes)}
 
 
 def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:

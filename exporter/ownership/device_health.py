@@ -87,7 +87,7 @@ def _word(allocated: Iterable[AllocatedDevice], held: Assignment) -> DeviceHealt
 def _is_of(allocated: AllocatedDevice, held: Assignment) -> bool:
     if held.claim is None:
         return (allocated.resource, allocated.device_id) == (held.resource, held.device_id)
-    return allocated.resource.startswith("claim:") and allocated.device_id in held.claim.cdi_names
+    return allocated.resource.startswith("claim:") and allocated.device_id in held.claim.status_names
 
 
 def _is_missing(held: Assignment, offered: Allocatable | None) -> bool:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
-from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated, user_name, users
 
 MOST_DEVICES = 50_000  # rows; a cluster of 5,000 nodes with 8 GPUs has 40,000
 MOST_PROCESSES = 10_000
@@ -83,9 +83,15 @@ def _process(of: AnyObject) -> ShownProcess:
         utilization_percent=_times(100, finite(of, "sm_ratio")),
         memory_used_mib=_times(1 / _MIB, finite(of, "memory_bytes")),
         kinds=",".join(kind for kind in kinds if isinstance(kind, str)) if isinstance(kinds, list) else "",
-        owner="/".join(names) if all(names) else f"({text(of, 'reason') or 'unknown'})",
+        owner=_owner_of_process(names, text(of, "reason")),
         command=text(of, "command"),
     )
+
+
+def _owner_of_process(names: Sequence[str], reason: str) -> str:
+    if not all(names):
+        return f"({reason or 'unknown'})"
+    return f"{'/'.join(names)}, which does not hold it" if reason == "not_assigned" else "/".join(names)
 
 
 def _sources(answer: AnyObject) -> Sequence[ShownSource]:
@@ -154,6 +160,20 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         tensor_percent=_times(100, finite(first, "tensor_active")),
         xid=int(finite(first, "xid_errors") or 0) or None,
         holders=tuple(holders),
+        strangers=[_stranger(each) for each in users(first)],
+    )
+
+
+def _stranger(user: AnyObject) -> ShownHolder:
+    return ShownHolder(
+        namespace=text(user, "namespace"),
+        pod=text(user, "pod"),
+        container=text(user, "container"),
+        outside="" if text(user, "pod") else user_name(user),
+        utilization_percent=_times(100, finite(user, "utilization_ratio")),
+        memory_used_mib=_times(1 / _MIB, finite(user, "memory_used_bytes")),
+        measured=True,
+        holds=False,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
-from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated, used_by
 from exporter.outputs.page.document import text
 
 Object = Mapping[str, Any]
@@ -116,7 +116,9 @@ def _device(rows: Sequence[Object], scales: Scales, *, with_node: bool) -> Itera
     name = f'{node}<th scope="row" role="rowheader"{span}>{_name(first, len(rows))}</th>'
     for number, row in enumerate(rows):
         kind = f"{stated(row)}{' more' if number else ''}{' before' if is_before(row) else ''}"
-        cells = (*_owner(row), *_metrics(row, scales))
+        pod, *rest = _owner(row)
+        others = used_by(row) if not number else ""
+        cells = (f'{pod} <small class="users">{text(others)}</small>' if others else pod, *rest, *_metrics(row, scales))
         yield (
             f'<tr role="row" class="{kind}">{"" if number else name}'
             + "".join(
