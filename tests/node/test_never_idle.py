@@ -251,8 +251,8 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
 
 
 @asynccontextmanager
-async def exporter_of(node: SimulatedNode, mode: Mode, sharing: str) -> AsyncIterator[Exporter]:
-    working = asyncio.create_task(BusyGpu(node, mode).work())
+async def exporter_of(gpu: BusyGpu, sharing: str) -> AsyncIterator[Exporter]:
+    node, working = gpu.node, asyncio.create_task(gpu.work())
     config = config_of(
         kubelet_socket=str(node.socket),
         kubelet_pods_socket=str(node.pods_socket),
@@ -329,7 +329,7 @@ class Look:
 async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
     node: SimulatedNode, mode: Mode, sharing: str
 ) -> None:
-    async with exporter_of(node, mode, sharing) as exporter:
+    async with exporter_of(BusyGpu(node, mode), sharing) as exporter:
         look = Look(exporter, mode)
 
         async def measured_as_known() -> None:
@@ -420,8 +420,9 @@ def together(mode: Mode, name: str) -> float | None:
 async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(node: SimulatedNode) -> None:
     """Then the driver's pids are those of the exporter's own namespace, or none."""
     mode = Mode(name="no hostPID", says=lambda _: [*process(INIT, 15 * GIB)], a=NOTHING, b=NOTHING)
+    gpu = BusyGpu(node, mode)
     (node.root / "proc/1/cgroup").unlink()
-    async with exporter_of(node, mode, "copy") as exporter:
+    async with exporter_of(gpu, "copy") as exporter:
         look = Look(exporter, mode)
 
         async def says_why() -> None:
