@@ -144,9 +144,9 @@ async def _serve(folder: Path, url: str, mode: str) -> None:
         library.NAME = str(folder / "nvml/libnvidia-ml.so.1")
         source.AGAIN_SECONDS = container_logs.AGAIN_SECONDS = 0.0
 
-        def all_new(library: library.Library, handle: object, last: Busy | None) -> Busy | None:  # noqa: ARG001
+        def all_new(library: library.Library, handle: object, last: Busy | None, now: float) -> Busy:  # noqa: ARG001
             """Every sample is of the time since the last reading."""
-            return busy(library, handle, None)
+            return busy(library, handle, None, now)
 
         vars(reader)["busy"] = all_new
     flags = {

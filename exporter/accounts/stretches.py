@@ -21,8 +21,8 @@ MOST_UNREAD_NS = 120_000_000_000
 MOST_STRETCHES = 64
 _FAINT_NS = 1_000
 
-# By GPU_I_ID for how long kernels ran (ns): those of each holder of a shared device, in the order of its holders, and
-# at last those of processes of no container. A device for which that is unknown is left out.
+# By GPU_I_ID for how long kernels ran (ns): those of each holder of a device, in the order of its holders, and at last
+# those of processes of no holder. A device for which that is unknown is left out.
 Kernels = Mapping[str, Sequence[int]]
 NO_KERNELS: Kernels = MappingProxyType({})
 _Times = Mapping[Owner | None, int]
@@ -155,7 +155,7 @@ class KernelTimes:
         for key in now.keys() & last.keys():
             held = holders_before.get(key.uuid)
             for device in held.devices if held is not None else ():
-                if device.key == key and device.is_shared and (times := _grown(device, last[key], now[key])):
+                if device.key == key and device.holders and (times := _grown(device, last[key], now[key])):
                     times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(device, times, at_ns)
         return times_of
 

@@ -42,6 +42,11 @@ class Claim:
         """driver/pool/device, as Kubernetes writes a claim's device."""
         return f"{self.driver}/{self.pool}/{self.device}"
 
+    @property
+    def status_names(self) -> tuple[str, ...]:
+        """What a container's status may call it: by a CDI device, and where it has none by `device_id` (measured)."""
+        return (*self.cdi_names, self.device_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -231,6 +236,18 @@ class Holder:
     resource: str
     shared: bool
     claim: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHealth:
+    """How a device is by the kubelet: Healthy, Unhealthy or Unknown, and a message, which may be ""."""
+
+    word: str
+    message: str = ""
+
+
+DeviceHealths = Mapping[tuple[DeviceKey, Owner], DeviceHealth]
+NO_HEALTHS: DeviceHealths = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

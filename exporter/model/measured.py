@@ -71,6 +71,7 @@ WithoutOwner = Literal[
     "other_container",
     "unknown_container",
     "not_assigned",
+    "unresolved",
     "unknown_instance",
 ]
 
@@ -91,15 +92,23 @@ class Use:
 
     memory_bytes: int | None
     sm_ratio: float | None
-    processes: int
+    processes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What all processes use of a device: memory, and the part of the time in which kernels ran (1 at most)."""
+    """What all processes use of a device: memory, and the part of the time in which kernels ran (1 at most).
+
+    `least_sm_ratio` is the part in which some kernel ran for sure. None where the driver does not say it.
+    """
 
     memory_bytes: int | None = None
     sm_ratio: float = 1.0
+    least_sm_ratio: float | None = None
+
+
+# what of a device no process that is listed accounts for; "all": nothing of the device is known that could tell
+Unexplained = Literal["memory", "kernels", "all"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,18 +117,21 @@ class Measured:
 
     A process counts for one device at most, by the key of `Owners`. The owners of a device use at most its memory.
     `nobodys` is what the processes of `unowned` use together, by device, if there are any; its `processes` leave MPS'
-    servers out. `sm_ns` is the time in which
-    kernels ran since measuring began, in nanoseconds: by device, of each owner and, under None, always, of nobody's
-    processes. It never falls; devices with an unknown time are left out. `owned` are the processes that count for an
-    owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose processes are not known. On devices of
-    `unexplained` most of the memory in use is that of no process that is listed.
+    servers out. Of these, `strangers` is what containers use whose pod does not hold the device, and `unnamed` what all
+    others use. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of each owner
+    and, under None, always, of nobody's processes. It never falls; devices with an unknown time are left out. `owned`
+    are the processes that count for an owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose
+    processes are not known. `unexplained` has the devices of which holders' use is not known, since the processes that
+    are listed do not account for it.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
     unowned: tuple[Unowned, ...] = ()
     nobodys: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
+    strangers: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
+    unnamed: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
     sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))
     owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=lambda: MappingProxyType({}))
     host: HostProcesses | None = None
     unread: frozenset[str] = frozenset()
-    unexplained: frozenset[DeviceKey] = frozenset()
+    unexplained: Mapping[DeviceKey, Unexplained] = field(default_factory=lambda: MappingProxyType({}))

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.errors import Trouble
 from exporter.model.accounts import Accounts
-from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Inventory, Owners, SliceDevice, SliceDeviceName
+from exporter.model.devices import (
+    NO_HEALTHS,
+    AddedLabels,
+    Assignment,
+    DeviceHealths,
+    DeviceKey,
+    Inventory,
+    Owners,
+    SliceDevice,
+    SliceDeviceName,
+)
 from exporter.model.pages import Attribute, JoinedPage, nobodys
 from exporter.model.pods import Owner
 from exporter.model.states import IDLE_BELOW
@@ -88,7 +98,7 @@ class Snapshot:
     family and subject. `accounts` is None where nobody keeps any. `measured` is None where it is not known what owners
     of shared GPUs use; `unmeasured` then says why, if somebody shares one. `host` is None before it was read.
     `device_files` are those of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded. `cuda` is None
-    where no probe runs.
+    where no probe runs. `healths` say how devices are that containers hold, as far as the kubelet says it.
     """
 
     node: str
@@ -108,6 +118,7 @@ class Snapshot:
     measured: "Measured | None" = None
     unmeasured: Trouble | None = None
     cuda: "CudaUses | None" = None
+    healths: DeviceHealths = field(default_factory=lambda: NO_HEALTHS)
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

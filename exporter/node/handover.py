@@ -12,6 +12,7 @@ from exporter.dividing.sharing import CounterBook
 from exporter.model.devices import Assignment, DeviceRef
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.ownership.current import CurrentOwners, Tenures
+from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.owners import Knowledge, read_assignment
 from exporter.sources.kubelet.assignments import KeptAssignments
 from exporter.sources.source import SourceCache
@@ -84,6 +85,7 @@ class NodeHandover:
         self.reads_slices = False
         self.cuda: CudaTotals | None = None
         self.tenures = Tenures()
+        self.health_watch = HealthWatch()
         self.cache: SourceCache | None = None
         self.owners: CurrentOwners | None = None
         self._sharing = ""

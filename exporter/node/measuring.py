@@ -1,25 +1,25 @@
 """Measures what owners of shared GPUs use: with each reading of the driver, beside the looks.
 
 NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for any of it.
-Nothing is read or imported before NVML lists processes, and before a container holds a share of a GPU or gpu-manager's
-units, or the user asks for processes (--processes.expose).
+Nothing is read or imported before NVML lists a process, or a container holds a share of a GPU or gpu-manager's units.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
-from exporter.model.devices import DeviceKey, Owners
+from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
+from exporter.ownership.owners import Unmatched
 from exporter.sources.inventories import DriverSource
 from exporter.sources.source import MOST_LINKS, MOST_PROCESSES, Attempt, Bound, OnHealth, Source, absent
 
 if TYPE_CHECKING:
     from exporter.model.driver import DriverReading
-    from exporter.model.measured import HostProcesses, Measured
+    from exporter.model.measured import HostProcesses, Measured, Unexplained
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.processes import Processes
     from exporter.usage.containers import Containers
@@ -30,13 +30,18 @@ Pods = Mapping[tuple[str, str], PodInfo]
 KEPT_SECONDS = 5.0
 
 
-def _unlisted(device: DeviceKey) -> Trouble:
-    instance = f" instance {device.instance}" if device.instance else ""
+def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
+    name = f"{device.uuid} instance {device.instance}" if device.instance else device.uuid
+    messages: Mapping[Unexplained, str] = {
+        "memory": f"memory is in use on {name} that belongs to no process that NVML lists and /proc has",
+        "kernels": f"kernels run on {name}, and NVML does not say which process runs them",
+        "all": f"NVML lists no process on {name}, and says neither how much memory is in use nor how busy it is",
+    }
     return Trouble(
         "partial",
-        f"most of the memory in use on {device.uuid}{instance} belongs to no process that NVML lists and /proc has",
+        messages[what],
         "let the exporter share the host's PID namespace (hostPID: true); in virtual machines, with confidential"
-        " computing and under some modes of MPS, NVML lists no processes, and nobody can measure what owners use",
+        " computing and under MPS before Volta, NVML lists not all processes, and nobody can measure what owners use",
     )
 
 
@@ -57,16 +62,17 @@ class Measuring:
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_missed`: a missing folder below `root` fails. `is_exposed`: all GPUs' processes are asked for."""
+        """`is_missed`: what is missing below `root` fails, if somebody has a share. `is_exposed`: it always does."""
         self._nvml = nvml
         self._root = root
-        self._is_missed = is_missed or is_exposed
+        self._is_missed = is_missed
         self._is_exposed = is_exposed
         self._on_health = on_health
         self._clock = clock
         self._owners: Owners | None = None
         self._has_shares = self._is_wanted = False
         self._pods: Pods = {}
+        self._unresolved: frozenset[tuple[str, str]] | None = None
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the last one whose processes are or were looked up
@@ -85,20 +91,24 @@ class Measuring:
     def parts(self) -> tuple[Source, ...]:
         """The sources that it reads and whose health is shown."""
         sources = self._sources or ()
-        return tuple(part for part in sources if self._is_missed or part.health.reason != "missing")
+        return tuple(part for part in sources if self._misses(part.health))
 
-    def measured_for(self, owners: Owners, pods: Pods) -> "Measured | None":
-        """What these owners use by the last reading; None where that is not known, or too old."""
+    def measured_for(self, owners: Owners, pods: Pods, outside: Iterable[Assignment] | None = ()) -> "Measured | None":
+        """What these owners use by the last reading; None where that is not known, or too old.
+
+        `outside` is what containers hold besides, and is not followed; None where it is not known who holds what.
+        """
         self._pods = pods
+        self._unresolved = None if outside is None else _unresolved(owners, outside)
+        last = self._nvml.reading
         if owners is not self._owners:
             self._owners = owners
             is_shared = any(holder.shared for held in owners.holders.values() for holder in held)
             self._has_shares = is_shared or bool(owners.units)
-            self._is_wanted = self._has_shares or self._is_exposed
+            self._is_wanted |= self._has_shares or self._is_exposed
+        self._is_wanted |= bool(last and last.processes)
         if not self._is_wanted:
-            self._forget()
             return None
-        last = self._nvml.reading
         if self._looked_up is None:
             if last is not None:
                 self._follow(last)
@@ -120,7 +130,7 @@ class Measuring:
             return self._nvml.health.trouble
         measured = self._measured[1] if self._measured else None
         if measured is not None and measured.unexplained:
-            return _unlisted(min(measured.unexplained))
+            return _unexplained(*min(measured.unexplained.items()))
         processes, logs = self._sources
         # pods name their containers, too
         needed = (processes,) if self._pods else (processes, logs)
@@ -184,8 +194,11 @@ class Measuring:
         )
         return self._sources
 
+    def _misses(self, health: Health) -> bool:
+        return health.reason != "missing" or self._is_exposed or (self._is_missed and self._has_shares)
+
     def _tell(self, name: str, health: Health) -> None:
-        if self._is_missed or health.reason != "missing":
+        if self._misses(health):
             self._on_health(name, health)
 
     def _measure(
@@ -200,5 +213,14 @@ class Measuring:
         if self._of_pods is None or self._of_pods[0] is not self._pods:
             self._of_pods = self._pods, containers_of_pods(self._pods.values())
         tables = (logged, self._of_pods[1])
-        totals = {device: Total(memory_bytes=used) for device, used in reading.memory_used.items()}
-        return self._times.add(reading, measure(reading, processes, tables, owners, totals))
+        totals = {
+            device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))
+            for device in reading.memory_used.keys() | reading.busy.keys()
+        }
+        return self._times.add(reading, measure(reading, processes, tables, owners, totals, self._unresolved))
+
+
+def _unresolved(owners: Owners, outside: Iterable[Assignment]) -> frozenset[tuple[str, str]]:
+    """The pods that hold something of which it is not known which device of the samples it is."""
+    unmatched = (match.assignment for match in owners.matches if match.reason not in ("", Unmatched.NO_GPU))
+    return frozenset((each.owner.namespace, each.owner.pod) for each in (*unmatched, *outside))

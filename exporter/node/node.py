@@ -32,6 +32,7 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, 
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.ownership.current import CurrentOwners, same
+from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched, needs_slices
 from exporter.ownership.pods_of_names import Listing
 from exporter.ownership.rows import Attribution
@@ -48,6 +49,7 @@ from exporter.sources.pods import Pods
 from exporter.sources.source import OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
+    from exporter.model.measured import Measured
     from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
 
@@ -231,8 +233,7 @@ class Node:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
             if Need.PROCESSES in needs and self.sources.measuring:
                 # rows show the measurement of the page's moment
-                now = self.sources.measuring.measured_for(snapshot.owners, self.sources.pods.now.pods)
-                snapshot = replace(snapshot, measured=now)
+                snapshot = replace(snapshot, measured=self._measured_for(self.sources.measuring, snapshot.owners))
             if Need.DIAGNOSIS in needs:
                 snapshot = replace(snapshot, device_files=await self.sources.host.device_files())
             return snapshot
@@ -300,6 +301,7 @@ class Node:
         pages, names = taken(asked, reads, waited, health)
         everyone_answered = all(read.done() for read in reads)
         in_force = inventory.inventory
+        kubelet.follow(in_force.places)
         async with self._pages.turn:
             of = tuple([page.source for page in pages])
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
@@ -341,6 +343,9 @@ class Node:
             unmeasured=asked.measuring.unmeasured if asked.measuring else None,
             host=asked.host.host,
             cuda=asked.probing.cuda_for(owners, asked.pods.now.pods, inventory) if asked.probing else None,
+            healths=self.handover.health_watch.look(
+                owners, self._owners.pods_of_owners.pods, asked.allocatable.offered, time.monotonic()
+            ),
         )
 
     def _begin_streams(self) -> Streams:
@@ -389,7 +394,7 @@ class Node:
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
         allocatable, measuring = self.sources.allocatable.allocatable, self.sources.measuring
-        measured = partial(measuring.measured_for, pods=pods.pods) if measuring else None
+        measured = partial(self._measured_for, measuring) if measuring else None
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:
             return self._owners.update(
@@ -406,6 +411,11 @@ class Node:
             )
 
         return attribute
+
+    def _measured_for(self, measuring: Measuring, owners: Owners) -> "Measured | None":
+        kubelet = self.sources.kubelet
+        outside = None if is_kubelet_silent(kubelet.health, owners) else kubelet.outside
+        return measuring.measured_for(owners, self.sources.pods.now.pods, outside)
 
     def _add_others(self, health: dict[str, Health]) -> None:
         """Add the healths of the sources that a scrape does not ask."""

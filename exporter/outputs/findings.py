@@ -16,7 +16,8 @@ from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.pages import Subject
 from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot
-from exporter.outputs.devices import explainer, seen_devices
+from exporter.model.states import is_at_work, used_by
+from exporter.outputs.devices import explainer, seen_devices, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
@@ -76,6 +77,12 @@ _REFUSALS: dict[Refusal, Trouble] = {
 }
 
 
+_STRANGER_REMEDY = (
+    "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
+    " or the driver's device files, see every GPU of the node"
+)
+
+
 def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) -> Diagnosis:
     """Everything worth saying, the sources first. `doubts` are those about the settings."""
     return Diagnosis(
@@ -88,6 +95,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
             *of_device_files(snapshot.device_files, asks_nvml=asks_nvml),
             *of_attribution(snapshot),
             *of_devices(snapshot),
+            *of_strangers(snapshot),
         ),
     )
 
@@ -318,6 +326,20 @@ def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
     for assignment in snapshot.context.outside:
         reason, why = words.outside(assignment)
         yield Finding(_LEFT_OUT.get(reason, Level.OK), _name_of(assignment), why)
+
+
+def of_strangers(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Who uses a device and does not hold it; no warning where that is next to nothing."""
+    idle_below = snapshot.context.idle_below
+    return grouped(
+        Finding(
+            Level.WARNING if is_at_work(user, idle_below) else Level.OK,
+            _device(key),
+            Trouble("", used_by({"used_by": [user]}), _STRANGER_REMEDY),
+        )
+        for key, users in sorted(users_of_devices(snapshot).items())
+        for user in users
+    )
 
 
 def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceRef, Inventory, Match, Owners
 from exporter.model.pages import Subject
-from exporter.model.snapshot import LookContext
+from exporter.model.snapshot import Health, LookContext
 from exporter.ownership.owners import Unmatched, is_meant
 
 if TYPE_CHECKING:
@@ -91,11 +91,10 @@ class Explainer:
         places = [place for name in of_names if (place := self._inventory.places.get(name))]
         if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
             return Unmatched.NO_GPU, _UNMATCHED[Unmatched.NO_GPU]
-        its = f"its CDI spec names {', '.join(sorted(set(map(str, places))))}" if places else "if its devices are GPUs"
         return "outside_resources", Trouble(
             "",
             f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
-            f"{its}{':' if places else ','} add --resources {assignment.resource}",
+            f"if its devices are GPUs, add --resources {assignment.resource}",
         )
 
     def unowned(self, device: Subject) -> str:
@@ -128,6 +127,11 @@ def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
         if reason in unmatched and (device.instance or reason != Unmatched.MIG_UNRESOLVED):
             return why
     return ""
+
+
+def is_kubelet_silent(kubelet: Health, owners: Owners) -> bool:
+    """Whether nobody holds anything only because the kubelet does not say who does."""
+    return not (owners.holders or owners.units or (kubelet.up and kubelet.reason != "no_pods"))
 
 
 def is_unfollowed_claim(assignment: Assignment, context: LookContext) -> bool:
@@ -290,6 +294,7 @@ WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = MappingProxyType(
         "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
         "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
         "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
+        "unresolved": "its pod may hold this GPU: which of its containers holds what is not known",
         "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
     }
 )

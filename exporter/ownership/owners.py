@@ -268,14 +268,14 @@ def of_their_containers(
 def _is_of_container(assignment: Assignment, pods: "Mapping[tuple[str, str], PodInfo]") -> bool:
     owner, claim = assignment.owner, assignment.claim
     pod = pods.get((owner.namespace, owner.pod))
-    if pod is None or claim is None or not claim.cdi_names:
+    if pod is None or claim is None:
         return True
     names = {
         device.device_id
         for device in pod.allocated.get(owner.container, ())
         if device.resource.startswith("claim:") and device.device_id
     }
-    return not names or not names.isdisjoint(claim.cdi_names)
+    return not names or not names.isdisjoint(claim.status_names)
 
 
 def needs_slices(assignment: Assignment, places: CdiPlaces = NO_PLACES) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from exporter.dcgm.xids import UNKNOWN_XID, XIDS
+from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.simulator.pages import NVLINK, SimulatedFamily, SimulatedRow, families_of, page
 from exporter.simulator.parts import SimulatedGpu
 from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
@@ -133,7 +133,7 @@ class SimulatedDcgm:
         window = ("window_size_in_ms", str(XID_WINDOW_MS))
         events = machine.boards[uuid].events
         before = self._events.get(uuid, {})
-        labels = (("err_code", str(last)), ("err_msg", XIDS.get(last, UNKNOWN_XID)))
+        labels = (("err_code", str(last)), ("err_msg", XIDS.get(last, OTHER_XID).name))
         return {
             "DCGM_FI_DEV_XID_ERRORS": [(() if self._generation == _SHELL else labels, last)],
             "DCGM_EXP_XID_ERRORS_TOTAL": [

@@ -214,7 +214,13 @@ def _status(pod: Pod) -> Object:
                 "name": container.name,
                 "containerID": container_id(pod, container.name),
                 "allocatedResourcesStatus": [
-                    {"name": resource, "resources": [{"resourceID": one, "health": health} for one, health in of]}
+                    {
+                        "name": resource,
+                        "resources": [
+                            {"resourceID": one, "health": health, **({"message": message} if message else {})}
+                            for one, health, message in of
+                        ],
+                    }
                     for resource, of in allocated(container)
                 ],
             }

@@ -57,7 +57,10 @@ def pod_message(pod: Pod) -> bytes:
                     allocatedResourcesStatus=[
                         messages.ResourceStatus(
                             name=resource,
-                            resources=[messages.ResourceHealth(resourceID=one, health=health) for one, health in of],
+                            resources=[
+                                messages.ResourceHealth(resourceID=one, health=health, message=message)
+                                for one, health, message in of
+                            ],
                         )
                         for resource, of in allocated(container)
                     ],
@@ -69,16 +72,18 @@ def pod_message(pod: Pod) -> bytes:
     return body
 
 
-def allocated(container: Container) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What a kubelet 1.36 says in allocatedResourcesStatus: by resource the ids with their health.
+def allocated(container: Container) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """What a kubelet 1.36 says in allocatedResourcesStatus: by resource the ids with health and message.
 
     NVIDIA's DRA driver has no health service: the health of its devices is unknown.
     """
-    of: dict[str, list[tuple[str, str]]] = {}
+    ailing = {device_id: (health, message) for device_id, health, message in container.ailing}
+    of: dict[str, list[tuple[str, str, str]]] = {}
     for resource, device_id in container.devices:
-        of.setdefault(resource, []).append((device_id, "Healthy"))
+        of.setdefault(resource, []).append((device_id, *ailing.get(device_id, ("Healthy", ""))))
     for claim in container.claims:
-        of.setdefault(f"claim:{claim.name}", []).extend((name, "Unknown") for name in claim.cdi_names)
+        names = ((name, *ailing.get(name, ("Unknown", ""))) for name in claim.cdi_names)
+        of.setdefault(f"claim:{claim.name}", []).extend(names)
     return list(of.items())
 
 

@@ -1,29 +1,36 @@
 """What each owner of a GPU used of it: from the driver's processes, their containers and the kubelet's assignments.
 
-A process counts for the holder of the device in whose container it runs, and else for nobody. A holder without a
-process uses 0. If the container of a process in a pod is not known, it may be that of any holder without a process: the
-use of these is then unknown. So it is where the processes that NVML lists leave most of the memory in use unexplained:
-in virtual machines, under some modes of MPS, with confidential computing and on hosts that hide processes NVML lists
-none, or by pids that are not the host's.
+A process counts for the holder of the device in whose container it runs, or in whose pod, if that holds the device
+through one container alone; and else for nobody. A container that uses a device which its pod does not hold is a
+stranger there. A holder without a process uses 0. If the container of a process in a pod is not known, it may be that
+of any holder without a process: the use of these is then unknown. So it is where the processes that NVML lists leave
+memory in use, or the time in which kernels ran, unexplained: in virtual machines, under MPS before Volta, with
+confidential computing and on hosts that hide processes NVML lists none, or not all, or by pids that are not the host's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from exporter.dividing.measured import scale_down
 from exporter.model.devices import DeviceKey, Inventory, Owners
 from exporter.model.driver import DriverReading, GpuProcess
-from exporter.model.measured import HostProcesses, Measured, Total, Unowned, Use, WithoutOwner
+from exporter.model.measured import HostProcesses, Measured, Total, Unexplained, Unowned, Use, WithoutOwner
 from exporter.model.pods import Owner
 from exporter.usage.containers import Containers, owner_of
 
 NO_TOTALS: Mapping[DeviceKey, Total] = MappingProxyType({})
 _Share = tuple[DeviceKey, Owner]
 _NOTHING = Total()
-_UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=0)
-# what the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB
+_UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=None)
+# What the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB. Beside it, the processes' memory adds
+# up to what is in use but for some MiB; of a large GPU more may be lost in rounding.
 _LEAST_UNEXPLAINED_BYTES = 2**30
+_LEAST_UNEXPLAINED_PART = 0.1
+# kernels' times are of other moments than the device's, so they differ by much for a while
+_LEAST_UNEXPLAINED_RATIO = 0.1
+_MOST_UNEXPLAINED_OF = 2
 # nvidia-cuda-mps-server, as far as the kernel keeps a name. Its control daemon has the same one, and uses no GPU.
 _MPS_SERVER = "nvidia-cuda-mps"
 
@@ -34,18 +41,20 @@ def measure(
     tables: Sequence[Containers],
     owners: Owners,
     totals: Mapping[DeviceKey, Total] = NO_TOTALS,
+    unresolved: Collection[tuple[str, str]] | None = (),
 ) -> Measured | None:
     """What each owner used; None where processes are not known, or were read before the driver was asked.
 
     Holders of devices that `reading` does not name are left out. `processes` are those of the host, `tables` their
     containers. `totals` are what all processes use of a device, by the driver's key: parts that exceed it are scaled
-    down.
+    down. `unresolved` are the pods that hold something of which nobody knows which device it is; None where it is not
+    known who holds what: such pods are no strangers anywhere.
     """
     # a pid may since have gone to another process: only what was read later can tell
     if reading.processes is None or processes is None or processes.read_at < reading.read_at:
         return None
     listed = each_once(reading.processes)
-    keys = _Keys(owners, reading.inventory, (process.device for process in listed))
+    keys = _Keys(owners, reading.inventory, (process.device for process in listed), unresolved)
     owned: dict[_Share, list[GpuProcess]] = {}
     unowned = []
     for process in listed:
@@ -54,11 +63,7 @@ def measure(
             unowned.append(judged)
         else:
             owned.setdefault(judged, []).append(process)
-    others: dict[DeviceKey, list[GpuProcess]] = {}
-    for each in unowned:
-        others.setdefault(keys.of(each.process.device), []).append(each.process)
-    # overhead of its clients, and no stranger on the GPU
-    servers = {each.process for each in unowned if each.reason == "mps_server"}
+    others = _others(unowned, keys)
     # an instance of a GPU that is held as a whole is a part of it, and so is its total
     of_all = {
         keys.of(device): total
@@ -66,23 +71,28 @@ def measure(
         if not device.instance or keys.of(device) != keys.of(DeviceKey(uuid=device.uuid))
     }
     uses: dict[_Share, Use] = {}
-    nobodys: dict[DeviceKey, Use] = {}
+    of_others: dict[DeviceKey, dict[Owner | None, Use]] = {}
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
+    unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
-        of_key, of_nobody = of_owners.get(key, {}), others.get(key, ())
-        *scaled, rest = _within((*of_key.values(), _sum(of_nobody)), of_all.get(key, _NOTHING))
-        uses.update(zip(((key, owner) for owner in of_key), scaled, strict=True))
+        of_key, of_nobody = of_owners.get(key, {}), others.get(key, {})
+        scaled = [*_within((*of_key.values(), *of_nobody.values()), of_all.get(key, _NOTHING))]
+        uses.update(zip(((key, owner) for owner in of_key), scaled, strict=False))
         if of_nobody:
-            nobodys[key] = replace(rest, processes=rest.processes - len(servers.intersection(of_nobody)))
+            of_others[key] = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
     return Measured(
         uses=MappingProxyType(uses),
         unowned=tuple(unowned),
-        nobodys=MappingProxyType(nobodys),
+        nobodys=MappingProxyType({key: _together([*of_key.values()]) for key, of_key in of_others.items()}),
+        strangers=MappingProxyType(
+            {(key, owner): use for key, of_key in of_others.items() for owner, use in of_key.items() if owner}
+        ),
+        unnamed=MappingProxyType({key: of_key[None] for key, of_key in of_others.items() if None in of_key}),
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
-        unexplained=frozenset(key for key in unexplained if _UNKNOWN in of_owners.get(key, {}).values()),
+        unexplained=MappingProxyType({key: what for key, what in unexplained.items() if key in unknown}),
     )
 
 
@@ -119,8 +129,15 @@ class _Keys:
     instance, or the GPU's name or number. Instances of a GPU that is held as a whole count for the GPU.
     """
 
-    def __init__(self, owners: Owners, inventory: Inventory, others: Iterable[DeviceKey]) -> None:
-        """`others` are devices that may be missing in the inventory."""
+    def __init__(
+        self,
+        owners: Owners,
+        inventory: Inventory,
+        others: Iterable[DeviceKey],
+        unresolved: Collection[tuple[str, str]] | None,
+    ) -> None:
+        """`others` are devices that may be missing in the inventory. `unresolved` is as in `measure`."""
+        self._unresolved = unresolved
         self.holders: dict[DeviceKey, frozenset[Owner]] = {}
         self.holders_of_units = frozenset(assignment.owner for assignment in owners.units)
         self._held = owners.holders
@@ -141,9 +158,25 @@ class _Keys:
         """The keys of a GPU and of its instances."""
         return {key for device, key in self._names.items() if device.uuid == uuid}
 
+    def holder_for(self, device: DeviceKey, owner: Owner) -> Owner | None:
+        """The holder for whom a container's processes count: itself, or the only one in its pod."""
+        if owner in self.holders.get(device, ()) or owner in self.holders_of_units:
+            return owner
+        of_pod = self._of_pod(device, owner)
+        return of_pod[0] if len(of_pod) == 1 else None
+
+    def may_hold(self, device: DeviceKey, owner: Owner) -> bool:
+        """Whether the owner's pod may hold the device, for all that is known."""
+        is_unresolved = self._unresolved is None or (owner.namespace, owner.pod) in self._unresolved
+        return is_unresolved or bool(self._of_pod(device, owner))
+
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
         of_gpu = (key for device, key in self._names.items() if device.uuid == uuid and device.instance)
         return {key for key in of_gpu if owner in self.holders[key]}
+
+    def _of_pod(self, device: DeviceKey, owner: Owner) -> list[Owner]:
+        holders = self.holders.get(device, ())
+        return [each for each in holders if (each.namespace, each.pod) == (owner.namespace, owner.pod)]
 
     def _add(self, device: DeviceKey, names: Sequence[str], mig: str = "") -> None:
         own = [DeviceKey(uuid=name, instance=device.instance) for name in names]
@@ -174,41 +207,64 @@ def _judge(
     if owner is not None:
         device = gpu_process.device
         key = keys.of(device)
-        if owner in keys.holders.get(key, ()) or owner in keys.holders_of_units:
-            return key, owner
+        if holder := keys.holder_for(key, owner):
+            return key, holder
         instances = set() if device.instance else keys.instances(device.uuid, owner)
         if instances:
             return (instances.pop(), owner) if len(instances) == 1 else without("unknown_instance", owner)
     if process.name == _MPS_SERVER:
         return without("mps_server", owner)
     if owner is not None:
-        return without("not_assigned", owner)
+        return without("unresolved" if keys.may_hold(keys.of(gpu_process.device), owner) else "not_assigned", owner)
     if process.place is None:
         return without("no_container")
     return without("unknown_container" if process.place.is_of_pod else "other_container")
 
 
+def _others(unowned: Iterable[Unowned], keys: _Keys) -> dict[DeviceKey, dict[Owner | None, Use]]:
+    """What each stranger uses of a device, and, under None, what all other processes of nobody use."""
+    others: defaultdict[DeviceKey, dict[Owner | None, list[Unowned]]] = defaultdict(dict)
+    for each in unowned:
+        stranger = each.owner if each.reason == "not_assigned" else None
+        others[keys.of(each.process.device)].setdefault(stranger, []).append(each)
+    return {key: {owner: _sum_of(some) for owner, some in of_key.items()} for key, of_key in others.items()}
+
+
+def _sum_of(unowned: Sequence[Unowned]) -> Use:
+    # MPS' server is overhead of its clients, and no process of its own
+    pids = {each.process.pid for each in unowned if each.reason != "mps_server"}
+    return replace(_sum([each.process for each in unowned]), processes=len(pids))
+
+
 def _unexplained(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: _Keys, totals: Mapping[DeviceKey, Total]
-) -> set[DeviceKey]:
-    """The devices most of whose memory in use is not that of processes that are known to run."""
-    # before Volta, MPS' server has the memory of its clients, which NVML does not list
-    others = {
-        (each.process.device, each.process.pid) for each in unowned if each.reason in ("gone", "unread", "mps_server")
-    }
-    explained = dict.fromkeys(totals, 0)
+) -> dict[DeviceKey, Unexplained]:
+    """What the processes that are known to run do not account for, by device; holders may have to do with it."""
+    reasons = {(each.process.device, each.process.pid): each.reason for each in unowned}
+    memory: defaultdict[DeviceKey, int] = defaultdict(int)
+    kernels: defaultdict[DeviceKey, float] = defaultdict(float)
+    of_servers: defaultdict[DeviceKey, float] = defaultdict(float)
     for process in listed:
-        key = keys.of(process.device)
-        if key in explained and (process.device, process.pid) not in others:
-            # a process of unknown memory may explain all of it
-            memory = process.memory_bytes if process.memory_bytes is not None else totals[key].memory_bytes
-            explained[key] += memory or 0
-    in_use = {key: totals[key].memory_bytes or 0 for key in explained}
-    return {
-        key
-        for key, of_key in explained.items()
-        if in_use[key] - of_key >= _LEAST_UNEXPLAINED_BYTES and in_use[key] > 2 * of_key
-    }
+        key, reason = keys.of(process.device), reasons.get((process.device, process.pid))
+        total = totals.get(key, _NOTHING)
+        if reason == "mps_server":
+            # all that it does is for its clients; before Volta it has their memory, too, and NVML does not list them
+            of_servers[key] += process.sm_ratio or 0.0
+        elif reason not in ("gone", "unread"):
+            # where it is not known what a process uses, the process may be what all of it is used by
+            memory[key] += (process.memory_bytes if process.memory_bytes is not None else total.memory_bytes) or 0
+            kernels[key] += (process.sm_ratio if process.sm_ratio is not None else total.least_sm_ratio) or 0.0
+    unexplained: dict[DeviceKey, Unexplained] = {}
+    for key in keys.holders:
+        total = totals.get(key, _NOTHING)
+        in_use, ran = total.memory_bytes or 0, max(total.least_sm_ratio or 0.0, kernels[key] + of_servers[key])
+        if in_use - memory.get(key, 0) >= max(_LEAST_UNEXPLAINED_BYTES, _LEAST_UNEXPLAINED_PART * in_use):
+            unexplained[key] = "memory"
+        elif ran - kernels[key] >= _LEAST_UNEXPLAINED_RATIO and ran > _MOST_UNEXPLAINED_OF * kernels[key]:
+            unexplained[key] = "kernels"
+        elif total.memory_bytes is None and total.least_sm_ratio is None and key not in memory:
+            unexplained[key] = "all"
+    return unexplained
 
 
 def _uses(
@@ -216,7 +272,7 @@ def _uses(
     unowned: Iterable[Unowned],
     keys: _Keys,
     unread: Iterable[str],
-    unexplained: Iterable[DeviceKey],
+    unexplained: Mapping[DeviceKey, Unexplained],
 ) -> dict[DeviceKey, dict[Owner, Use]]:
     """What each holder of each device uses, in stable order. `unread` are the UUIDs of GPUs with unknown processes."""
     nameless = {key for uuid in unread for key in keys.of_gpu(uuid)}
@@ -231,9 +287,12 @@ def _uses(
 
     def use(key: DeviceKey, owner: Owner) -> Use:
         processes = owned.get((key, owner), ())
-        if (key, owner) in spread:
-            return Use(memory_bytes=None, sm_ratio=None, processes=len(processes))
-        return _sum(processes) if processes or key not in nameless else _UNKNOWN
+        if (key, owner) in spread or (not processes and key in nameless):
+            return _UNKNOWN
+        used = _sum(processes)
+        # it has processes, and one of them may run the kernels that no process is named for
+        is_idle_by_ignorance = not used.sm_ratio and unexplained.get(key) == "kernels"
+        return replace(used, sm_ratio=None) if is_idle_by_ignorance else used
 
     uses = {key: {owner: use(key, owner) for owner in sorted(holders)} for key, holders in keys.holders.items()}
     for key, owner in sorted(owned):
@@ -250,6 +309,17 @@ def _sum(processes: Sequence[GpuProcess]) -> Use:
         memory_bytes=sum(memory) if len(memory) == len(processes) else None,
         sm_ratio=sum(sm, start=0.0) if len(sm) == len(processes) else None,
         processes=len({process.pid for process in processes}),
+    )
+
+
+def _together(uses: Sequence[Use]) -> Use:
+    """Several uses as one. What is not known of one is not known of all."""
+    memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
+    sm = [use.sm_ratio for use in uses if use.sm_ratio is not None]
+    return Use(
+        memory_bytes=sum(memory) if len(memory) == len(uses) else None,
+        sm_ratio=sum(sm, start=0.0) if len(sm) == len(uses) else None,
+        processes=sum(use.processes or 0 for use in uses),
     )
 
 

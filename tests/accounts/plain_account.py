@@ -105,7 +105,7 @@ def divided(parts: Sequence[Fraction], amount: Fraction) -> Sequence[Fraction]:
 
 
 def by_kernels(known: Sequence[Mapping[str, int]], pods: Sequence[str]) -> Mapping[str, Fraction]:
-    """The parts of a shared device's holders, and of nobody: by the time of their kernels, else equal."""
+    """The parts of a device's holders, and of nobody: by the time of their kernels, else equal."""
     times = {pod: sum(each.get(pod, 0) for each in known) for pod in (*pods, "")}
     if not any(times.values()):
         return dict.fromkeys(pods or ("",), Fraction(1, max(1, len(pods))))
@@ -209,7 +209,7 @@ class PlainGpu:
         )
 
     def kernels_at(self, number: int) -> Mapping[Place, Mapping[str, int]]:
-        """For how long kernels of each holder, and of nobody, ran since the look before, by shared device."""
+        """For how long kernels of each holder, and of nobody, ran since the look before, by device that is held."""
         assert self.counted is not None
         first, now = self.looks[self.counted], self.looks[number]
         if not first.kernels or not now.kernels:
@@ -217,8 +217,7 @@ class PlainGpu:
         if is_gap(self.looks, self.counted, number):
             return {}
         found = {}
-        for place in first.shared:
-            pods = first.held.get(place, {})
+        for place, pods in first.held.items():
             known = [look.kernels.get(place) for look in (first, now)]
             if place[0] != self.gpu or None in known or not pods.keys() <= known[0].keys() & known[1].keys():  # type: ignore[union-attr]
                 continue

@@ -69,10 +69,24 @@ def test_who_holds_one_share_may_be_active_for_longer_than_it_holds() -> None:
     assert found(looks)["b"] == (10, 8, 0, 2.5)
 
 
-def test_a_gpu_that_is_handed_out_whole_is_not_divided() -> None:
+# issue 18, line 4
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [
+        ({"a": 3, "": 1}, {"a": (7.5, 3.75, 0, 10), "": (2.5, 1.25, None, None)}),
+        ({"a": 0, "": 9}, {"a": (0, 0, 10, 10), "": (10, 5, None, None)}),  # it holds the GPU idle: somebody else works
+        ({"a": 9, "": 0}, {"a": (10, 5, 0, 10), "": (0, 0, None, None)}),
+        ({"a": 0, "": 0}, {"a": (10, 5, 0, 10), "": (0, 0, None, None)}),
+        ({"": 9}, {"a": (10, 5, 0, 10), "": (0, None, None, None)}),  # what the holder did is not known
+    ],
+)
+def test_what_others_do_on_a_whole_gpu_is_not_its_holders(
+    ran: dict[str, int], expected: dict[str, tuple[float | None, ...]]
+) -> None:
     held: Held = {"a": whole(0)}
-    looks = Looks().at(0, page(0), held, sm_ns=kernels({"a": 0})).at(10, page(1), held, sm_ns=kernels({"a": 1, "": 9}))
-    assert found(looks) == {"a": (10, 5, 0, 10), "": (0, None, None, None)}
+    looks = Looks().at(0, page(0), held, sm_ns=kernels(dict.fromkeys(ran, 0)))
+    looks.at(10, page(1), held, sm_ns=kernels(ran))
+    assert found(looks) == expected
 
 
 def test_over_several_looks_each_time_in_the_same_hands_is_divided_by_its_kernels() -> None:

@@ -89,6 +89,12 @@ def _idle(share: float, idle: float, *, since: int = 0) -> Series:
     }
 
 
+def _stranger(*, memory: str, ratio: str = "") -> Series:
+    """A container that uses a GPU which its pod does not hold."""
+    values = {"memory_used_bytes": memory, "utilization_ratio": ratio, "processes": "2x40"}
+    return {f'pod_gpu_{name}{{holds="false",{_ROW}}}': value for name, value in values.items() if value}
+
+
 def _throttled(reason: str, seconds_a_minute: str) -> Series:
     """Of two owners, of whom each has half."""
     name = "pod_gpu_throttled_seconds_total"
@@ -372,6 +378,25 @@ GPU: Cases = {
                 f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "2x30",
             },
         ),
+        # whoever uses it is named by another alert; unless that is an agent, which does next to nothing
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.5x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+                **_stranger(memory="2e9x30", ratio="0.4x30"),
+            },
+        ),
+        Firing(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.5x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+                **_stranger(memory="5e8x30", ratio="0.01x30"),
+            },
+            labels={"node": "n", "UUID": "GPU-a"},
+            value="50%",
+        ),
         # somebody holds one of its instances
         Quiet(
             at="20m",
@@ -390,6 +415,23 @@ GPU: Cases = {
             },
         ),
     ],
+    # issue 18, line 4
+    "GpuUsedWithoutHolding": [
+        Firing(at="20m", series=_stranger(memory="2e9x30", ratio="0x30"), labels=_BY_ROW, value="2"),
+        Firing(at="30m", series=_stranger(memory="5e8x40", ratio="0 0.2x40"), labels=_BY_ROW, value="2"),
+        # the driver does not say for how long kernels ran (MIG)
+        Firing(at="20m", series=_stranger(memory="2e9x30"), labels=_BY_ROW, value="2"),
+        Quiet(at="20m", series=_stranger(memory="6e8x30", ratio="0.04x30")),
+        Quiet(at="20m", series=_stranger(memory="2e9x5 0x30", ratio="0x40")),
+        # the same of who holds it
+        Quiet(
+            at="20m",
+            series={
+                series.replace('holds="false",', ""): values
+                for series, values in _stranger(memory="2e9x30", ratio="1x30").items()
+            },
+        ),
+    ],
     "GpuProcessesWithoutOwner": [
         Firing(
             at="20m",
@@ -398,6 +440,7 @@ GPU: Cases = {
             value="3",
         ),
         Quiet(at="20m", series={f"pod_gpu_processes{{{_ROW}}}": "3x30"}),
+        Quiet(at="20m", series=_stranger(memory="2e9x30", ratio="1x30")),
     ],
     "GpuModelFull": [
         Firing(

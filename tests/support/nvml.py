@@ -23,6 +23,7 @@ OPTIONAL = (
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetSupportedEventTypes",
     "nvmlEventSetCreate",
     "nvmlDeviceRegisterEvents",

@@ -90,11 +90,14 @@ def owners(holders: dict[DeviceKey, tuple[Owner, ...]]) -> Owners:
     )
 
 
-def use(memory: int | None, sm: float | None, processes: int) -> Use:
+def use(memory: int | None, sm: float | None, processes: int | None) -> Use:
     return Use(memory_bytes=memory, sm_ratio=sm, processes=processes)
 
 
+NOT_KNOWN = use(None, None, None)
 SHARED = owners({WHOLE: (A, B)})
+# the driver says of every device that no kernel had to run
+QUIET = {device: Total(least_sm_ratio=0.0) for device in (WHOLE, PARENT, ONE, TWO)}
 HOST = host(
     pid_11=of_pod(1),
     pid_12=of_pod(1),
@@ -112,7 +115,7 @@ def seen(by_pid: dict[int, Process] = HOST) -> HostProcesses:
 
 
 def measured(of: DriverReading, who: Owners = SHARED, totals: dict[DeviceKey, Total] | None = None) -> Measured:
-    result = measure(of, seen(), tables(1, 2, 3), who, totals or {})
+    result = measure(of, seen(), tables(1, 2, 3), who, QUIET if totals is None else totals)
     assert result is not None
     return result
 
@@ -138,12 +141,9 @@ def test_a_gpu_whose_processes_were_not_read_may_have_some() -> None:
     assert measured(listed, who).uses == {
         (WHOLE, A): use(0, 0.0, 0),
         (WHOLE, B): use(0, 0.0, 0),
-        (ONE, B): use(None, None, 0),
+        (ONE, B): NOT_KNOWN,
         (TWO, C): use(GIB, 0.25, 1),
     }
-
-
-NOT_KNOWN = use(None, None, 0)
 
 
 # issue 18, line 5
@@ -153,9 +153,9 @@ NOT_KNOWN = use(None, None, 0)
         pytest.param((), 28.0, NOT_KNOWN, NOT_KNOWN, id="NVML lists nothing"),
         pytest.param((), 0.6, use(0, 0.0, 0), use(0, 0.0, 0), id="what the driver itself takes"),
         pytest.param((on(WHOLE, 77, 20 * GIB),), 28.0, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
-        pytest.param((on(WHOLE, 11, 9 * GIB),), 28.0, use(9 * GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
-        pytest.param((on(WHOLE, 11, 20 * GIB),), 28.0, use(20 * GIB, 0.25, 1), use(0, 0.0, 0), id="one has most of it"),
-        pytest.param((on(WHOLE, 40, 20 * GIB),), 28.0, use(0, 0.0, 0), use(0, 0.0, 0), id="it is the host's own"),
+        pytest.param((on(WHOLE, 11, 14 * GIB),), 28.0, use(14 * GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
+        pytest.param((on(WHOLE, 11, 26 * GIB),), 28.0, use(26 * GIB, 0.25, 1), use(0, 0.0, 0), id="one has it all"),
+        pytest.param((on(WHOLE, 40, 26 * GIB),), 28.0, use(0, 0.0, 0), use(0, 0.0, 0), id="it is the host's own"),
         pytest.param((on(WHOLE, 11, None),), 28.0, use(None, 0.25, 1), use(0, 0.0, 0), id="its memory is not known"),
     ],
 )
@@ -164,9 +164,61 @@ def test_memory_that_no_process_explains_makes_nobody_idle(
 ) -> None:
     of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=round(used_gib * GIB))})
     assert (of.uses[WHOLE, A], of.uses[WHOLE, B]) == (a, b)
-    assert of.unexplained == ({WHOLE} if b == NOT_KNOWN else set())
-    # a device whose memory in use NVML does not tell says nothing
-    assert measured(reading(*processes), totals={}).unexplained == frozenset()
+    assert of.unexplained == ({WHOLE: "memory"} if b == NOT_KNOWN else {})
+    # a device of which the driver says that nothing happens
+    assert measured(reading(*processes)).unexplained == {}
+
+
+IDLE = use(GIB, 0.0, 1)
+
+
+# issue 18, line 5
+@pytest.mark.parametrize(
+    ("processes", "least", "a", "b"),
+    [
+        pytest.param((), 0.85, NOT_KNOWN, NOT_KNOWN, id="NVML lists nothing"),
+        pytest.param((), 0.08, use(0, 0.0, 0), use(0, 0.0, 0), id="hardly anything runs"),
+        pytest.param((), None, NOT_KNOWN, NOT_KNOWN, id="NVML says nothing at all"),
+        pytest.param((on(WHOLE, 77, 0, 0.8),), 0.85, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
+        pytest.param((on(WHOLE, 11),), 0.85, use(GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
+        pytest.param((on(WHOLE, 11, GIB, 0.5),), 0.85, use(GIB, 0.5, 1), use(0, 0.0, 0), id="one has most of it"),
+        pytest.param((on(WHOLE, 40, GIB, 0.5),), 0.85, use(0, 0.0, 0), use(0, 0.0, 0), id="it is the host's own"),
+        pytest.param((on(WHOLE, 11, GIB, None),), 0.85, use(GIB, None, 1), use(0, 0.0, 0), id="not supported"),
+        pytest.param((on(WHOLE, 11, GIB, 0.0), on(WHOLE, 21)), 0.2, IDLE, use(GIB, 0.25, 1), id="the other's kernels"),
+        pytest.param(
+            (on(WHOLE, 11, GIB, 0.0), on(WHOLE, 21, GIB, 0.0)),
+            0.85,
+            use(GIB, None, 1),
+            use(GIB, None, 1),
+            id="no kernel has a process",
+        ),
+        pytest.param(
+            (on(WHOLE, 11, GIB, 0.0), on(WHOLE, 21)),
+            0.85,
+            use(GIB, None, 1),
+            use(GIB, 0.25, 1),
+            id="some kernels have one",
+        ),
+    ],
+)
+def test_kernels_that_no_process_explains_make_nobody_idle(
+    processes: tuple[GpuProcess, ...], least: float | None, a: Use, b: Use
+) -> None:
+    of = measured(reading(*processes), totals={WHOLE: Total(least_sm_ratio=least)})
+    assert (of.uses[WHOLE, A], of.uses[WHOLE, B]) == (a, b)
+    is_doubted = NOT_KNOWN in (a, b) or (a.sm_ratio, b.sm_ratio) in ((None, None), (None, 0.25))
+    assert of.unexplained == ({WHOLE: "kernels" if least is not None else "all"} if is_doubted else {})
+
+
+# issue 18, line 5
+def test_kernels_of_the_server_of_mps_are_its_clients() -> None:
+    server = Process(pid=70, started_at=1.0, place=None, name="nvidia-cuda-mps")
+    hosts = HostProcesses(by_pid={**HOST, 70: server}, asked_for=frozenset({*HOST, 70}), read_at=READ_AT)
+    listed = reading(on(WHOLE, 11, GIB, 0.0, "mps"), on(WHOLE, 21, GIB, 0.0, "mps"), on(WHOLE, 70, 30 * 2**20, 0.85))
+    result = measure(listed, hosts, tables(1, 2), SHARED, {WHOLE: Total(memory_bytes=5 * GIB // 2)})
+    assert result is not None
+    assert result.uses == {(WHOLE, A): use(GIB, None, 1), (WHOLE, B): use(GIB, None, 1)}
+    assert result.unexplained == {WHOLE: "kernels"}
 
 
 def test_a_device_that_the_driver_does_not_know_has_no_values() -> None:
@@ -193,7 +245,7 @@ def test_processes_that_count_for_nobody_are_kept_apart(pid: int, reason: str, w
     assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
     assert result.nobodys == {WHOLE: use(GIB, 0.25, 1)}
     # it may be its process that nobody can name
-    assert result.uses[WHOLE, B] == (use(None, None, 0) if pid in (60, 88) else use(0, 0.0, 0))
+    assert result.uses[WHOLE, B] == (NOT_KNOWN if pid in (60, 88) else use(0, 0.0, 0))
 
 
 # issue 18, line 5
@@ -226,7 +278,7 @@ def test_the_server_of_mps_in_a_holders_own_container_is_the_holders() -> None:
 
 def test_a_process_that_was_started_after_the_driver_was_asked_is_another_one() -> None:
     late = {11: replace(HOST[11], started_at=READ_AT + 0.01)}
-    result = measure(reading(on(WHOLE, 11)), seen(late), tables(1, 2), SHARED)
+    result = measure(reading(on(WHOLE, 11)), seen(late), tables(1, 2), SHARED, QUIET)
     assert result is not None
     assert [(other.reason, other.place) for other in result.unowned] == [("gone", None)]
     assert result.uses[WHOLE, A] == use(0, 0.0, 0)
@@ -252,8 +304,8 @@ def test_an_instance_that_the_driver_does_not_name_is_the_only_one_that_the_cont
     who = owners({ONE: (A,), TWO: (A, B)})
     result = measured(reading(on(PARENT, 11)), who)
     assert result.uses == {
-        (ONE, A): use(None, None, 0),
-        (TWO, A): use(None, None, 0),
+        (ONE, A): NOT_KNOWN,
+        (TWO, A): NOT_KNOWN,
         (TWO, B): use(0, 0.0, 0),
     }
     assert [other.reason for other in result.unowned] == ["unknown_instance"]
@@ -328,7 +380,7 @@ def test_whatever_runs_nothing_counts_twice_and_no_device_is_exceeded(
     assert len({(each.device, each.pid) for each in once}) == len(once)
     assert len(counted) == len(result.unowned)
     merged = [each for each in once if each not in counted]
-    assert sum(of.processes for of in result.uses.values()) <= len(merged)
+    assert sum(of.processes or 0 for of in result.uses.values()) <= len(merged)
     assert sum(of.memory_bytes or 0 for of in result.uses.values()) <= sum(each.memory_bytes or 0 for each in merged)
     assert sum(of.memory_bytes or 0 for of in result.nobodys.values()) <= sum(
         process.memory_bytes or 0 for process in counted
@@ -365,3 +417,48 @@ def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() 
     both = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), replace(owners({WHOLE: (B,)}), units=(held,)))
     assert both.uses == {(WHOLE, B): use(GIB, 0.25, 1), (WHOLE, A): use(GIB, 0.25, 1)}
     assert both.unowned == ()
+
+
+SIDECAR = replace(A, container="sidecar")
+
+
+# issue 18, line 4
+@pytest.mark.parametrize(
+    ("device", "unresolved", "reason"),
+    [
+        (WHOLE, frozenset(), "not_assigned"),
+        (PARENT, frozenset(), "not_assigned"),  # a device that nobody holds
+        (WHOLE, frozenset({("ml", "pod-1")}), "not_assigned"),
+        (WHOLE, frozenset({("ml", "pod-3")}), "unresolved"),
+        (WHOLE, None, "unresolved"),
+    ],
+)
+def test_a_container_of_a_pod_that_surely_does_not_hold_a_device_is_a_stranger(
+    device: DeviceKey, unresolved: frozenset[tuple[str, str]] | None, reason: str
+) -> None:
+    processes = [on(WHOLE, 11), on(device, 31), on(device, 40, sm=0.5)]
+    found = measure(reading(*processes), seen(), tables(1, 2, 3), SHARED, {}, unresolved)
+    assert found is not None
+    assert [each.reason for each in found.unowned] == [reason, "no_container"]
+    assert found.uses[WHOLE, A] == use(GIB, 0.25, 1)
+    assert found.nobodys == {device: use(2 * GIB, 0.75, 2)}
+    is_stranger = reason == "not_assigned"
+    assert found.strangers == ({(device, C): use(GIB, 0.25, 1)} if is_stranger else {})
+    assert found.unnamed == {device: use(GIB, 0.5, 1) if is_stranger else use(2 * GIB, 0.75, 2)}
+
+
+def test_holders_strangers_and_the_rest_add_up_to_the_device_at_most() -> None:
+    processes = (on(WHOLE, 11, 3 * GIB), on(WHOLE, 31, 2 * GIB, sm=None), on(WHOLE, 40, GIB))
+    of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=3 * GIB)})
+    parts = (of.uses[WHOLE, A], of.strangers[WHOLE, C], of.unnamed[WHOLE])
+    assert [part.memory_bytes for part in parts] == [3 * GIB // 2, GIB, GIB // 2]
+    assert of.nobodys[WHOLE] == use(3 * GIB // 2, None, 2)
+
+
+# issue 18, line 4
+def test_another_container_of_the_holders_pod_is_no_stranger() -> None:
+    found = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, B)}))
+    assert found.uses == {(WHOLE, SIDECAR): use(GIB, 0.25, 1), (WHOLE, B): use(0, 0.0, 0)}
+    several = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, replace(A, container="other"))}))
+    assert [(each.reason, each.owner) for each in several.unowned] == [("unresolved", A)]
+    assert several.strangers == {}

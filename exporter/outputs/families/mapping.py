@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from exporter.exposition.families import Samples, Written, render_labels
 from exporter.model.devices import AddedLabels, Holder
 from exporter.model.pages import Subject, cut_gpus, entity_of
-from exporter.outputs.families.family import gauge
+from exporter.outputs.families.family import OF_CONTAINER, container_labels, gauge
 from exporter.outputs.output import Look
 from exporter.ownership.labels import SHARED_LABEL, WITHOUT_OWNERS, labels_of_claim, labels_of_uid
 
@@ -103,6 +103,14 @@ def _marks(*, shared: bool) -> AddedLabels:
     return (WITHOUT_OWNERS, (SHARED_LABEL, "true")) if shared else (WITHOUT_OWNERS,)
 
 
+def _health(look: Look) -> Samples:
+    node = look.snapshot.node
+    return [
+        ((*container_labels(owner, device, node), health.word), 1.0)
+        for (device, owner), health in sorted(look.snapshot.healths.items(), key=lambda item: item[0])
+    ]
+
+
 MAP_INFO = gauge(
     "pod_and_gpu_map_info",
     "A pod that holds a GPU; always 1.",
@@ -124,5 +132,11 @@ FAMILIES = (
         _INFO_LABELS,
         fill=_pod_gpu_info,
         write=_in_place_of_samples,
+    ),
+    gauge(
+        "pod_gpu_device_health",
+        "How a device is that a container holds, by the kubelet: Healthy, Unhealthy or Unknown; always 1.",
+        (*OF_CONTAINER, "health"),
+        fill=_health,
     ),
 )

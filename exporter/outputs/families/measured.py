@@ -1,9 +1,12 @@
-"""What containers use of the node's GPUs, as the driver's processes tell. Here only where that is measured."""
+"""What containers use of the node's GPUs, as the driver's processes tell. Here only where that is measured.
 
-from collections.abc import Callable, Iterator
+Rows of a container whose pod does not hold the device have the label `holds="false"`, and no other row has it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from exporter.exposition.families import Samples
+from exporter.exposition.families import Written, render_labels, render_number
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from exporter.outputs.families.family import OF_CONTAINER, container_labels, gauge
@@ -12,44 +15,59 @@ from exporter.outputs.output import Look
 if TYPE_CHECKING:
     from exporter.model.measured import Measured, Use
 
+_LABELS = (*OF_CONTAINER, "holds")
 
-def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use"]]:
-    """What each owner uses of a device, and what processes of nobody use of it."""
+
+def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use", str]]:
+    """What each owner uses of a device, what strangers use of it, and what processes of nobody use."""
     for (device, owner), use in measured.uses.items():
-        yield owner, device, use
-    for device, use in measured.nobodys.items():
-        yield None, device, use
+        yield owner, device, use, ""
+    for (device, owner), use in measured.strangers.items():
+        yield owner, device, use, "false"
+    for device, use in measured.unnamed.items():
+        yield None, device, use, ""
 
 
-def _each(value: Callable[["Use"], float | None]) -> Callable[[Look], Samples]:
-    def fill(look: Look) -> Samples:
-        measured = look.snapshot.measured
+def _each(value: Callable[["Use"], float | None]) -> Callable[[Look], Sequence[Written]]:
+    def write(look: Look) -> Sequence[Written]:
+        measured, node = look.snapshot.measured, look.snapshot.node
         return [
-            (container_labels(owner, device, look.snapshot.node), float(amount))
-            for owner, device, use in (_uses(measured) if measured else ())
+            (_labels((*container_labels(owner, device, node), holds)), render_number(float(amount)), b"")
+            for owner, device, use, holds in (_uses(measured) if measured else ())
             if (amount := value(use)) is not None
         ]
 
-    return fill
+    return write
 
 
+def _labels(values: Sequence[str]) -> bytes:
+    """The text between the braces; `holds` only where it says something."""
+    pairs = tuple(zip(_LABELS, values, strict=True))
+    return render_labels(pairs if values[-1] else pairs[:-1])
+
+
+_OF_OTHERS = (
+    ' of the device; of containers that use it though their pod does not hold it, with holds="false"; of all other'
+    " processes on it, with empty owners."
+)
 FAMILIES = (
     gauge(
         "pod_gpu_memory_used_bytes",
-        "GPU memory of a container's processes; that of processes that no owner of the GPU has, with empty owners.",
-        OF_CONTAINER,
-        fill=_each(lambda use: use.memory_bytes),
+        f"GPU memory of the processes of each owner{_OF_OTHERS}",
+        _LABELS,
+        write=_each(lambda use: use.memory_bytes),
     ),
     gauge(
         "pod_gpu_utilization_ratio",
-        "The part of the time in which kernels of a container ran, 0 to 1. Those of several may run at a time.",
-        OF_CONTAINER,
-        fill=_each(lambda use: use.sm_ratio),
+        "The part of the time in which kernels ran, 0 to 1 (those of several may run at a time): of each owner"
+        f"{_OF_OTHERS}",
+        _LABELS,
+        write=_each(lambda use: use.sm_ratio),
     ),
     gauge(
         "pod_gpu_processes",
-        "Processes of a container on a GPU; those that no owner of the GPU has, with empty owners.",
-        OF_CONTAINER,
-        fill=_each(lambda use: use.processes),
+        f"Processes of each owner{_OF_OTHERS}",
+        _LABELS,
+        write=_each(lambda use: use.processes),
     ),
 )

@@ -89,6 +89,11 @@ class KubeletAllocatable(Polled):
         """The ids on offer, by resource. The same object as long as nothing changed."""
         return self._kept.allocatable
 
+    @property
+    def offered(self) -> Allocatable | None:
+        """What the kubelet's last answer named, and nothing else; None before the first."""
+        return self._kept.offered
+
     async def close(self) -> None:
         """End the call in flight and the channel."""
         await super().close()
@@ -106,5 +111,6 @@ class KubeletAllocatable(Polled):
         else:
             kept = self._kept
             now = offered_now(kept.allocatable, answer, kept.retained.assignments, kept.read)
+            kept.offered = kept.offered if answer == kept.offered else answer
             kept.allocatable = now if _count(now) <= MOST_ASSIGNMENTS else answer
         return _SAYS_NOTHING

@@ -15,6 +15,7 @@ from exporter.sources.nvml.library import FUNCTION_NOT_FOUND, NO_PERMISSION, NOT
 _field = object.__getattribute__
 # nvmlProcessInfo_t has this where the GPU is not cut
 NO_INSTANCE = 0xFFFFFFFF
+_STANDS_SECONDS = 3.0
 _MOST_PERCENT = 100  # drivers sometimes answer more, which means nothing
 _CALLS: tuple[tuple[Kind, str], ...] = (
     ("compute", "nvmlDeviceGetComputeRunningProcesses"),
@@ -35,10 +36,17 @@ class ListedProcess(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """The part of the time (0 to 1) by pid since `last_us`, the driver's time of the newest sample."""
+    """How busy a GPU was: the part of the time (0 to 1) in which kernels ran.
 
-    ratios: Mapping[int, float]
+    `by_pid` is that of each process until `last_us`, the driver's time of the newest sample, which was read at
+    `read_at`; None where it is not measured. `of_any` is that of any kernel, at this reading and the one before, where
+    the driver says it.
+    """
+
+    by_pid: Mapping[int, float] | None
     last_us: int
+    read_at: float
+    of_any: tuple[float, ...]
 
 
 def listed(library: Library, handle: object) -> list[ListedProcess] | None:
@@ -78,12 +86,17 @@ def _one(kind: Kind, info: Any) -> ListedProcess:  # noqa: ANN401 - the bindings
     return ListedProcess(info.pid, kind, info.gpuInstanceId, info.computeInstanceId, info.usedGpuMemory)
 
 
-def busy(library: Library, handle: object, last: Busy | None) -> Busy | None:
-    """How busy processes kept a GPU since `last` (none: not at all); None where not measured (a cut GPU, an old one).
+def busy(library: Library, handle: object, last: Busy | None, now: float) -> Busy:
+    """How busy processes kept a GPU since `last` (a process without a sample: not at all).
+
+    The driver takes a sample each second or more often. While it has no new one of a GPU that works, the last stands.
 
     Raises:
-        Failed: it is more than this call's trouble.
+        Failed: it is more than one call's trouble.
     """
+    rates = optional(library, "nvmlDeviceGetUtilizationRates", handle)
+    now_of_any = (rates.gpu / 100,) if rates and rates.gpu <= _MOST_PERCENT else ()
+    of_any = (*(last.of_any[-1:] if last else ()), *now_of_any) if now_of_any else ()
     since = last.last_us if last else 0
     try:
         samples = library.call("nvmlDeviceGetProcessUtilization", handle, since)
@@ -91,7 +104,9 @@ def busy(library: Library, handle: object, last: Busy | None) -> Busy | None:
         if failed.scope != "call":
             raise
         # NOT_FOUND: no sample since then. An empty list is a success without an answer.
-        return Busy({}, since) if failed.is_no_sample or failed.code == SUCCESS else None
+        if not failed.is_no_sample and failed.code != SUCCESS:
+            return Busy(None, since, now, of_any)
+        samples = ()
     percents: defaultdict[int, list[int]] = defaultdict(list)
     newest = since
     for sample in samples:
@@ -99,7 +114,9 @@ def busy(library: Library, handle: object, last: Busy | None) -> Busy | None:
         newest = at if at > newest else newest  # noqa: FURB136 - max() takes several times as long
         if at > since and pid and percent <= _MOST_PERCENT:
             percents[pid].append(percent)
-    return Busy({pid: sum(each) / len(each) / 100 for pid, each in percents.items()}, newest)
+    if not percents and any(now_of_any) and last and now - last.read_at < _STANDS_SECONDS:
+        return last._replace(of_any=of_any)
+    return Busy({pid: sum(each) / len(each) / 100 for pid, each in percents.items()}, newest, now, of_any)
 
 
 def together(uuid: str, entries: Iterable[ListedProcess], ratios: Mapping[int, float] | None) -> list[GpuProcess]:

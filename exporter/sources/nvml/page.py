@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from exporter.dcgm.fields import NVML
 from exporter.dcgm.row import EVENTS, DcgmField
-from exporter.dcgm.xids import UNKNOWN_XID, XIDS
+from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.exposition.families import Labels, render_labels, render_written
 from exporter.model.devices import DeviceKey
 from exporter.sources.nvml.gpus import NvmlGpu, optional
@@ -146,4 +146,4 @@ class PageMaker:
 
 
 def _meaning(xid: int) -> bytes:
-    return render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, UNKNOWN_XID))))
+    return render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, OTHER_XID).name)))

@@ -195,6 +195,7 @@ class NvmlReader:
             processes=tuple(sorted(processes[:MOST_PROCESSES], key=lambda one: (one.device, one.pid))),
             unknown=frozenset(unknown),
             memory_used={device: memory.used for device, memory in memories.items()},
+            busy=self._least_busy,
             read_at=now,
         )
 
@@ -268,7 +269,7 @@ class NvmlReader:
             entries: list[ListedProcess] | None = None
             try:
                 entries = self._entries(gpu)
-                gpu.busy = None if gpu.is_cut else busy(self.library, gpu.handle, gpu.busy)
+                gpu.busy = None if gpu.is_cut else busy(self.library, gpu.handle, gpu.busy, now)
             except Failed as failed:
                 if failed.scope == "gpu":
                     self._lose(index, gpu.in_inventory, failed, now)
@@ -278,8 +279,14 @@ class NvmlReader:
             if entries is None or index in self._lost:
                 unknown.append(gpu.in_inventory.uuid)
             else:
-                processes += together(gpu.in_inventory.uuid, entries, gpu.busy.ratios if gpu.busy else None)
+                processes += together(gpu.in_inventory.uuid, entries, gpu.busy.by_pid if gpu.busy else None)
         return processes, unknown
+
+    @property
+    def _least_busy(self) -> Mapping[DeviceKey, float]:
+        """See `DriverReading.busy`. One moment alone may be a burst, between times in which nothing ran."""
+        busy_gpus = ((gpu.in_inventory.uuid, gpu.busy.of_any) for gpu in self._gpus.values() if gpu.busy)
+        return {DeviceKey(uuid=uuid): min(of_any) for uuid, of_any in busy_gpus if of_any}
 
     def _entries(self, gpu: NvmlGpu) -> list[ListedProcess] | None:
         """The processes of a GPU. If it is cut, each instance is asked: the GPU itself answers only the privileged."""

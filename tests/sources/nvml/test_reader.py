@@ -104,6 +104,29 @@ def test_each_reader_hears_of_the_time_since_its_own_last_read(
     assert of(second.read(3))[100, 0, ""][1] == pytest.approx(0.6)
 
 
+# issue 18, line 5
+def test_while_a_gpu_works_the_last_sample_stands_until_there_is_a_new_one(
+    nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
+) -> None:
+    def works(percent: int) -> list[str]:
+        return [*PROCESSES, *(f"value 0 nvmlDeviceGetUtilizationRates {of} {percent}" for of in (0, 1))]
+
+    reader = new_reader()
+    assert reader.read(0).busy == {}, "this GPU does not measure it"
+    nvml.write(whole_and_cut(), works(85))
+    reading = reader.read(1)
+    assert (of(reading)[100, 0, ""][1], reading.busy) == (0.5, {DeviceKey(uuid=GPU(0)): 0.85})
+    nvml.write(whole_and_cut(), works(60))
+    assert reader.read(2).busy == {DeviceKey(uuid=GPU(0)): 0.6}
+    assert reader.read(2.9).busy == {DeviceKey(uuid=GPU(0)): 0.6}
+    assert of(reader.read(3.0))[100, 0, ""][1] == 0.0, "it is too old"
+    nvml.write(whole_and_cut(), [*works(90), "sample 0 100 4000 80"])
+    reading = reader.read(4)
+    assert (of(reading)[100, 0, ""][1], reading.busy) == (0.8, {DeviceKey(uuid=GPU(0)): 0.6}), "90 % may be a burst"
+    nvml.write(whole_and_cut(), works(0))
+    assert of(reader.read(5))[100, 0, ""][1] == 0.0, "nothing runs"
+
+
 def test_compute_instances_of_one_gpu_instance_add_up(
     nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
 ) -> None:
@@ -185,6 +208,7 @@ def test_a_gpu_that_falls_off_the_bus_in_any_call_costs_no_other(
         assert of(reading)[100, 0, ""][0] == 5000
     asked = call not in ("nvmlDeviceGetAttributes_v2", "nvmlEventSetCreate", "nvmlEventSetWait_v2")
     asked &= call not in ("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetSupportedEventTypes")
+    asked &= call != "nvmlDeviceGetUtilizationRates"
     asked &= call != "nvmlDeviceRegisterEvents"
     if asked:
         assert reader.trouble is not None

@@ -1,0 +1,31 @@
+"""What the kernel's log says of GPUs and NVSwitches."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+# An XID of a GPU, an SXID of an NVSwitch, a GPU that the driver could not reach when it looked for GPUs, an error of
+# PCI Express (AER).
+EventKind = Literal["xid", "sxid", "lost", "pcie"]
+Severity = Literal["", "corrected", "nonfatal", "fatal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEvent:
+    """One error, as a record of the kernel's log says it.
+
+    `sequence` is the record's number, `booted_us` its time in microseconds since the machine has booted (time asleep is
+    left out). `address` is the device's on PCI: 0000:65:00.0. `code` is the number of an XID or SXID, otherwise None.
+    `instance` is the GPU_I_ID, "" where the error is the whole GPU's. `pid` is the host's; it and `process` are None
+    and "" where the driver does not say whose channel it was. `text` is what follows, printable and on one line.
+    """
+
+    kind: EventKind
+    sequence: int
+    booted_us: int
+    address: str
+    code: int | None = None
+    severity: Severity = ""
+    instance: str = ""
+    pid: int | None = None
+    process: str = ""
+    text: str = ""

@@ -1,0 +1,100 @@
+"""How the devices that containers hold are, by the kubelet: its word in the pods' status, and what plugins offer.
+
+The word (allocatedResourcesStatus, KEP-4680) is not enough. The kubelet goes on saying Healthy of a device that its
+plugin no longer lists, and of all devices of a dead plugin; GetAllocatableResources lacks these at once, and those that
+a plugin calls unhealthy, too (measured on 1.36). But it lacks all devices as well while a kubelet or a plugin restarts,
+and says Healthy of an unhealthy one then. So what a Healthy device was before counts for GRACE_SECONDS while nobody
+offers it. Devices of claims are never on offer: for these the word counts alone.
+
+Pure, except for what it remembers. Moments come in, in seconds of a clock that never steps back.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from exporter.model.devices import NO_HEALTHS, Allocatable, Assignment, DeviceHealth, DeviceHealths, DeviceKey, Owners
+from exporter.model.pods import AllocatedDevice, Owner, PodInfo
+from exporter.ownership.current import same
+
+GRACE_SECONDS = 30.0
+_WORDS = ("Unhealthy", "Unknown", "Healthy")  # of several ids of a device the first of these counts
+_NOT_OFFERED = DeviceHealth(word="Unknown", message="its device plugin no longer offers it")
+_NOT_OFFERED_OR_UNHEALTHY = DeviceHealth(
+    word="Unknown", message="its device plugin no longer offers it, or says that it is unhealthy"
+)
+
+
+class HealthWatch:
+    """Remembers how devices were, and since when nobody has offered a device that somebody holds."""
+
+    def __init__(self) -> None:
+        self._healths: DeviceHealths = NO_HEALTHS
+        self._made_from: tuple[object, ...] = ()
+        self._missing_since: Mapping[Assignment, float] = {}
+        self._due_at = 0.0
+
+    def look(
+        self,
+        owners: Owners,
+        pods: Mapping[tuple[str, str], PodInfo],
+        offered: Allocatable | None,
+        at_seconds: float,
+    ) -> DeviceHealths:
+        """By device and holder; the same object as long as nothing changed. What nobody speaks of is left out.
+
+        `pods` are those of the holders, none where pods are not read. `offered` is the kubelet's last answer, None
+        where it has not said it.
+        """
+        made_from = (owners, pods, offered)
+        if same(made_from, self._made_from) and at_seconds < self._due_at:
+            return self._healths
+        self._made_from = made_from
+        missing: dict[Assignment, float] = {}
+        by_holder: dict[tuple[DeviceKey, Owner], list[DeviceHealth]] = {}
+        for match in owners.matches:
+            if match.key is None:
+                continue
+            held, owner = match.assignment, match.assignment.owner
+            of_container = pods[name].allocated if (name := (owner.namespace, owner.pod)) in pods else {}
+            health = _word(of_container.get(owner.container, ()), held)
+            if _is_missing(held, offered) and (health is None or health.word != "Unhealthy"):
+                missing[held] = self._missing_since.get(held, at_seconds)
+                if at_seconds - missing[held] >= GRACE_SECONDS:
+                    health = _NOT_OFFERED if health else _NOT_OFFERED_OR_UNHEALTHY
+                else:
+                    health = self._healths.get((match.key, owner))
+            if health is not None:
+                by_holder.setdefault((match.key, owner), []).append(health)
+        self._missing_since = missing
+        waiting = (since + GRACE_SECONDS for since in missing.values())
+        self._due_at = min((end for end in waiting if end > at_seconds), default=float("inf"))
+        healths = {of: _worst(all_of) for of, all_of in by_holder.items()}
+        if healths != self._healths:
+            self._healths = MappingProxyType(healths)
+        return self._healths
+
+
+def _word(allocated: Iterable[AllocatedDevice], held: Assignment) -> DeviceHealth | None:
+    """What the container's status says of a device that it holds."""
+    words = [
+        DeviceHealth(word=each.health if each.health in _WORDS else "Unknown", message=each.message)
+        for each in allocated
+        if each.health and _is_of(each, held)
+    ]
+    return _worst(words) if words else None
+
+
+def _is_of(allocated: AllocatedDevice, held: Assignment) -> bool:
+    if held.claim is None:
+        return (allocated.resource, allocated.device_id) == (held.resource, held.device_id)
+    return allocated.resource.startswith("claim:") and allocated.device_id in held.claim.status_names
+
+
+def _is_missing(held: Assignment, offered: Allocatable | None) -> bool:
+    if offered is None or held.claim is not None:
+        return False
+    return held.device_id not in offered.get(held.resource, ())
+
+
+def _worst(healths: Iterable[DeviceHealth]) -> DeviceHealth:
+    return min(healths, key=lambda health: _WORDS.index(health.word))
