@@ -67,6 +67,13 @@ MOST_NODES = 50
     "--units", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by gpu-manager's units."
 )
 @click.option(
+    "--strangers",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Pods that use a GPU which the kubelet did not give them, a GPU each.",
+)
+@click.option(
     "--generation",
     type=click.Choice(("1", "3", "4.8", "4.9")),
     default="3",
@@ -111,6 +118,7 @@ def demo(
     mig: int | None,
     claims: int | None,
     units: int,
+    strangers: int,
     generation: str,
     counters: str,
     speed: float,
@@ -135,7 +143,15 @@ def demo(
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
     world_of = partial(
-        World, gpus=gpus, shared=shared, mig=mig, claims=claims, dynamic=int(claims > 1), units=units, speed=speed
+        World,
+        gpus=gpus,
+        shared=shared,
+        mig=mig,
+        claims=claims,
+        dynamic=int(claims > 1),
+        units=units,
+        strangers=strangers,
+        speed=speed,
     )
     node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
     if nodes == 1:

@@ -42,6 +42,11 @@ class Claim:
         """driver/pool/device, as Kubernetes writes a claim's device."""
         return f"{self.driver}/{self.pool}/{self.device}"
 
+    @property
+    def status_names(self) -> tuple[str, ...]:
+        """What a container's status may call it: by a CDI device, and where it has none by `device_id` (measured)."""
+        return (*self.cdi_names, self.device_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -61,7 +66,7 @@ class Assignment:
     @property
     def order(self) -> tuple[object, ...]:
         """What assignments are sorted by."""
-        return (self.owner, self.resource, self.device_id, str(self.claim))
+        return (self.owner, self.resource, self.device_id, self.claim is not None, self.claim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

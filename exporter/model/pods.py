@@ -29,7 +29,8 @@ class OwnerReference:
 class AllocatedDevice:
     """A device by its container's status: an entry of allocatedResourcesStatus (KEP-4680) and one of its resources.
 
-    `resource` is a device plugin's, or `claim:<claim>` or `claim:<claim>/<request>`; `device_id` is then a CDI name.
+    `resource` is a device plugin's, or `claim:<claim>` or `claim:<claim>/<request>`; `device_id` is then a CDI name, or
+    driver/pool/device where the device has none.
     """
 
     resource: str

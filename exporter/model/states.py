@@ -3,7 +3,7 @@
 The functions take an untrusted object of /container/metrics, a device and its holder: fields may be missing or odd.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -18,12 +18,17 @@ class DeviceState(StrEnum):
     USED = "used"  # a container holds it, and its activity is not below --accounting.idle-below
     HELD = "held"  # a container holds it; what the container does with it is not known
     IDLE = "idle"  # a container holds it, and its activity is below --accounting.idle-below
-    OUTSIDE = "outside"  # no container holds it, and it is active: somebody uses it around Kubernetes
+    OUTSIDE = "outside"  # no container holds it, and it is active, or in use: somebody uses it around Kubernetes
     UNKNOWN = "unknown"  # who holds it is not known; `state_reason` says why
     FREE = "free"  # no container holds it
     CUT = "cut"  # it is cut into MIG instances, which are devices of their own
 
 
+# What somebody takes of a device before they count as at work there, in bytes: who has only opened a CUDA context (an
+# agent, say) takes some 0.5 GiB.
+AT_WORK_BYTES: Final = 2**30
+_MOST_USERS = 3
+_MOST_CHARS = 60  # of a command
 IN_HAND: Final = frozenset({DeviceState.USED, DeviceState.HELD, DeviceState.IDLE})
 _RANK = {state: rank for rank, state in enumerate(DeviceState)}
 
@@ -61,7 +66,37 @@ def state_of(row: Object, *, idle_below: float = IDLE_BELOW, why_unknown: str = 
         return DeviceState.IDLE if busy < idle_below else DeviceState.USED
     if why_unknown:
         return DeviceState.UNKNOWN
-    return DeviceState.FREE if busy is None or busy < idle_below else DeviceState.OUTSIDE
+    is_used = any(is_at_work(each, idle_below) for each in users(row))
+    return DeviceState.OUTSIDE if is_used or (busy or 0) >= idle_below else DeviceState.FREE
+
+
+def users(row: Object) -> Sequence[Object]:
+    """Those that use the device and do not hold it: the objects of `used_by`."""
+    of_row = row.get("used_by")
+    return [each for each in of_row if isinstance(each, Mapping)] if isinstance(of_row, list) else []
+
+
+def is_at_work(user: Object, idle_below: float = IDLE_BELOW) -> bool:
+    """Whether one of `used_by` does more on the device than keep a context open."""
+    memory_bytes, ratio = (_number(user.get(name)) or 0.0 for name in ("memory_used_bytes", "utilization_ratio"))
+    return memory_bytes >= AT_WORK_BYTES or ratio >= idle_below
+
+
+def user_name(user: Object) -> str:
+    """The pod as kubectl writes it, else the container's engine and the first part of its id, else the command."""
+    if user.get("pod"):
+        return f"{user.get('namespace', '')}/{user['pod']}"
+    if user.get("id"):
+        return f"{user.get('engine') or 'container'} {str(user['id'])[:12]}"
+    return str(user.get("command", ""))[:_MOST_CHARS]
+
+
+def used_by(row: Object) -> str:
+    """In words, who uses the device and does not hold it; "" for nobody."""
+    names = [*dict.fromkeys(filter(None, map(user_name, users(row))))]
+    some = names[:_MOST_USERS] if len(names) <= _MOST_USERS else [*names[: _MOST_USERS - 1], f"{len(names) - 2} others"]
+    does = "does" if len(names) == 1 else "do"
+    return f"used by {' and '.join(some)}, which {does} not hold it" if some else ""
 
 
 def stated(row: Object) -> DeviceState:

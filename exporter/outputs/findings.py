@@ -16,7 +16,8 @@ from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.pages import Subject
 from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot
-from exporter.outputs.devices import explainer, seen_devices
+from exporter.model.states import is_at_work, used_by
+from exporter.outputs.devices import explainer, seen_devices, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
@@ -49,6 +50,10 @@ _NO_SPECS = Trouble(
     "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
     " then claims need neither a token nor the Kubernetes API",
 )
+_ASK_THE_PLUGIN = (
+    "look at the pod of its device plugin or DRA driver on this node: its log says why. If the GPU has failed, move the"
+    " pod that holds it to another node"
+)
 _UNHEARD = Trouble(
     "",
     "has not answered yet",
@@ -76,6 +81,12 @@ _REFUSALS: dict[Refusal, Trouble] = {
 }
 
 
+_STRANGER_REMEDY = (
+    "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
+    " or the driver's device files, see every GPU of the node"
+)
+
+
 def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) -> Diagnosis:
     """Everything worth saying, the sources first. `doubts` are those about the settings."""
     return Diagnosis(
@@ -88,6 +99,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
             *of_device_files(snapshot.device_files, asks_nvml=asks_nvml),
             *of_attribution(snapshot),
             *of_devices(snapshot),
+            *of_strangers(snapshot),
         ),
     )
 
@@ -269,7 +281,13 @@ def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
     """One finding for each cause: devices with the same cause are named together."""
     words = explainer(snapshot)
     return grouped(
-        (*_matched(snapshot, words), *_units(snapshot), *_of_whole_claims(snapshot), *_left_out(snapshot, words))
+        (
+            *_matched(snapshot, words),
+            *_units(snapshot),
+            *_not_healthy(snapshot),
+            *_of_whole_claims(snapshot),
+            *_left_out(snapshot, words),
+        )
     )
 
 
@@ -299,6 +317,17 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
             yield fine(name, f"{UNITS_NAME_NO_GPU.message}; NVML tells which one it uses")
 
 
+def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
+    """Devices that are not healthy. Drivers without a health service have all of theirs unknown, with no message."""
+    for (device, owner), health in sorted(snapshot.healths.items(), key=lambda item: item[0]):
+        name = f"{_device(device)} ({owner.namespace}/{owner.pod}/{owner.container})"
+        if health.word == "Unhealthy":
+            says = f"the kubelet calls this device unhealthy{': ' if health.message else ''}{health.message}"
+            yield warning(name, says, _ASK_THE_PLUGIN)
+        elif health.word == "Unknown" and health.message:
+            yield warning(name, f"how this device is, is not known: {health.message}", _ASK_THE_PLUGIN)
+
+
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
     """Claims of several devices that several containers of a pod hold whole, as far as the kubelet says it."""
     health = snapshot.health.get(PODS)
@@ -318,6 +347,20 @@ def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
     for assignment in snapshot.context.outside:
         reason, why = words.outside(assignment)
         yield Finding(_LEFT_OUT.get(reason, Level.OK), _name_of(assignment), why)
+
+
+def of_strangers(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Who uses a device and does not hold it; no warning where that is next to nothing."""
+    idle_below = snapshot.context.idle_below
+    return grouped(
+        Finding(
+            Level.WARNING if is_at_work(user, idle_below) else Level.OK,
+            _device(key),
+            Trouble("", used_by({"used_by": [user]}), _STRANGER_REMEDY),
+        )
+        for key, users in sorted(users_of_devices(snapshot).items())
+        for user in users
+    )
 
 
 def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:

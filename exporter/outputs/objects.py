@@ -14,13 +14,13 @@ from typing import Any
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey
-from exporter.model.pages import Cell, Row, Subject, cut_gpus, entity_of
+from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
-from exporter.outputs.devices import explainer, known_devices
+from exporter.outputs.devices import amounts_of, explainer, known_devices, users_of_devices
 from exporter.ownership.explain import is_kubelet_silent
 
 # Families of a container's own use, as the driver's processes tell.
@@ -30,6 +30,9 @@ METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
+# what rows of a shared device may have their owners' parts of
+_OF_WHOLE_DEVICE = ("gpu_utilization", "framebuffer_total", "framebuffer_used", "framebuffer_free", "power_usage")
+_WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.json in _OF_WHOLE_DEVICE)
 _HEALTH = {"Healthy": "ok", "Unhealthy": "failing", "Unknown": "unknown"}
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
@@ -65,8 +68,12 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     yield
     filled = yield from _fill(held, snapshot.joined.cells(_FAMILIES))
     yield from _hold_the_rest(held, filled, devices, snapshot)
+    shared = {key for key, holders in held.items() if any(entry.shared for entry in holders.values())}
+    shared.update(key for key in devices if len(snapshot.owners.of(key)) > 1)
+    whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
+    others = users_of_devices(snapshot)
     objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
@@ -86,9 +93,11 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 "gpu_shared": entry.shared or is_shared,
                 **_UNKNOWN,
                 **entry.metrics,
+                **whole_devices.get(key, {}),
                 **_own_use(snapshot, key, owner),
                 **_cuda_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
+                **({"used_by": others[key]} if key in others else {}),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
             }
@@ -205,13 +214,31 @@ def _of(owner: Owner, snapshot: Snapshot) -> Object:
     return {**names, "workload_name": workload[0], "workload_kind": workload[1]} if workload else names
 
 
+def _whole_devices(joined: JoinedPage, shared: Container[DeviceKey]) -> Work[Mapping[DeviceKey, Object]]:
+    """What the page says of shared devices themselves. What it repeats of a GPU on its MIG instances is not theirs."""
+    values: dict[DeviceKey, dict[str, set[int | float]]] = {}
+    for count, (series, value) in enumerate(joined.readings(_WHOLE_FAMILIES), start=1):
+        if not count % ITEMS_A_SLICE:
+            yield
+        subject, field = series.subject, _FIELD_OF[series.name]
+        if subject.key in shared and not subject.vgpu and not (field.of_gpu and subject.instance):
+            amount = number(value, field)
+            if amount is not None:
+                values.setdefault(subject.key, {}).setdefault(field.json, set()).add(amount)
+    # of several rows of a device that differ, each may be an owner's part
+    agreed = {
+        key: {name: amounts.pop() for name, amounts in of_device.items() if len(amounts) == 1}
+        for key, of_device in values.items()
+    }
+    return {key: {"whole_device": whole_device} for key, whole_device in agreed.items() if whole_device}
+
+
 def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     """What the container itself is measured to use of the device, by the families pod_gpu_* without their prefix."""
     use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
     if use is None:
         return {}
-    measured = {"memory_used_bytes": use.memory_bytes, "utilization_ratio": use.sm_ratio, "processes": use.processes}
-    return {"measured": {name: value for name, value in measured.items() if value is not None}}
+    return {"measured": amounts_of(use.memory_bytes, use.sm_ratio, use.processes)}
 
 
 def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:

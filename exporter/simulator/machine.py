@@ -285,6 +285,7 @@ class Machine:
                 shares: dict[str, int] = {}
                 for device_id in _devices_of(container, claimed):
                     shares[device_id] = shares.get(device_id, 0) + 1
+                shares |= {f"{uuid}::": 1 for uuid in container.uses}
                 if not shares or not container.running:
                     continue
                 key = (pod.namespace, pod.name, f"{pod.uid}/{container.name}")

@@ -189,6 +189,7 @@ class Container:
 
     `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
     `ailing` are those of its devices (ids, CDI names) that are not as usual, each with its health and a message.
+    It `uses` GPUs (by UUID) that the kubelet did not give it.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Container:
     chosen: tuple[str, ...] = ()
     running: bool = True
     ailing: tuple[tuple[str, str, str], ...] = ()
+    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

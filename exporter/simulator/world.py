@@ -166,6 +166,7 @@ class World:
         claims: int = 0,
         dynamic: int = 0,
         units: int = 0,
+        strangers: int = 0,
         cut: Sequence[str] = SMALL_CUT,
         seed: int = 1,
         speed: float = 1.0,
@@ -175,7 +176,8 @@ class World:
         """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
         Of the rest the first `claims` go out by DRA, of which the last `dynamic` are cut for each claim, and the next
-        `units` by gpu-manager. `teams` say whose pods come.
+        `units` by gpu-manager. `strangers` are pods that use a GPU each which they do not hold, and stay. `teams` say
+        whose pods come.
         """
         self._random = random.Random(seed)
         self.make = Maker(self._random, teams)
@@ -199,6 +201,11 @@ class World:
         self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
         while self.used_share < LEAST_HELD and (pod := self._new_pod()):
             self._pods += (pod,)
+        held = set(self.held())
+        uncut = [gpu for gpu in self._gpus if not gpu.instances and not gpu.dynamic]
+        uncut.sort(key=lambda gpu: gpu.uuid not in held)
+        for gpu in uncut[:strangers]:
+            self._pods += (self.make.pod("ml-research", "debug", (Container(name="shell", uses=(gpu.uuid,)),)),)
         self.pods = self._pods
 
     @property

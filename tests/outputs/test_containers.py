@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from exporter.dcgm.fields import FIELDS, METRICS, Field
 from exporter.dividing.decimals import number
+from exporter.dividing.measured import MeasuredShares
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.measured import Measured, Use
@@ -24,6 +25,7 @@ from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import objects
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.rows import Attribution
 from tests.support import quick_yaml
 from tests.support.answers import json_of
 from tests.support.exporter import Exporter, Start, config_of, running
@@ -444,6 +446,44 @@ def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, 
 
 def rows_without_measuring(snapshot: Snapshot) -> list[dict[str, Any]]:
     return at_once(objects.rows(replace(snapshot, measured=None)))
+
+
+# issue 18, line 5
+@pytest.mark.parametrize("sharing", ["copy", "split", "device"])
+def test_a_shared_device_has_its_own_values_beside_those_of_its_owners(sharing: str) -> None:
+    shared, of_one = GPU.format(1), GPU.format(2)
+    a, b, c = (Owner(namespace="ml", pod=pod, container="main") for pod in "abc")
+    ids = {a: f"{shared}::1", b: f"{shared}::2", c: of_one}
+    assignments = [Assignment(owner=owner, resource="nvidia.com/gpu", device_id=ids[owner]) for owner in ids]
+    owners, policy = build_owners(assignments, {}, Knowledge()), LabelPolicy(sharing=sharing)
+    use = Use(memory_bytes=2**30, sm_ratio=0.25, processes=1)
+    measured = Measured(uses={(DeviceKey(uuid=shared), owner): use for owner in (a, b)})
+    attribution = Attribution(owners, policy, measured=MeasuredShares(measured))
+    values = {"GPU_UTIL": 85, "FB_USED": 28672, "FB_FREE": 52000, "POWER_USAGE": 312.5, "GPU_TEMP": 61}
+    lines = [
+        f'DCGM_FI_DEV_{name}{{gpu="{gpu}",UUID="{GPU.format(gpu)}"}} {value}'
+        for name, value in values.items()
+        for gpu in (1, 2)
+    ]
+    if sharing != "device":
+        # what dcgm-exporter itself measured of a pod is not the device's
+        lines.append(f'DCGM_FI_DEV_FB_USED{{gpu="1",UUID="{shared}",vgpu="1",pod="a",namespace="ml"}} 1')
+    joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
+    snapshot = Snapshot(
+        node="n",
+        owners=owners,
+        joined=joiner.join(["".join(f"{line}\n" for line in lines).encode()], attribution),
+        health={},
+        assignments_age_seconds=0.0,
+        attribute=attribution,
+        measured=measured,
+    )
+    *of_shared, of_whole = validate(json_of(snapshot))
+    own = {"gpu_utilization": 85, "framebuffer_used": 28672, "framebuffer_free": 52000, "power_usage": 312.5}
+    assert {row["pod"] for row in of_shared} == ({""} if sharing == "device" else {"a", "b"})
+    assert all(row["whole_device"] == own for row in of_shared)
+    assert "whole_device" not in of_whole
+    assert {row["gpu_utilization"] for row in of_shared if row["pod"]} <= {25.0}
 
 
 def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:

@@ -122,6 +122,22 @@ def test_numbers_and_bars(fields: dict[str, Any], said: str, bar: tuple[str, str
     assert bars(object_of(**HELD, **fields)) == ([bar] if bar else [])
 
 
+# issue 18, line 5
+@pytest.mark.parametrize(
+    ("whole", "words"),
+    [
+        ({"gpu_utilization": 85, "framebuffer_used": 28672, "power_usage": 312.5}, " in all 85 %, 28.0 GiB, 313 W"),
+        ({"gpu_utilization": 85.4}, " in all 85 %"),
+        ({}, ""),
+        ({"gpu_utilization": "<b>", "power_usage": None}, ""),
+        ("<b>", ""),
+    ],
+)
+def test_the_name_of_a_shared_device_has_what_it_does_in_all(whole: object, words: str) -> None:
+    row = object_of(**HELD, gpu_shared=True, gpu_utilization=10, whole_device=whole)
+    assert cells(row)[0][0] == f"GPU 0 shared H100 GPU-0{words}"
+
+
 def test_a_shared_gpu_has_a_row_for_each_owner_under_one_name() -> None:
     shared = {"gpu_shared": True, "framebuffer_used": 1024, "framebuffer_free": 512}
     first, second = (

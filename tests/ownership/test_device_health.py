@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from exporter._gen import pods_pb2
-from exporter.model.devices import Allocatable, Assignment, Claim, DeviceHealth, DeviceKey, Owners
+from exporter.model.devices import Allocatable, Assignment, Claim, DeviceHealth, DeviceKey, Owners, SliceDevice
 from exporter.model.pods import AllocatedDevice, Owner, PodInfo
 from exporter.ownership.device_health import GRACE_SECONDS, HealthWatch
-from exporter.ownership.owners import build_owners
+from exporter.ownership.owners import Knowledge, build_owners
 from exporter.sources.kubelet import allocatable
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubelet.pods import parse_pod
@@ -26,12 +26,14 @@ LEFT_OUT = "its device plugin no longer offers it"
 Pods = dict[tuple[str, str], PodInfo]
 
 
-def recorded(step: str, source: str) -> tuple[Owners, Pods, Allocatable]:
-    answer = parse((DATA / f"{step}.list.pb").read_bytes())
+def recorded_pod(step: str, source: str) -> PodInfo:
     if source == "kubelet":
-        pod = parse_pod(pods_pb2.GetPodResponse.FromString((DATA / f"{step}.getpod.pb").read_bytes()).pod)
-    else:
-        pod = read_pod(json.loads((DATA / f"{step}.pod.json").read_text()))
+        return parse_pod(pods_pb2.GetPodResponse.FromString((DATA / f"{step}.getpod.pb").read_bytes()).pod)
+    return read_pod(json.loads((DATA / f"{step}.pod.json").read_text()))
+
+
+def recorded(step: str, source: str) -> tuple[Owners, Pods, Allocatable]:
+    answer, pod = parse((DATA / f"{step}.list.pb").read_bytes()), recorded_pod(step, source)
     offered = allocatable.parse((DATA / f"{step}.allocatable.pb").read_bytes(), ["*"])
     return build_owners(answer.assignments), {(pod.namespace, pod.name): pod}, offered
 
@@ -61,6 +63,30 @@ def test_recorded_answers(step: str, third: str, fourth: str, source: str) -> No
     }
     assert all(health.word == "Unknown" for _, health in without_pods)
     assert all(health.message.startswith(LEFT_OUT) for _, health in without_pods)
+
+
+# issue 19, line 1
+@pytest.mark.parametrize("source", ["kubelet", "kubernetes"])
+@pytest.mark.parametrize(
+    ("step", "first", "second"),
+    [
+        ("claim-unhealthy", DeviceHealth(word="Unhealthy", message="uncorrectable ECC error (Xid 48)"), HEALTHY),
+        ("claim-unknown", DeviceHealth(word="Unknown"), HEALTHY),
+        ("claim-healthy", replace(HEALTHY, message="ok"), replace(HEALTHY, message="ok")),
+    ],
+)
+def test_recorded_claims(step: str, first: DeviceHealth, second: DeviceHealth, source: str) -> None:
+    slices = {
+        ("gpu.example.com", "node-1", f"gpu-{number}"): SliceDevice(uuid=f"GPU-{number}", kind="gpu")
+        for number in range(2)
+    }
+    answer = parse((DATA / f"{step}.list.pb").read_bytes(), claims=True)
+    held = [assignment for assignment in answer.assignments if assignment.owner.pod == "dra-0"]
+    pod = recorded_pod(step, source)
+    healths = HealthWatch().look(
+        build_owners(held, {}, Knowledge(slices=slices)), {(pod.namespace, pod.name): pod}, {}, 0.0
+    )
+    assert {key.uuid: health for (key, _), health in healths.items()} == {"GPU-0": first, "GPU-1": second}
 
 
 def holding(*device_ids: str, owner: Owner = A) -> Owners:

@@ -1,8 +1,10 @@
 """An exporter's answers → what is shown. Pure; the answers may be anything, also another version's.
 
-/container/metrics has a row for each device and owner. In the rows of a shared device, `--sharing copy` repeats the
-device's values, `split` divides the additive ones, and what is measured of an owner stands in its own row in both. The
-node's mode is in /debug/mapping. The cluster role does not know it: there, rows that differ are taken as divided.
+/container/metrics has a row for each device and owner. The rows of a shared device have its own values beside their
+own (`whole_device`), of which some are missing where exporters are older, or a Prometheus server is asked. Then
+`--sharing copy` repeats the device's values, `split` divides the additive ones, and what is measured of an owner stands
+in its own row in both. The node's mode is in /debug/mapping. The cluster role does not know it: there, rows that differ
+are taken as divided.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +13,7 @@ from itertools import groupby
 
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
-from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated, user_name, users
 
 MOST_DEVICES = 50_000  # rows; a cluster of 5,000 nodes with 8 GPUs has 40,000
 MOST_PROCESSES = 10_000
@@ -81,9 +83,15 @@ def _process(of: AnyObject) -> ShownProcess:
         utilization_percent=_times(100, finite(of, "sm_ratio")),
         memory_used_mib=_times(1 / _MIB, finite(of, "memory_bytes")),
         kinds=",".join(kind for kind in kinds if isinstance(kind, str)) if isinstance(kinds, list) else "",
-        owner="/".join(names) if all(names) else f"({text(of, 'reason') or 'unknown'})",
+        owner=_owner_of_process(names, text(of, "reason")),
         command=text(of, "command"),
     )
+
+
+def _owner_of_process(names: Sequence[str], reason: str) -> str:
+    if not all(names):
+        return f"({reason or 'unknown'})"
+    return f"{'/'.join(names)}, which does not hold it" if reason == "not_assigned" else "/".join(names)
 
 
 def _sources(answer: AnyObject) -> Sequence[ShownSource]:
@@ -125,8 +133,6 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
     utilization = _utilization(rows)
-    if utilization is None:
-        utilization = _times(100, finite(first, "graphics_engine_active"))
     divided = _is_divided(rows, rules)
     used = _used(rows, divided=divided)
     total, free = (_whole(rows, f"framebuffer_{part}", divided=divided) for part in ("total", "free"))
@@ -154,6 +160,20 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         tensor_percent=_times(100, finite(first, "tensor_active")),
         xid=int(finite(first, "xid_errors") or 0) or None,
         holders=tuple(holders),
+        strangers=[_stranger(each) for each in users(first)],
+    )
+
+
+def _stranger(user: AnyObject) -> ShownHolder:
+    return ShownHolder(
+        namespace=text(user, "namespace"),
+        pod=text(user, "pod"),
+        container=text(user, "container"),
+        outside="" if text(user, "pod") else user_name(user),
+        utilization_percent=_times(100, finite(user, "utilization_ratio")),
+        memory_used_mib=_times(1 / _MIB, finite(user, "memory_used_bytes")),
+        measured=True,
+        holds=False,
     )
 
 
@@ -179,12 +199,19 @@ def _holder(row: AnyObject, rules: _Rules, *, alone: bool) -> ShownHolder:
 
 
 def _utilization(rows: Sequence[AnyObject]) -> float | None:
-    """Of the whole device: what a row that is not measured repeats, else what is measured of all owners."""
+    """Of the whole device: its own, or what a row that is not measured repeats, else what is measured of all owners."""
+    own = _of_whole_device(rows, "gpu_utilization")
+    if own is not None:
+        return own
     copies = [row for row in rows if finite(mapping(row, "measured"), "utilization_ratio") is None]
     if copies or len(rows) == 1:
         return max(_numbers(copies or rows, "gpu_utilization"), default=None)
     percents = _numbers(rows, "gpu_utilization")
     return min(100.0, sum(percents)) if percents else None
+
+
+def _of_whole_device(rows: Sequence[AnyObject], name: str) -> float | None:
+    return finite(mapping(rows[0], "whole_device"), name)
 
 
 def _is_divided(rows: Sequence[AnyObject], rules: _Rules) -> bool:
@@ -196,6 +223,9 @@ def _is_divided(rows: Sequence[AnyObject], rules: _Rules) -> bool:
 
 def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | None:
     """The whole device's amount of an additive field."""
+    own = _of_whole_device(rows, name)
+    if own is not None:
+        return own
     numbers = _numbers(rows, name)
     if not numbers:
         return None
@@ -204,6 +234,9 @@ def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | No
 
 def _used(rows: Sequence[AnyObject], *, divided: bool) -> float | None:
     """The memory that is used of the whole device: a row with a measured amount has its owner's alone."""
+    own = _of_whole_device(rows, "framebuffer_used")
+    if own is not None:
+        return own
     copies = [row for row in rows if finite(mapping(row, "measured"), "memory_used_bytes") is None]
     if copies and not divided:
         return _whole(copies, "framebuffer_used", divided=False)

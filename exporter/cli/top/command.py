@@ -174,8 +174,19 @@ def _device(device: ShownDevice) -> Mapping[str, Any]:
         "tensor_active_percent": device.tensor_percent,
         "xid": device.xid,
         "owners": [_holder(holder) for holder in device.holders],
+        "used_by": [_stranger(stranger) for stranger in device.strangers],
     }
 
 
 def _holder(holder: ShownHolder) -> Mapping[str, Any]:
-    return asdict(holder) | {"workload": holder.workload or None, "workload_kind": holder.workload_kind or None}
+    of_holders = {name: value for name, value in asdict(holder).items() if name not in ("outside", "holds")}
+    return of_holders | {"workload": holder.workload or None, "workload_kind": holder.workload_kind or None}
+
+
+def _stranger(stranger: ShownHolder) -> Mapping[str, Any]:
+    return {
+        "name": stranger.name,
+        "container": stranger.container or None,
+        "utilization_percent": stranger.utilization_percent,
+        "memory_used_mib": stranger.memory_used_mib,
+    }

@@ -13,22 +13,27 @@ from exporter.model.states import IN_HAND, DeviceState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownHolder:
-    """A container that holds a device. Its use is None where nobody measures it by container."""
+    """A container that holds a device, or uses it without holding it (`holds`).
 
-    namespace: str
-    pod: str
-    container: str
+    Its use is None where nobody measures it by container. `outside` names who is in no pod.
+    """
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    outside: str = ""
     workload: str = ""
     workload_kind: str = ""
     utilization_percent: float | None = None
     memory_used_mib: float | None = None
     measured: bool = False
     idle: bool = False
+    holds: bool = True
 
     @property
     def name(self) -> str:
         """Namespace and pod, as kubectl writes them."""
-        return f"{self.namespace}/{self.pod}"
+        return self.outside or f"{self.namespace}/{self.pod}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,7 @@ class ShownDevice:
     tensor_percent: float | None = None
     xid: int | None = None
     holders: Sequence[ShownHolder] = ()
+    strangers: Sequence[ShownHolder] = ()
 
     @property
     def label(self) -> str:

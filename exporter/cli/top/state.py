@@ -120,7 +120,8 @@ def _matches(text: str, words: Sequence[str]) -> bool:
 
 
 def _words_of(device: ShownDevice) -> str:
-    names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in device.holders)
+    users = (*device.holders, *device.strangers)
+    names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in users)
     state = "idle" if _is_partly_idle(device) else ""
     about = (device.node, device.label, device.uuid, device.model, device.profile, _WORDS[device.state], state)
     return " ".join((*about, *names))

@@ -31,14 +31,13 @@ class TableEntry:
 
 
 def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
-    """The lines of devices: one each, and below a device with several holders one each of theirs."""
+    """The lines of devices: one each, and below it one for each of several holders, and for who does not hold it."""
     for device in devices:
-        if len(device.holders) == 1:
-            yield TableEntry(device=device, holder=device.holders[0])
-            continue
-        yield TableEntry(device=device)
-        for holder in device.holders:
-            yield TableEntry(device=device, holder=holder, is_part=True, is_last=holder is device.holders[-1])
+        is_alone = len(device.holders) == 1
+        yield TableEntry(device=device, holder=device.holders[0] if is_alone else None)
+        parts = [*(() if is_alone else device.holders), *device.strangers]
+        for part in parts:
+            yield TableEntry(device=device, holder=part, is_part=True, is_last=part is parts[-1])
 
 
 def device_columns(
@@ -48,7 +47,8 @@ def device_columns(
     cells = _Cells(glyphs, number_says_idle=number_says_idle)
     several_nodes = len({device.node for device in shown.devices}) > 1
     # the names of pods are worth two fifths of a terminal, and most of them are shorter than this
-    pods = min(max(16, width * 2 // 5), 48)
+    strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
+    pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
     node = [TopColumn(name="node", title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
     return [
         *(node if several_nodes else ()),
@@ -137,6 +137,8 @@ class _Cells:
 
     def owner(self, entry: TableEntry) -> TextCell:
         device, holder = entry.device, entry.holder
+        if holder and not holder.holds:
+            return TextCell(self._harmless(_words_of(holder)), "warn")
         if holder:
             return TextCell(self._harmless(holder.name), "idle.owner" if entry.is_idle else "owner")
         if device.entity == "mig-parent":
@@ -160,6 +162,10 @@ class _Cells:
 
     def uuid(self, entry: TableEntry) -> TextCell:
         return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.uuid), "dim")
+
+
+def _words_of(stranger: ShownHolder) -> str:
+    return f"used by {stranger.name}, which does not hold it"
 
 
 def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:

@@ -11,8 +11,9 @@ from itertools import groupby, islice
 from math import floor
 from typing import Any, Final
 
+from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
-from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated, used_by
 from exporter.outputs.page.document import text
 
 Object = Mapping[str, Any]
@@ -24,8 +25,8 @@ _POWER_SCALES = (50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200
 _HOTTEST = 100  # °C, of a bar
 _DEVICES_A_SLICE = 100
 SHARED = (
-    " Of a shared GPU every owner has a row. What is not measured by owner is as --sharing has it: the whole GPU's,"
-    " unless it divides."
+    " Of a shared GPU every owner has a row, and its name has what it does in all. What is not measured by owner is as"
+    " --sharing has it: the whole GPU's, unless it divides."
 )
 METRIC_TITLES = ("Utilisation", "Memory", "Power", "Temperature")
 _TITLES = ("Pod", "Namespace", "Workload", *METRIC_TITLES)
@@ -115,7 +116,9 @@ def _device(rows: Sequence[Object], scales: Scales, *, with_node: bool) -> Itera
     name = f'{node}<th scope="row" role="rowheader"{span}>{_name(first, len(rows))}</th>'
     for number, row in enumerate(rows):
         kind = f"{stated(row)}{' more' if number else ''}{' before' if is_before(row) else ''}"
-        cells = (*_owner(row), *_metrics(row, scales))
+        pod, *rest = _owner(row)
+        others = used_by(row) if not number else ""
+        cells = (f'{pod} <small class="users">{text(others)}</small>' if others else pod, *rest, *_metrics(row, scales))
         yield (
             f'<tr role="row" class="{kind}">{"" if number else name}'
             + "".join(
@@ -141,7 +144,20 @@ def _name(row: Object, owners: int) -> str:
         + "".join(f' <span class="badge">{text(badge)}</span>' for badge in badges)
         + f' <small class="model">{text(row["model_name"])}</small>'
         + f' <small class="uuid">{text(row["device_uuid"])}</small>'
+        + (f' <small class="whole">{whole}</small>' if (whole := _whole_device(row)) else "")
     )
+
+
+def _whole_device(row: Object) -> str:
+    """What a shared device does as a whole, whose rows may have its owners' parts; "" where it is not known."""
+    own = mapping(row, "whole_device")
+    percent, used, watts = (finite(own, name) for name in ("gpu_utilization", "framebuffer_used", "power_usage"))
+    amounts = (
+        "" if percent is None else f"{_whole(percent)} %",
+        "" if used is None else f"{_gib(used)} GiB",
+        "" if watts is None else f"{_whole(watts)} W",
+    )
+    return f"in all {', '.join(filter(None, amounts))}" if any(amounts) else ""
 
 
 def _owner(row: Object) -> tuple[str, str, str]:

@@ -19,8 +19,8 @@ const SETTLED_MS = 700;
 const POWER_SCALES = [50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000];
 const HOTTEST = 100;
 const SHARED =
-  " Of a shared GPU every owner has a row. What is not measured by owner is as --sharing has it: the whole GPU's," +
-  " unless it divides.";
+  " Of a shared GPU every owner has a row, and its name has what it does in all. What is not measured by owner is as" +
+  " --sharing has it: the whole GPU's, unless it divides.";
 const OWNERS_UNKNOWN = "X-Owners-Unknown";
 // The states of a device; of its objects' the first of these is the device's (states.py).
 const STATES = ["used", "held", "idle", "outside", "unknown", "free", "cut"];
@@ -28,6 +28,8 @@ const IN_HAND = ["used", "held", "idle"];
 const SEVERAL = "several owners, which --sharing device does not name";
 const WITHOUT_POD = { free: "free", cut: "cut into instances", outside: "used around Kubernetes", used: SEVERAL, held: SEVERAL, idle: SEVERAL };
 const SVG = "http://www.w3.org/2000/svg";
+const MOST_USERS = 3; // that are named
+const MOST_CHARS = 60; // of a command
 const METRICS = ["Utilisation", "Memory", "Power", "Temperature"];
 
 const main = document.querySelector("main");
@@ -237,7 +239,32 @@ function nameOf(row, owners) {
     make("small", "model", said(row.model_name)),
     " ",
     make("small", "uuid", said(row.device_uuid)),
+    ...(wholeOf(row) ? [" ", make("small", "whole", wholeOf(row))] : []),
   ];
+}
+
+// Who uses the device and does not hold it (states.py); on the first row of the device.
+function usersOf(row, number) {
+  const users = number === 0 && Array.isArray(row.used_by) ? row.used_by : [];
+  const nameOfUser = (user) => {
+    if (user.pod) return `${user.namespace}/${user.pod}`;
+    return user.id ? `${user.engine || "container"} ${user.id.slice(0, 12)}` : [...(user.command || "")].slice(0, MOST_CHARS).join("");
+  };
+  const names = [...new Set(users.map(nameOfUser).filter(Boolean))];
+  if (!names.length) return "";
+  const some = names.length <= MOST_USERS ? names : [...names.slice(0, MOST_USERS - 1), `${names.length - 2} others`];
+  return `used by ${some.join(" and ")}, which ${names.length === 1 ? "does" : "do"} not hold it`;
+}
+
+// What a shared device does as a whole, whose rows may have its owners' parts.
+function wholeOf(row) {
+  const own = row.whole_device || {};
+  const known = [
+    [own.gpu_utilization, (percent) => `${Math.round(percent)} %`],
+    [own.framebuffer_used, (mib) => `${gib(mib)} GiB`],
+    [own.power_usage, (watts) => `${Math.round(watts)} W`],
+  ].filter(([value]) => typeof value === "number");
+  return known.length ? `in all ${known.map(([value, written]) => written(value)).join(", ")}` : "";
 }
 
 function nobody(row) {
@@ -275,10 +302,12 @@ function buildDevice(rows, scales) {
     }
     const badge = row.pod ? make("span", "badge idle") : null;
     if (badge) badge.hidden = true;
+    const users = usersOf(row, number);
+    const others = users ? [" ", make("small", "users", said(users))] : [];
     tr.append(
       row.pod
-        ? cell("Pod", make("span", "pod", said(row.pod)), " ", make("small", "", said(row.container)), " ", badge)
-        : cell("Pod", nobody(row)),
+        ? cell("Pod", make("span", "pod", said(row.pod)), " ", make("small", "", said(row.container)), " ", badge, ...others)
+        : cell("Pod", nobody(row), ...others),
       cell("Namespace", row.pod ? said(row.namespace) : ""),
       row.pod && row.workload_name !== undefined
         ? cell("Workload", said(row.workload_name), " ", make("small", "", said(row.workload_kind)))
@@ -297,16 +326,17 @@ function buildDevice(rows, scales) {
 // What a device's rows are made of, beside numbers that change in place.
 function signatureOf(rows, scales) {
   return JSON.stringify(
-    rows.map((row) => [
-      row.device_id, row.device, row.model_name, row.entity, row.mig_profile, row.gpu_shared,
+    rows.map((row, number) => [
+      usersOf(row, number), row.device_id, row.device, row.model_name, row.entity, row.mig_profile, row.gpu_shared,
       row.namespace, row.pod, row.container, row.workload_name, row.workload_kind,
-      row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row),
+      row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row), Boolean(wholeOf(row)),
       (metricsOf(row, scales) || []).map((metric) => [metric.value === null, Boolean(metric.full)]),
     ]),
   );
 }
 
 function refreshDevice(record, rows, scales, now) {
+  setText(record.element.querySelector(".whole"), wholeOf(rows[0]));
   rows.forEach((row, number) => {
     const { tr, badge, cells } = record.shown[number];
     const state = stateOf(row);

@@ -101,6 +101,7 @@ def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
                     "power_usage",
                     "mig_instance_id",
                     "measured",
+                    "whole_device",
                 )
             },
         ),
@@ -142,6 +143,7 @@ def mapping(sharing: str) -> dict[str, Any]:
 
 
 MIB = 1024 * 1024
+WHOLE = {"gpu_utilization": 85, "framebuffer_used": 28_672, "framebuffer_total": 80_000, "power_usage": 300.0}
 HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
 
 
@@ -171,6 +173,16 @@ HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
             ],
             (60, 30_000, 80_000, 300),
             [(50, 20_000), (None, 10_000)],
+        ),
+        # the device's own values, of which its owners' leave some out (issue 18, line 5)
+        (
+            "split",
+            [
+                row("a", used=9_000, free=25_000, util=20, measured=HALF, power_usage=100.0, whole_device=WHOLE),
+                row("b", used=10_000, free=25_000, util=10, measured=HALF, power_usage=90.0, whole_device=WHOLE),
+            ],
+            (85, 28_672, 80_000, 300),
+            [(50, 20_000), (50, 20_000)],
         ),
     ],
 )
