@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks import (
     accounts,
+    claims,
     cluster,
     containers,
     healthcheck,
@@ -39,6 +40,7 @@ if __name__ == "__main__":
         containers.run,
         accounts.run,
         sharing.run,
+        claims.run,
         nvml.run,
         otlp.run,
         measuring.run,

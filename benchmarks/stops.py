@@ -1,6 +1,6 @@
 """The worst pages through the whole node role: for how long each path stops the event loop, and the most memory.
 
-python -m benchmarks.stops PAGE [SETTING=VALUE …]
+python -m benchmarks.stops PAGE [SETTING=VALUE …] [root=FOLDER]
     serves the page (a file), and answers each line of its input with the longest time without a pause since the line
     before (seconds of CPU, since others use the machine, too), that CPU in all, and the most memory so far (KiB).
 """
@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.table import Row
@@ -197,6 +197,7 @@ async def _serve(page: str, *more: str) -> None:
         "accounting.interval": ["1s"],
         **{name: [value] for name, _, value in (setting.partition("=") for setting in more)},
     }
+    (root,) = flags.pop("root", ["/"])
     longest = total = 0.0
 
     async def watch() -> None:
@@ -216,7 +217,8 @@ async def _serve(page: str, *more: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     beside = (asyncio.create_task(watch()), asyncio.create_task(answer()))
-    await serve(load(flags, {}, None, "gpu-node-1"), NODE, lambda addresses: print(addresses[0].port, flush=True))
+    config = replace(load(flags, {}, None, "gpu-node-1"), root=root)
+    await serve(config, NODE, lambda addresses: print(addresses[0].port, flush=True))
     for task in beside:
         task.cancel()
 

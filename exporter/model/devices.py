@@ -66,7 +66,7 @@ class Assignment:
     @property
     def order(self) -> tuple[object, ...]:
         """What assignments are sorted by."""
-        return (self.owner, self.resource, self.device_id, str(self.claim))
+        return (self.owner, self.resource, self.device_id, self.claim is not None, self.claim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

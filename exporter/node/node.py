@@ -301,6 +301,7 @@ class Node:
         pages, names = taken(asked, reads, waited, health)
         everyone_answered = all(read.done() for read in reads)
         in_force = inventory.inventory
+        kubelet.follow(in_force.places)
         async with self._pages.turn:
             of = tuple([page.source for page in pages])
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))

@@ -91,11 +91,10 @@ class Explainer:
         places = [place for name in of_names if (place := self._inventory.places.get(name))]
         if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
             return Unmatched.NO_GPU, _UNMATCHED[Unmatched.NO_GPU]
-        its = f"its CDI spec names {', '.join(sorted(set(map(str, places))))}" if places else "if its devices are GPUs"
         return "outside_resources", Trouble(
             "",
             f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
-            f"{its}{':' if places else ','} add --resources {assignment.resource}",
+            f"if its devices are GPUs, add --resources {assignment.resource}",
         )
 
     def unowned(self, device: Subject) -> str:

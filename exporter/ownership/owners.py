@@ -97,9 +97,7 @@ class NodeDevices:
             if len(of_node) == 1 or not (ref.uuid or ref.mig):
                 return self._of_node(ref, *of_node) if len(of_node) == 1 else None
         if ref.uuid:
-            bare = ref.uuid.removeprefix("GPU-")
-            uuid = bare if ref.uuid not in self.uuids and bare in self.uuids else ref.uuid
-            return DeviceKey(uuid=uuid, instance=ref.instance)
+            return self._of_uuid(ref.uuid, ref.instance)
         if ref.mig:
             return self._instance_of(ref) or DeviceKey(uuid=ref.mig)
         uuids = self._uuids_of(ref)
@@ -112,9 +110,14 @@ class NodeDevices:
         other = ref.uuid or ref.parent
         if other and other.removeprefix("GPU-") != uuid.removeprefix("GPU-"):
             return None
-        key = self.key_of(replace(ref, minor="", mig="", uuid=uuid))
+        key = self._of_uuid(uuid, ref.instance)
         by_uuid = self._mig.get(ref.mig)
         return key if by_uuid is None or by_uuid == key else None
+
+    def _of_uuid(self, uuid: str, instance: str) -> DeviceKey:
+        """Samples may lack the prefix of a GPU's UUID."""
+        bare = uuid.removeprefix("GPU-")
+        return DeviceKey(uuid=bare if uuid not in self.uuids and bare in self.uuids else uuid, instance=instance)
 
     def carry_no_name_like(self, ref: DeviceRef) -> bool:
         """Whether samples are of GPUs, and none of them says what this id says: a UUID, a name or a number."""

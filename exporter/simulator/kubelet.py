@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import grpc
@@ -59,10 +60,11 @@ def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Rando
 
 
 def _dynamic(container: Container) -> list[v1.DynamicResource]:
+    """One for each claim, with all of its devices."""
     return [
         v1.DynamicResource(
-            claim_name=claim.name,
-            claim_namespace=claim.namespace,
+            claim_name=name,
+            claim_namespace=namespace,
             claim_resources=[
                 v1.ClaimResource(
                     driver_name=claim.driver,
@@ -71,11 +73,11 @@ def _dynamic(container: Container) -> list[v1.DynamicResource]:
                     cdi_devices=[v1.CDIDevice(name=name) for name in claim.cdi_names],
                     share_id=claim.share or None,
                 )
-            ]
-            if claim.driver  # a driver that prepares nothing on the node: the kubelet names no device
-            else [],
+                for claim in claims
+                if claim.driver  # a driver that prepares nothing on the node: the kubelet names no device
+            ],
         )
-        for claim in container.claims
+        for (namespace, name), claims in groupby(container.claims, lambda claim: (claim.namespace, claim.name))
     ]
 
 

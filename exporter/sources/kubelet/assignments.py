@@ -12,13 +12,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from exporter.config.node import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.log import debug, log
-from exporter.model.devices import NONE_ALLOCATABLE, Allocatable, Assignment, PodResources
+from exporter.model.devices import NO_PLACES, NONE_ALLOCATABLE, Allocatable, Assignment, CdiPlaces, PodResources
 from exporter.model.snapshot import KUBELET, Health
 from exporter.ownership.retention import (
     STALE_OTHERWISE_SECONDS,
@@ -102,6 +102,8 @@ class KubeletSource(AskedSource):
         self.wait = self._flight.wait
         self._version = "v1"
         self._last: tuple[str, bytes, PodResources] | None = None
+        self._places = NO_PLACES
+        self._outside: tuple[Assignment, ...] = ()
         self._attempted_at: float | None = None
         self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
         self.bounds: Mapping[str, Bound] = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
@@ -139,7 +141,7 @@ class KubeletSource(AskedSource):
     @property
     def outside(self) -> tuple[Assignment, ...]:
         """What the last answer handed out of resources that are left out."""
-        return self._last[2].outside if self._last else ()
+        return self._outside
 
     @property
     def version(self) -> str:
@@ -151,6 +153,14 @@ class KubeletSource(AskedSource):
         """The age of the answer that is in force; None before the first answer."""
         known_at = self._kept.retained.known_at
         return None if known_at is None else max(0.0, self._clock() - known_at)
+
+    def follow(self, places: CdiPlaces) -> None:
+        """Follow claims of any driver whose CDI specs name GPUs of NVIDIA's: `places` are those of all specs."""
+        if places is self._places:
+            return
+        self._places = places
+        if self._last is not None and self.health.up and any(each.claim for each in self._outside):
+            self._note_answer(self._last[2], self._kept.answered_on)
 
     def begin(self) -> asyncio.Task[Health] | None:
         """The call in flight, or a new one; None while the last answer is younger than `max_age_seconds`.
@@ -181,6 +191,11 @@ class KubeletSource(AskedSource):
 
     def _note_answer(self, answer: PodResources, identity: tuple[int, int, int] | None) -> None:
         before = self._kept.retained
+        gpus = frozenset(each for each in answer.outside if each in before.assignments or self._names_gpu(each))
+        if gpus and self._claims:
+            outside = tuple(each for each in answer.outside if each not in gpus)
+            answer = replace(answer, assignments=answer.assignments | gpus, outside=outside)
+        self._outside = answer.outside
         max_stale = self._max_unlisted_seconds
         self._kept.retained = answered(
             before,
@@ -195,6 +210,10 @@ class KubeletSource(AskedSource):
         held = len(before.assignments)
         if held and not self._kept.retained.assignments and not self._kept.retained.lists_pods:
             log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
+
+    def _names_gpu(self, assignment: Assignment) -> bool:
+        names = assignment.claim.cdi_names if assignment.claim else ()
+        return any((place := self._places.get(name)) is not None and place.minor for name in names)
 
     def _note_failure(self, error: SourceError, started: float) -> None:
         if isinstance(error, Unavailable) and error.reason != "rate_limited":

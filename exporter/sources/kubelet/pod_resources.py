@@ -44,7 +44,7 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
     wanted = 0
     for _, container in holding:
         wanted += sum(len(of.device_ids) for of in container.devices if meant[of.resource_name, False])
-        wanted += sum(1 for claim in _claims(container) if meant[claim.driver, True])
+        wanted += sum(1 for driver in _drivers(container) if driver and meant[driver, True])
     if wanted > MOST_ASSIGNMENTS:
         message = f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read"
         raise Malformed("oversize", message, remedy=_NAME_GPUS)
@@ -122,6 +122,7 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
     of_claims = (
         (pod.namespace, pod.name, container.name, claim)
         for pod, container in holding
+        if not all(driver and meant[driver, True] for driver in _drivers(container))
         for claim in (*_claims(container), *_not_prepared(container))
         if not (claim.driver and meant[claim.driver, True])
     )
@@ -140,6 +141,12 @@ def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple
         for namespace, pod, container, claim in heapq.nsmallest(MOST_OUTSIDE, of_claims)
     }
     return tuple(sorted(outside, key=lambda one: one.order)[:MOST_OUTSIDE])
+
+
+def _drivers(container: _Container) -> Iterator[str]:
+    """The driver of each device of a container's claims; "" for a claim without one."""
+    for dynamic in _dynamic(container):
+        yield from [device.driver_name for device in dynamic.claim_resources] or ("",)
 
 
 def _claims(container: _Container) -> Iterator[Claim]:
