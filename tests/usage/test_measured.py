@@ -164,10 +164,10 @@ def test_memory_that_no_process_explains_makes_nobody_idle(
 ) -> None:
     of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=round(used_gib * GIB))})
     assert (of.uses[WHOLE, A], of.uses[WHOLE, B]) == (a, b)
-    of_process = {WHOLE: "memory_of_processes"} if a.memory_bytes is None else {}
+    of_process = {WHOLE: "memory_of_processes"} if a.memory_bytes is None and a.processes else {}
     assert of.unexplained == ({WHOLE: "memory"} if b == NOT_KNOWN else of_process)
     # a device of which the driver says that nothing happens
-    assert measured(reading(*processes)).unexplained == (of_process if processes else {})
+    assert measured(reading(*processes)).unexplained == of_process
 
 
 IDLE = use(GIB, 0.0, 1)
