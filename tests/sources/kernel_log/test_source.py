@@ -59,7 +59,8 @@ class Pipe:
         assert self.writer is not None
         for message in messages:
             self.sequence += sequences
-            rest = f"3,{self.sequence},{self.sequence * 2_000_000},-;{message}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:65:00.0\n".encode()
+            record = f"3,{self.sequence},{self.sequence * 2_000_000},-;{message}"
+            rest = f"{record}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:65:00.0\n".encode()
             while rest:
                 with suppress(BlockingIOError):
                     rest = rest[os.write(self.writer, rest) :]
