@@ -355,7 +355,7 @@ async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
             if mode.knows("memory_used_bytes"):
                 assert sum(used.values()) == USED_MIB
             objects = await look.objects()
-            assert all(objects[pod]["whole_device"] == WHOLE for pod in "ab")
+            assert all(objects[pod]["whole_device"] == WHOLE and "used_by" not in objects[pod] for pod in "ab")
             assert {pod: objects[pod]["state"] for pod in "ab"} == {
                 pod: "idle" if pod == mode.idle else "used" for pod in "ab"
             }
