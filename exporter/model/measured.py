@@ -107,8 +107,9 @@ class Total:
     least_sm_ratio: float | None = None
 
 
-# what of a device no process that is listed accounts for; "all": nothing of the device is known that could tell
-Unexplained = Literal["memory", "kernels", "all"]
+# What of a device no process that is listed accounts for; "all": nothing of the device is known that could tell. Of
+# processes that are listed: what the driver does not say of some.
+Unexplained = Literal["memory", "kernels", "all", "memory_of_processes", "kernels_of_processes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,8 +122,7 @@ class Measured:
     others use. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of each owner
     and, under None, always, of nobody's processes. It never falls; devices with an unknown time are left out. `owned`
     are the processes that count for an owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose
-    processes are not known. `unexplained` has the devices of which holders' use is not known, since the processes that
-    are listed do not account for it.
+    processes are not known. `unexplained` has the devices of which holders' use is not known, and why.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
@@ -135,3 +135,8 @@ class Measured:
     host: HostProcesses | None = None
     unread: frozenset[str] = frozenset()
     unexplained: Mapping[DeviceKey, Unexplained] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether no process can be there that the driver does not list."""
+        return not self.unread and all(what.endswith("_of_processes") for what in self.unexplained.values())

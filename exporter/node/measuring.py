@@ -36,11 +36,15 @@ def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
         "memory": f"memory is in use on {name} that belongs to no process that NVML lists and /proc has",
         "kernels": f"kernels run on {name}, and NVML does not say which process runs them",
         "all": f"NVML lists no process on {name}, and says neither how much memory is in use nor how busy it is",
+        "memory_of_processes": f"NVML does not say how much memory the processes on {name} use",
+        "kernels_of_processes": f"NVML does not say for how long kernels of the processes on {name} run",
     }
     return Trouble(
         "partial",
         messages[what],
-        "let the exporter share the host's PID namespace (hostPID: true); in virtual machines, with confidential"
+        "none: this GPU or its driver does not measure it"
+        if what.endswith("_of_processes")
+        else "let the exporter share the host's PID namespace (hostPID: true); in virtual machines, with confidential"
         " computing and under MPS before Volta, NVML lists not all processes, and nobody can measure what owners use",
     )
 

@@ -50,6 +50,10 @@ _NO_SPECS = Trouble(
     "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
     " then claims need neither a token nor the Kubernetes API",
 )
+_ASK_THE_PLUGIN = (
+    "look at the pod of its device plugin or DRA driver on this node: its log says why. If the GPU has failed, move the"
+    " pod that holds it to another node"
+)
 _UNHEARD = Trouble(
     "",
     "has not answered yet",
@@ -277,7 +281,13 @@ def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
     """One finding for each cause: devices with the same cause are named together."""
     words = explainer(snapshot)
     return grouped(
-        (*_matched(snapshot, words), *_units(snapshot), *_of_whole_claims(snapshot), *_left_out(snapshot, words))
+        (
+            *_matched(snapshot, words),
+            *_units(snapshot),
+            *_not_healthy(snapshot),
+            *_of_whole_claims(snapshot),
+            *_left_out(snapshot, words),
+        )
     )
 
 
@@ -305,6 +315,17 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(Level.WARNING, name, UNITS_NAME_NO_GPU)
         else:
             yield fine(name, f"{UNITS_NAME_NO_GPU.message}; NVML tells which one it uses")
+
+
+def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
+    """Devices that are not healthy. Drivers without a health service have all of theirs unknown, with no message."""
+    for (device, owner), health in sorted(snapshot.healths.items(), key=lambda item: item[0]):
+        name = f"{_device(device)} ({owner.namespace}/{owner.pod}/{owner.container})"
+        if health.word == "Unhealthy":
+            says = f"the kubelet calls this device unhealthy{': ' if health.message else ''}{health.message}"
+            yield warning(name, says, _ASK_THE_PLUGIN)
+        elif health.word == "Unknown" and health.message:
+            yield warning(name, f"how this device is, is not known: {health.message}", _ASK_THE_PLUGIN)
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:

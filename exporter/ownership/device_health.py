@@ -18,6 +18,7 @@ from exporter.ownership.current import same
 
 GRACE_SECONDS = 30.0
 _WORDS = ("Unhealthy", "Unknown", "Healthy")  # of several ids of a device the first of these counts
+_CLAIM = "claim:"
 _NOT_OFFERED = DeviceHealth(word="Unknown", message="its device plugin no longer offers it")
 _NOT_OFFERED_OR_UNHEALTHY = DeviceHealth(
     word="Unknown", message="its device plugin no longer offers it, or says that it is unhealthy"
@@ -49,14 +50,17 @@ class HealthWatch:
         if same(made_from, self._made_from) and at_seconds < self._due_at:
             return self._healths
         self._made_from = made_from
+        words: dict[Owner, Mapping[tuple[str, str], DeviceHealth]] = {}
         missing: dict[Assignment, float] = {}
         by_holder: dict[tuple[DeviceKey, Owner], list[DeviceHealth]] = {}
         for match in owners.matches:
             if match.key is None:
                 continue
             held, owner = match.assignment, match.assignment.owner
-            of_container = pods[name].allocated if (name := (owner.namespace, owner.pod)) in pods else {}
-            health = _word(of_container.get(owner.container, ()), held)
+            if owner not in words:
+                pod = pods.get((owner.namespace, owner.pod))
+                words[owner] = _words(pod.allocated.get(owner.container, ()) if pod else ())
+            health = next((word for name in _names(held) if (word := words[owner].get(name))), None)
             if _is_missing(held, offered) and (health is None or health.word != "Unhealthy"):
                 missing[held] = self._missing_since.get(held, at_seconds)
                 if at_seconds - missing[held] >= GRACE_SECONDS:
@@ -68,26 +72,27 @@ class HealthWatch:
         self._missing_since = missing
         waiting = (since + GRACE_SECONDS for since in missing.values())
         self._due_at = min((end for end in waiting if end > at_seconds), default=float("inf"))
-        healths = {of: _worst(all_of) for of, all_of in by_holder.items()}
+        healths = {holder: _worst(of_devices) for holder, of_devices in by_holder.items()}
         if healths != self._healths:
             self._healths = MappingProxyType(healths)
         return self._healths
 
 
-def _word(allocated: Iterable[AllocatedDevice], held: Assignment) -> DeviceHealth | None:
-    """What the container's status says of a device that it holds."""
-    words = [
-        DeviceHealth(word=each.health if each.health in _WORDS else "Unknown", message=each.message)
-        for each in allocated
-        if each.health and _is_of(each, held)
-    ]
-    return _worst(words) if words else None
+def _words(allocated: Iterable[AllocatedDevice]) -> Mapping[tuple[str, str], DeviceHealth]:
+    """What a container's status says of its devices, by resource and id; the resource of all claims is _CLAIM."""
+    words: dict[tuple[str, str], DeviceHealth] = {}
+    for each in allocated:
+        if each.health:
+            name = _CLAIM if each.resource.startswith(_CLAIM) else each.resource, each.device_id
+            health = DeviceHealth(word=each.health if each.health in _WORDS else "Unknown", message=each.message)
+            words[name] = _worst((words.get(name, health), health))
+    return words
 
 
-def _is_of(allocated: AllocatedDevice, held: Assignment) -> bool:
+def _names(held: Assignment) -> Iterable[tuple[str, str]]:
     if held.claim is None:
-        return (allocated.resource, allocated.device_id) == (held.resource, held.device_id)
-    return allocated.resource.startswith("claim:") and allocated.device_id in held.claim.status_names
+        return ((held.resource, held.device_id),)
+    return ((_CLAIM, name) for name in held.claim.status_names)
 
 
 def _is_missing(held: Assignment, offered: Allocatable | None) -> bool:

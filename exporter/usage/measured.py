@@ -74,7 +74,6 @@ def measure(
     of_others: dict[DeviceKey, dict[Owner | None, Use]] = {}
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
-    unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
         of_key, of_nobody = of_owners.get(key, {}), others.get(key, {})
         scaled = [*_within((*of_key.values(), *of_nobody.values()), of_all.get(key, _NOTHING))]
@@ -92,7 +91,7 @@ def measure(
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
-        unexplained=MappingProxyType({key: what for key, what in unexplained.items() if key in unknown}),
+        unexplained=MappingProxyType(_why_unknown(unexplained, of_owners, owned)),
     )
 
 
@@ -255,7 +254,8 @@ def _unexplained(
             memory[key] += (process.memory_bytes if process.memory_bytes is not None else total.memory_bytes) or 0
             kernels[key] += (process.sm_ratio if process.sm_ratio is not None else total.least_sm_ratio) or 0.0
     unexplained: dict[DeviceKey, Unexplained] = {}
-    for key in keys.holders:
+    # a holder of units may use any GPU
+    for key in {*keys.holders, *(totals if keys.holders_of_units else ())}:
         total = totals.get(key, _NOTHING)
         in_use, ran = total.memory_bytes or 0, max(total.least_sm_ratio or 0.0, kernels[key] + of_servers[key])
         if in_use - memory.get(key, 0) >= max(_LEAST_UNEXPLAINED_BYTES, _LEAST_UNEXPLAINED_PART * in_use):
@@ -265,6 +265,23 @@ def _unexplained(
         elif total.memory_bytes is None and total.least_sm_ratio is None and key not in memory:
             unexplained[key] = "all"
     return unexplained
+
+
+def _why_unknown(
+    unexplained: Mapping[DeviceKey, Unexplained],
+    of_owners: Mapping[DeviceKey, Mapping[Owner, Use]],
+    owned: Mapping[_Share, Sequence[GpuProcess]],
+) -> dict[DeviceKey, Unexplained]:
+    """Why something is not known of what holders use: what is `unexplained`, or not said of their own processes."""
+    unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
+    why = {key: what for key, what in unexplained.items() if key in unknown or key not in of_owners}
+    for (key, _), of_owner in owned.items():
+        if any(process.memory_bytes is None for process in of_owner):
+            why.setdefault(key, "memory_of_processes")
+        # on MIG instances no driver measures it
+        if any(process.sm_ratio is None and not process.device.instance for process in of_owner):
+            why.setdefault(key, "kernels_of_processes")
+    return why
 
 
 def _uses(

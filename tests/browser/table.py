@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from exporter.model.states import is_before
+from exporter.model.states import is_before, used_by
 from tests.support.chromium import Tab
 
 # what stands in the pod's place where nobody holds the device
@@ -43,10 +43,14 @@ async def read(tab: Tab) -> list[dict[str, str]]:
 
 def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the rows must say, by the objects of /container/metrics: each column the texts that have to be in it."""
-    return [_of(row) for row in rows]
+    devices = [(row["node_name"], row["device_uuid"], row.get("mig_instance_id")) for row in rows]
+    return [
+        _of(row, is_first=devices.index(of) == number)
+        for number, (row, of) in enumerate(zip(rows, devices, strict=True))
+    ]
 
 
-def _of(row: dict[str, Any]) -> dict[str, Any]:
+def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
     empty = row["entity"] == "mig-parent"
     percent = row["gpu_utilization"]
     if percent is None and row["graphics_engine_active"] is not None:
@@ -56,6 +60,8 @@ def _of(row: dict[str, Any]) -> dict[str, Any]:
     pod = [row["pod"], row["container"]] if row["pod"] else [WITHOUT_POD[row["state"]]]
     if row["pod"] and row["state"] == "idle":
         pod.append("held but idle")
+    if is_first:
+        pod.append(used_by(row))
     return {
         "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", "")],
         "Pod": pod,

@@ -1,4 +1,4 @@
-"""The page of a node in a real Chromium, in front of `demo --mig --shared 3` as a user starts it."""
+"""The page of a node in a real Chromium, in front of `demo --mig --shared 3 --strangers 1` as a user starts it."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 @pytest.fixture(scope="module")
 def node() -> Iterator[str]:
     # values and owners change while somebody looks
-    with demo("--mig", "--shared=3", "--collect-interval=1", "--speed=3") as base:
+    with demo("--mig", "--shared=3", "--strangers=1", "--collect-interval=1", "--speed=3") as base:
         yield base
 
 
@@ -34,6 +34,10 @@ async def objects(base: str) -> Any:
 
 # issue 12, "Must show" 1
 async def test_the_table_matches_container_metrics(tab: Tab, node: str) -> None:
+    async def is_measured() -> bool:
+        return any("used_by" in row for row in await objects(node))
+
+    await until(is_measured)
     await opened(tab, f"{node}/")
     said = await tab.run(UPDATED)
     await tab.until(f"{UPDATED} !== {json.dumps(said)}")
@@ -41,6 +45,9 @@ async def test_the_table_matches_container_metrics(tab: Tab, node: str) -> None:
     await tab.run("document.getElementById('pause').click()")
     rows = json.loads(await tab.answer(f"{node}/container/metrics"))
     assert differences(await read(tab), expected(rows)) == []
+    # issue 18, line 4
+    (stranger,) = (user["pod"] for row in rows for user in row.get("used_by", ()))
+    assert f"used by ml-research/{stranger}, which does not hold it" in "".join(row["Pod"] for row in await read(tab))
     kinds = {row["entity"] for row in rows}
     assert kinds == {"gpu", "mig-parent", "mig"}
     assert any(row["gpu_shared"] for row in rows)

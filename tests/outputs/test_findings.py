@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, Claim, Inventory, InventoryGpu, MigInstance
+from exporter.model.devices import Assignment, Claim, DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
@@ -136,6 +136,20 @@ def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_m
     measured, _ = of_devices(replace(seen, measured=Measured()))
     assert measured.level is Level.OK
     assert summary(snapshot(units, given("GPU-1"), seen=(Subject(uuid="GPU-1"),))) == "1 of 1 devices attributed"
+
+
+# issue 19, line 1
+def test_devices_that_are_not_healthy_are_warnings() -> None:
+    words = {"1": ("Healthy", ""), "2": ("Unhealthy", "Xid 79"), "3": ("Unknown", ""), "4": ("Unknown", "not on offer")}
+    healths = {
+        (DeviceKey(uuid=f"GPU-{number}"), A): DeviceHealth(word=word, message=message)
+        for number, (word, message) in words.items()
+    }
+    seen = of_devices(replace(snapshot(), healths=healths))
+    assert [(finding.level, finding.about, finding.trouble.message) for finding in seen] == [
+        (Level.WARNING, "GPU-2 (ml/train-0/main)", "the kubelet calls this device unhealthy: Xid 79"),
+        (Level.WARNING, "GPU-4 (ml/train-0/main)", "how this device is, is not known: not on offer"),
+    ]
 
 
 # issue 18, line 1

@@ -97,6 +97,44 @@ def test_who_holds_a_device(fields: dict[str, Any], said: list[str]) -> None:
     assert seen[: len(said)] == said
 
 
+def user(**fields: Any) -> Mapping[str, Any]:
+    return {"namespace": "ml", "pod": "x", "container": "c", **fields}
+
+
+# issue 18, line 4
+@pytest.mark.parametrize(
+    ("users", "words"),
+    [
+        ([user()], "used by ml/x, which does not hold it"),
+        ([user(), user(container="d"), user(pod="y")], "used by ml/x and ml/y, which do not hold it"),
+        ([user(pod=pod) for pod in "abc"], "used by ml/a and ml/b and ml/c, which do not hold it"),
+        ([user(pod=pod) for pod in "abcd"], "used by ml/a and ml/b and 2 others, which do not hold it"),
+        ([{"engine": "docker", "id": "0123456789abcdef"}], "used by docker 0123456789ab, which does not hold it"),
+        ([{"command": "./miner -x" + "y" * 99, "pid": 7}], f"used by ./miner -x{'y' * 50}, which does not hold it"),
+        ([user(pod="<b>\u202e")], r"used by ml/<b>\u{202e}, which does not hold it"),
+        ([{}, "odd", None], ""),
+        ({"odd": 1}, ""),
+    ],
+)
+def test_who_uses_a_device_without_holding_it(users: Any, words: str) -> None:
+    first, second = (object_of(**{**HELD, "pod": pod}, used_by=users) for pod in "pq")
+    seen = [row[1] if number == 0 else row[0] for number, row in enumerate(cells(first, second))]
+    assert seen == [f"p c {words}".strip(), "q c"]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "state"),
+    [
+        ({"memory_used_bytes": 2**30}, "outside"),
+        ({"utilization_ratio": 0.05}, "outside"),
+        ({"memory_used_bytes": 2**30 - 1, "utilization_ratio": 0.049}, "free"),
+        ({}, "free"),
+    ],
+)
+def test_a_device_that_somebody_uses_without_holding_it_is_not_free(amounts: Mapping[str, Any], state: str) -> None:
+    assert stated(object_of(gpu_utilization=0, used_by=[user(**amounts)])) == state
+
+
 def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:
     assert 'class="free"' in table([object_of()])
     assert 'class="idle"' in table([object_of(gpu_shared=True, gpu_utilization=0)])

@@ -164,9 +164,10 @@ def test_memory_that_no_process_explains_makes_nobody_idle(
 ) -> None:
     of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=round(used_gib * GIB))})
     assert (of.uses[WHOLE, A], of.uses[WHOLE, B]) == (a, b)
-    assert of.unexplained == ({WHOLE: "memory"} if b == NOT_KNOWN else {})
+    of_process = {WHOLE: "memory_of_processes"} if a.memory_bytes is None and a.processes else {}
+    assert of.unexplained == ({WHOLE: "memory"} if b == NOT_KNOWN else of_process)
     # a device of which the driver says that nothing happens
-    assert measured(reading(*processes)).unexplained == {}
+    assert measured(reading(*processes)).unexplained == of_process
 
 
 IDLE = use(GIB, 0.0, 1)
@@ -207,7 +208,8 @@ def test_kernels_that_no_process_explains_make_nobody_idle(
     of = measured(reading(*processes), totals={WHOLE: Total(least_sm_ratio=least)})
     assert (of.uses[WHOLE, A], of.uses[WHOLE, B]) == (a, b)
     is_doubted = NOT_KNOWN in (a, b) or (a.sm_ratio, b.sm_ratio) in ((None, None), (None, 0.25))
-    assert of.unexplained == ({WHOLE: "kernels" if least is not None else "all"} if is_doubted else {})
+    of_process = {WHOLE: "kernels_of_processes"} if a.sm_ratio is None and not is_doubted else {}
+    assert of.unexplained == ({WHOLE: "kernels" if least is not None else "all"} if is_doubted else of_process)
 
 
 # issue 18, line 5
@@ -413,6 +415,10 @@ def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() 
     found = measured(reading(on(WHOLE, 11), on(PARENT, 12), on(WHOLE, 21)), replace(owners({}), units=(held,)))
     assert found.uses == {(WHOLE, A): use(GIB, 0.25, 1), (PARENT, A): use(GIB, 0.25, 1)}
     assert [(each.process.pid, each.reason) for each in found.unowned] == [(21, "not_assigned")]
+    # NVML does not list all: a GPU that nobody is seen to use may be its own
+    totals = {**QUIET, PARENT: Total(memory_bytes=9 * GIB)}
+    unlisted = measured(reading(on(WHOLE, 11)), replace(owners({}), units=(held,)), totals)
+    assert (unlisted.unexplained, unlisted.lists_all) == ({PARENT: "memory"}, False)
     # beside a holder that the kubelet knows of
     both = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), replace(owners({WHOLE: (B,)}), units=(held,)))
     assert both.uses == {(WHOLE, B): use(GIB, 0.25, 1), (WHOLE, A): use(GIB, 0.25, 1)}

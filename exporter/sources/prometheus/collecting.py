@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,14 +49,16 @@ class NodeRows:
     """What is known of one node, while the answers come in.
 
     `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
-    `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed out have no samples.
-    `names_owners` is off where samples name none (`--labels.owners off`).
+    `strangers` the same of containers whose pod does not hold it, `workloads` names and kinds by namespace and pod,
+    `unmatched` why devices that were handed out have no samples. `names_owners` is off where samples name none
+    (`--labels.owners off`).
     """
 
     devices: dict[DeviceKey, Subject] = field(default_factory=dict)
     held: dict[DeviceKey, dict[Owner, Held]] = field(default_factory=dict)
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
+    strangers: dict[DeviceKey, dict[Owner, dict[str, float]]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     unmatched: set[str] = field(default_factory=set)
     is_without_kubelet: bool = False
@@ -66,7 +68,8 @@ class NodeRows:
     def is_too_large(self) -> bool:
         """Whether no node has that much."""
         holders = sum(map(len, self.held.values()))
-        return max(len(self.devices), holders, len(self.measured), len(self.workloads)) > MOST_ROWS
+        strangers = sum(map(len, self.strangers.values()))
+        return max(len(self.devices), holders, strangers, len(self.measured), len(self.workloads)) > MOST_ROWS
 
     def add_device(self, subject: Subject) -> dict[Owner, Held]:
         """Its holders. What another series says of the device is kept, too."""
@@ -138,10 +141,18 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
                 is_shared=entry.shared or several,
                 measured=rows.measured.get((device.key, owner), {}),
+                used_by=[
+                    {**asdict(stranger), **_measured(use)}
+                    for stranger, use in sorted(rows.strangers.get(device.key, {}).items())
+                ],
                 why_unknown=what_hides_owners(rows.unmatched, device),
                 # when the node read the values, and who held the device then, no series says
                 labels={"node_name": node, "timestamp": read_at, "read_at": None, "holder_since": None},
             )
+
+
+def _measured(by_family: Mapping[str, float]) -> Mapping[str, float]:
+    return {MEASURED[family]: value for family, value in by_family.items()}
 
 
 def _held(
@@ -153,6 +164,7 @@ def _held(
     workload: tuple[str, str],
     is_shared: bool,
     measured: Mapping[str, float],
+    used_by: Sequence[Mapping[str, Any]],
     why_unknown: str,
     labels: Mapping[str, str | None],
 ) -> HeldDevice:
@@ -171,7 +183,8 @@ def _held(
     text |= {"workload_name": workload[0], "workload_kind": workload[1]} if workload[0] else {}
     text |= {"pod_uid": entry.uid} if entry.uid else {}
     text |= {"gpu_shared": is_shared, **_UNKNOWN, **entry.metrics}
-    text |= {"measured": {MEASURED[family]: value for family, value in measured.items()}} if measured else {}
+    text |= {"measured": _measured(measured)} if measured else {}
+    text |= {"used_by": used_by} if used_by else {}
     text["state"] = state = state_of(text, why_unknown=why_unknown)
     text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
     return HeldDevice(
@@ -272,7 +285,11 @@ class Collected:
             case name:
                 use = float(value)
                 if 0 <= use < _MOST_MEASURED:
-                    of_owner = rows.measured.setdefault((self._named(labels).key, owner), {})
+                    key = self._named(labels).key
+                    if labels.get(queries.HOLDS) == "false":
+                        of_owner = rows.strangers.setdefault(key, {}).setdefault(owner, {})
+                    else:
+                        of_owner = rows.measured.setdefault((key, owner), {})
                     of_owner[name] = int(use) if use.is_integer() else use
 
     def take_sample(self, series: VectorSeries) -> None:

@@ -34,6 +34,8 @@ SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
 MEASURED: Mapping[str, str] = {
     f"pod_gpu_{name}": name for name in ("memory_used_bytes", "utilization_ratio", "processes")
 }
+# of MEASURED: "false" where the container's pod does not hold the device
+HOLDS = "holds"
 _OF_DEVICES = ("UUID", "GPU_I_ID", "GPU_I_PROFILE", "gpu", "device", "modelName")
 _OF_OWNERS = ("pod", "namespace", "container")
 _OF_WORKLOADS = ("workload_name", "workload_kind")
@@ -59,7 +61,7 @@ def targets(matchers: str) -> str:
 def own(matchers: str) -> str:
     """What the exporters say on /metrics: who holds which device, what pods belong to, what containers use."""
     names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, UNMATCHED, *MEASURED)
-    labels = (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, *_IN_PLACE_OF_SAMPLES, SOURCE, REASON)
+    labels = (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, *_IN_PLACE_OF_SAMPLES, SOURCE, REASON, HOLDS)
     return _rows(names, OWN_PAGE, matchers, labels)
 
 

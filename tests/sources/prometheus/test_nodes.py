@@ -82,6 +82,27 @@ def test_a_device_and_its_container() -> None:
     assert {field.json for field in FIELDS.values() if field.json} <= row.keys()
 
 
+# issue 18, line 4
+@pytest.mark.parametrize(("memory", "state"), [("2147483648", "outside"), ("5", "free")])
+def test_a_container_that_uses_a_device_without_holding_it(memory: str, state: str) -> None:
+    found = nodes_of(
+        target(),
+        [
+            (of_device("pod_gpu_device_owners", entity="gpu"), "0"),
+            (of_device("pod_gpu_device_owners", "GPU-2", entity="gpu"), "0"),
+            (of_device("pod_gpu_memory_used_bytes", pod="a", holds="false"), memory),
+            (of_device("pod_gpu_processes", pod="a", holds="false"), "2"),
+        ],
+        [(of_device(UTIL), "0"), (of_device(UTIL, "GPU-2"), "0")],
+    )["n1"]
+    used, other = rows_of(found)
+    names = {"namespace": "ml", "pod": "a", "container": "main"}
+    assert used["used_by"] == [{**names, "memory_used_bytes": int(memory), "processes": 2}]
+    assert (used["pod"], used["state"]) == ("", state)
+    assert "measured" not in used
+    assert "used_by" not in other
+
+
 # issue 28, churn-free series
 @pytest.mark.parametrize("mark", [{"samples": "without_owners"}, {}])
 def test_samples_that_name_no_owner_are_the_holders_where_the_info_says_so(mark: dict[str, str]) -> None:
