@@ -355,7 +355,7 @@ async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
             if mode.knows("memory_used_bytes"):
                 assert sum(used.values()) == USED_MIB
             objects = await look.objects()
-            assert all(objects[pod]["whole_device"] == WHOLE for pod in "ab")
+            assert all(objects[pod]["whole_device"] == WHOLE and "used_by" not in objects[pod] for pod in "ab")
             assert {pod: objects[pod]["state"] for pod in "ab"} == {
                 pod: "idle" if pod == mode.idle else "used" for pod in "ab"
             }
@@ -365,6 +365,7 @@ async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
         async def people_see_it() -> None:
             _, page = await exporter.get("/")
             assert page.count("in all 85 %, 28.0 GiB, 313 W") == 1
+            assert "does not hold" not in page
             assert page.count("held but idle</span>") == (1 if mode.idle else 0)
             (device,) = (await shown(exporter.base))["devices"]
             assert (device["utilization_percent"], device["memory_used_mib"], device["power_watts"]) == (
