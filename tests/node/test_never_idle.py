@@ -23,7 +23,7 @@ from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import rows_of
-from tests.support.simulated import SHARED_RESOURCE, Container, Pod, SimulatedNode, World
+from tests.support.simulated import GPU_RESOURCE, SHARED_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
 GIB, MIB = 2**30, 2**20
@@ -43,12 +43,12 @@ Known = Mapping[str, float]
 NOTHING: Known = {}
 
 
-def process(pid: int, memory: int, lists: str = "c") -> list[str]:
-    return [f"process 0 -1 -1 {pid} {one} {memory}" for one in lists]
+def process(pid: int, memory: int, lists: str = "c", gpu: int = 0) -> list[str]:
+    return [f"process {gpu} -1 -1 {pid} {one} {memory}" for one in lists]
 
 
-def sample(pid: int, percent: int) -> list[str]:
-    return [f"sample 0 {pid} {time.monotonic_ns() // 1000} {percent}"]
+def sample(pid: int, percent: int, gpu: int = 0) -> list[str]:
+    return [f"sample {gpu} {pid} {time.monotonic_ns() // 1000} {percent}"]
 
 
 def unlike(call: str) -> list[str]:
@@ -194,17 +194,19 @@ MODES = (
 )
 
 
-class BusyGpu:
-    """One GPU, shares of which the pods a and b of one workload hold; NVML says of it what `mode` wants."""
+class BusyGpus:
+    """GPUs that the pods a and b of one workload hold, in shares or whole; NVML says of them what `mode` wants."""
 
     def __init__(self, node: SimulatedNode, mode: Mode) -> None:
         self.node, self.mode = node, mode
-        (self.gpu,) = node.world.gpus
         daemon = Pod(namespace="gpu-operator", name="mps-control-daemon", containers=(Container(name="c"),), uid=UID(9))
         node.world.pods = (*(self._pod(number, name) for number, name in enumerate("ab")), daemon)
         values = {"GPU_UTIL": PERCENT, "FB_USED": USED_MIB, "FB_FREE": FREE_MIB, "POWER_USAGE": WATTS}
-        labels = f'gpu="0",UUID="{self.gpu.uuid}",device="nvidia0",modelName="H100"'
-        page = "".join(f"DCGM_FI_DEV_{name}{{{labels}}} {value}\n" for name, value in values.items())
+        page = "".join(
+            f'DCGM_FI_DEV_{name}{{gpu="{gpu.index}",UUID="{gpu.uuid}",modelName="H100"}} {value}\n'
+            for name, value in values.items()
+            for gpu in node.world.gpus
+        )
         node.dcgm.failure = lambda _: web.Response(text=page)
         node.write_processes()
         proc = node.root / "proc"
@@ -217,7 +219,11 @@ class BusyGpu:
         self._put(KERNEL_THREAD, "kworker/0:1", "/", flags=0x0420_8060)
 
     def _pod(self, number: int, name: str) -> Pod:
-        container = Container(name="main", devices=((SHARED_RESOURCE, f"{self.gpu.uuid}::{number}"),))
+        shared, *others = self.node.world.gpus
+        device = (
+            (GPU_RESOURCE, (shared, *others)[number].uuid) if others else (SHARED_RESOURCE, f"{shared.uuid}::{number}")
+        )
+        container = Container(name="main", devices=(device,))
         owner = ("StatefulSet", "trainer")
         return Pod(namespace="ml", name=name, containers=(container,), uid=UID(number), owner=owner)
 
@@ -231,15 +237,19 @@ class BusyGpu:
     async def work(self) -> None:
         """Have NVML take samples."""
         while True:
-            busy = [f"value 0 nvmlDeviceGetUtilizationRates {of} {PERCENT}" for of in (0, 1)]
-            lines = [f"memory 0 -1 {80 * GIB} 0 {28 * GIB}", *busy, *self.mode.says(self._pids)]
-            self.node.nvml.write(self.node.world.gpus, lines, is_recut=False)
+            gpus = self.node.world.gpus
+            busy = [f"value {gpu.index} nvmlDeviceGetUtilizationRates {of} {PERCENT}" for gpu in gpus for of in (0, 1)]
+            memory = [f"memory {gpu.index} -1 {80 * GIB} 0 {28 * GIB}" for gpu in gpus]
+            self.node.nvml.write(gpus, [*memory, *busy, *self.mode.says(self._pids)], is_recut=False)
             await asyncio.sleep(0.2)
 
 
 @pytest.fixture
-async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
-    simulated = SimulatedNode(World(gpus=1, shared=1, seed=7))
+async def node(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
+    """One GPU in shares, or as many whole ones as the test says."""
+    simulated = SimulatedNode(
+        World(gpus=getattr(request, "param", 1), shared=0 if hasattr(request, "param") else 1, seed=7)
+    )
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
@@ -251,8 +261,8 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
 
 
 @asynccontextmanager
-async def exporter_of(gpu: BusyGpu, sharing: str) -> AsyncIterator[Exporter]:
-    node, working = gpu.node, asyncio.create_task(gpu.work())
+async def exporter_of(gpus: BusyGpus, sharing: str) -> AsyncIterator[Exporter]:
+    node, working = gpus.node, asyncio.create_task(gpus.work())
     config = config_of(
         kubelet_socket=str(node.socket),
         kubelet_pods_socket=str(node.pods_socket),
@@ -329,7 +339,7 @@ class Look:
 async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
     node: SimulatedNode, mode: Mode, sharing: str
 ) -> None:
-    async with exporter_of(BusyGpu(node, mode), sharing) as exporter:
+    async with exporter_of(BusyGpus(node, mode), sharing) as exporter:
         look = Look(exporter, mode)
 
         async def measured_as_known() -> None:
@@ -421,9 +431,9 @@ def together(mode: Mode, name: str) -> float | None:
 async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(node: SimulatedNode) -> None:
     """Then the driver's pids are those of the exporter's own namespace, or none."""
     mode = Mode(name="no hostPID", says=lambda _: [*process(INIT, 15 * GIB)], a=NOTHING, b=NOTHING)
-    gpu = BusyGpu(node, mode)
+    gpus = BusyGpus(node, mode)
     (node.root / "proc/1/cgroup").unlink()
-    async with exporter_of(gpu, "copy") as exporter:
+    async with exporter_of(gpus, "copy") as exporter:
         look = Look(exporter, mode)
 
         async def says_why() -> None:
@@ -433,3 +443,28 @@ async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(
             assert await look.families() == {}
 
         await comes_true(says_why)
+
+
+# issue 18, line 5
+@pytest.mark.parametrize("node", [2], indirect=True)
+async def test_who_holds_a_whole_gpu_is_not_idle_by_ignorance_either(node: SimulatedNode) -> None:
+    mode = Mode(
+        name="lists only what runs on the other GPU",
+        says=lambda pids: [*process(pids["b"], 27 * GIB, gpu=1), *sample(pids["b"], 80, gpu=1)],
+        a=NOTHING,
+        b=use(27, 0.8),
+        why=UNLISTED,
+    )
+    async with exporter_of(BusyGpus(node, mode), "copy") as exporter:
+        look = Look(exporter, mode)
+
+        async def only_the_other_is_measured() -> None:
+            rows, families = await look.objects(), await look.families()
+            assert {pod: rounded(rows[pod].get("measured", {})) for pod in "ab"} == mode.of_pods
+            assert {pod: rounded(families.get(pod, {})) for pod in "ab"} == mode.of_pods
+            assert {rows[pod]["state"] for pod in "ab"} == {"used"}
+            assert mode.why in await look.why_not()
+            for device in (await shown(exporter.base))["devices"]:
+                assert (device["utilization_percent"], device["memory_used_mib"]) == (PERCENT, USED_MIB)
+
+        await comes_true(only_the_other_is_measured)
