@@ -100,8 +100,8 @@ class Accounting:
             seen = replace(snapshot, owners=self._owners.owners_of(handover.ledger.holders.subjects))
         handover.ledger.clock_set_ns = handover.clock_set_ns()
         log = self._kernel_log
-        if log is None or log.sequence is None:
-            handover.ledger.kernel_sequence = None
+        if log is None or log.sequence is None or log.health.up is False:
+            handover.ledger.kernel_sequence = None  # pages have to do
         else:
             sequence = log.events.before_waiting(log.sequence)
             handover.ledger.note_kernel_log(log.events.take(), sequence, handover.looked_at_ns)

@@ -342,16 +342,15 @@ class Node:
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
         """Read the CDI specs of claims that are new. The driver writes a spec before the kubelet names its devices."""
-        assignments = self.sources.kubelet.assignments
-        if assignments is self._specs_read_for:
+        assignments, specs = self.sources.kubelet.assignments, self.sources.specs
+        if assignments is self._specs_read_for or specs is None:
             return
         self._specs_read_for = assignments
-        specs = self.sources.specs
-        if specs is None:
-            return
         names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
         if not names <= specs.inventory.places.keys():
             await hear([(specs, specs.look_again())], None, wait_seconds, began)
+            self._owners.learn(specs.inventory.places)
+            self.sources.kubelet.settle()
 
     def _begin_slices(self) -> Streams:
         """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""

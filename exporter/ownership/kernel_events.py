@@ -126,7 +126,8 @@ class KernelEvents:
             holders = before
         elif is_at_once or (waiting.is_new and not before):
             holders = now
-        if event.kind == "xid" and event.code and gpu.uuid:
+        # where nobody keeps accounts nobody takes them
+        if event.kind == "xid" and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
             ((owner, key),) = holders.items() if holders and len(holders) == 1 else ((None, DeviceKey(uuid=gpu.uuid)),)
             self._counts[key, owner, event.code] += 1
         return replace(

@@ -172,6 +172,24 @@ async def test_a_restart_reads_no_line_twice_and_misses_none(node: KernelNode, t
         assert [event["code"] for event in await events(exporter)] == [48]
 
 
+async def test_a_log_that_may_not_be_read_any_more_leaves_xids_to_the_pages(node: KernelNode, tmp_path: Path) -> None:
+    config = node.config(accounting_state=str(tmp_path / "state"))
+    async with reading(config) as exporter:
+        node.write("Linux version 6.18")
+        await until(lambda: node_of(exporter.service).handover.ledger.kernel_sequence == 1)
+    (node.root / "dev/kmsg").unlink()
+    async with running(config) as exporter:
+        ledger = node_of(exporter.service).handover.ledger
+        await until(lambda: ledger.states and ledger.kernel_sequence is None)
+        node.simulated.world.machine.add_xid(node.uuids[0], 31)
+
+        async def is_counted() -> object:
+            return await xids(exporter)
+
+        await until(is_counted)
+        assert await xids(exporter) == {(node.uuids[0], "first"): 1.0}
+
+
 async def test_without_the_log_events_say_how_to_turn_it_on(node: KernelNode) -> None:
     async with running(node.config(kernel_log_mode="off")) as exporter:
         status, body = await exporter.get("/events")
