@@ -17,7 +17,7 @@ from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 
 MOST_EVENTS = 100
-MOST_WAITING = 1_000
+MOST_WAITING = 500
 ONE_ERROR_US = 1_000_000
 # an answer of the kubelet that was asked for so soon after an event is of its moment
 AT_ONCE_SECONDS = 0.5
@@ -90,12 +90,13 @@ class KernelEvents:
             self._inventory = inventory
             self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
         settled: list[DeviceEvent] = []
+        holders_of = _HoldersOf()
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             delay = None if asked_at is None else asked_at - each.heard_at
             if (delay is None or delay < 0) and now - each.heard_at < MOST_WAIT_SECONDS:
                 self._waiting.append(each)
-            elif event := self._settled(each, owners, delay):
+            elif event := self._settled(each, owners, delay, holders_of):
                 settled.append(event)
         if settled:
             # of a GPU that is lost there are no samples later on
@@ -113,13 +114,15 @@ class KernelEvents:
         """The number of the last record up to which everything is settled, where `sequence` was read last."""
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
 
-    def _settled(self, waiting: _Waiting, owners: Owners, delay: float | None) -> DeviceEvent | None:
+    def _settled(
+        self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: "_HoldersOf"
+    ) -> DeviceEvent | None:
         event = waiting.event.event
         gpu = self._gpus.get(event.address, _NO_GPU)
         if event.kind == "pcie" and not gpu.uuid:
             return None  # another device's
-        now = _holders(owners, gpu, event.instance)
-        before = None if waiting.before is None else _holders(waiting.before, gpu, event.instance)
+        now = holders_of(owners, gpu, event.instance)
+        before = None if waiting.before is None else holders_of(waiting.before, gpu, event.instance)
         is_at_once = waiting.is_new and delay is not None and 0 <= delay <= AT_ONCE_SECONDS
         holders: Mapping[Owner, DeviceKey] | None = None
         if before is not None and (before.keys() == now.keys() or (waiting.is_new and (not now or delay is None))):
@@ -138,7 +141,16 @@ class KernelEvents:
         )
 
 
-def _holders(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
-    """Who holds a GPU or an instance of it, each with a device that is held."""
-    keys = (key for key in owners.holders if key.uuid in gpu.names and (not instance or key.instance in ("", instance)))
-    return {holder.owner: key for key in keys for holder in owners.holders[key]}
+class _HoldersOf:
+    """Who holds a GPU or an instance of it, each with a device that is held. In a flood many events are of one GPU."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, str, str], Mapping[Owner, DeviceKey]] = {}
+
+    def __call__(self, owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
+        question = (id(owners), gpu.uuid, instance)
+        if question not in self._answers:
+            of_gpu = (key for key in owners.holders if key.uuid in gpu.names)
+            keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
+            self._answers[question] = {holder.owner: key for key in keys for holder in owners.holders[key]}
+        return self._answers[question]
