@@ -1,7 +1,8 @@
 """Whose GPU the kernel's log speaks of: PCI address → GPU → who held it at that time.
 
 An event is heard within milliseconds, and the kubelet is asked at once. Who held the GPU before and holds it then held
-it at the event. If that changed in between, the answer counts if it is of that moment; otherwise nobody can say.
+it at the event. If that changed in between, the answer counts if it is of that moment; otherwise nobody can say. Of
+several holders it is the process' own, where it is measured whose processes run on the GPU.
 
 A driver prints several lines of one error, and of one crash many: lines of one number, GPU and process within a second
 are one event. Pure, except for what it remembers.
@@ -10,11 +11,15 @@ are one event. Pure, except for what it remembers.
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, Owners
+from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
 
 MOST_EVENTS = 100
 MOST_WAITING = 500
@@ -43,8 +48,15 @@ class KernelEvents:
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
         self._errors: dict[tuple[object, ...], int] = {}  # since when lines are of one error
         self._owners: Owners | None = None
+        self._measured: Measured | None = None
         self._inventory = Inventory()
         self._gpus: dict[str, InventoryGpu] = {}
+        self._processes: Mapping[tuple[int, str], tuple[Owner, DeviceKey]] = {}
+
+    def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
+        """Go on from another process, which saw these holders last."""
+        held = {key: tuple(Holder(owner=each, resource="", shared=False) for each in of) for key, of in holders.items()}
+        self._owners = Owners(holders=held)
 
     @property
     def is_waiting(self) -> bool:
@@ -82,6 +94,7 @@ class KernelEvents:
         inventory: Inventory,
         subjects: Iterable[Subject] = (),
         *,
+        measured: "Measured | None" = None,
         asked_at: float | None,
         now: float,
     ) -> None:
@@ -92,6 +105,9 @@ class KernelEvents:
         settled: list[DeviceEvent] = []
         holders_of = _HoldersOf()
         waiting, self._waiting = self._waiting, deque()
+        if waiting:
+            # a process may be gone by now, and was there at the look before
+            self._processes = {**_processes(measured), **_processes(self._measured)}
         for each in waiting:
             delay = None if asked_at is None else asked_at - each.heard_at
             if (delay is None or delay < 0) and now - each.heard_at < MOST_WAIT_SECONDS:
@@ -103,7 +119,7 @@ class KernelEvents:
             index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
             settled = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in reversed(settled)]
             self.newest = (*settled, *self.newest)[:MOST_EVENTS]
-        self._owners = owners
+        self._owners, self._measured = owners, measured
 
     def take(self) -> XidCounts:
         """The XIDs that have been settled since this was asked last, by device, holder and number."""
@@ -129,16 +145,28 @@ class KernelEvents:
             holders = before
         elif is_at_once or (waiting.is_new and not before):
             holders = now
+        names = gpu.names if event.pid is not None else ()
+        of_process = next(
+            (self._processes[event.pid or 0, name] for name in names if (event.pid, name) in self._processes), None
+        )
         # where nobody keeps accounts nobody takes them
         if event.kind == "xid" and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
-            ((owner, key),) = holders.items() if holders and len(holders) == 1 else ((None, DeviceKey(uuid=gpu.uuid)),)
+            sure = dict([of_process]) if of_process else holders if holders and len(holders) == 1 else {}
+            owner, key = next(iter(sure.items()), (None, DeviceKey(uuid=gpu.uuid)))
             self._counts[key, owner, event.code] += 1
         return replace(
             waiting.event,
             uuid=gpu.uuid,
             index=gpu.index,
             holders=None if holders is None else tuple(sorted(holders)),
+            container=of_process[0] if of_process else None,
         )
+
+
+def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:
+    """Whose processes are and on which device, by pid and GPU."""
+    owned = measured.owned.items() if measured else ()
+    return {(process.pid, key.uuid): (owner, key) for (key, owner), processes in owned for process in processes}
 
 
 class _HoldersOf:
