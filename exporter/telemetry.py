@@ -53,6 +53,7 @@ class Telemetry:
         self.loop_lag = Histogram(LAG_BUCKETS_SECONDS)
         self.pushes: Counter[str] = Counter()
         self.pushed_points: Counter[str] = Counter()
+        self.kernel_records: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False

@@ -20,7 +20,11 @@ With `--keda.listen-address` it also answers KEDA's triggers `external` and `ext
 own ([cluster.md](cluster.md))."""
 _JSON = """\
 The same as [OpenAPI 3.1](openapi.yaml), which node and cluster role serve at `/openapi.json`."""
-_FIELDS = {"Container": "An object of /container/metrics", "Process": "An object of /processes"}
+_FIELDS = {
+    "Container": "An object of /container/metrics",
+    "Process": "An object of /processes",
+    "Event": "An object of /events",
+}
 # the page for people does not name itself, nor what it is made of
 _UNSAID = {"/": "a page for people", "/healthz": "the same as /-/healthy"}
 Json = Mapping[str, Any]

@@ -212,7 +212,8 @@ def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") ->
         for key, user in measured.uses
         if user == owner and all(holder.owner != owner for holder in owners.holders.get(key, ()))
     ]
-    may_be_more = measured.unread or any(each.reason in ("unread", "unknown_container") for each in measured.unowned)
+    nameless = any(each.reason in ("unread", "unknown_container") for each in measured.unowned)
+    may_be_more = nameless or not measured.lists_all
     return [*uses, _Used("", None, None)] if may_be_more else uses or [_Used("", 0.0, 0.0)]
 
 

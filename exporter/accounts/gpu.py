@@ -61,7 +61,8 @@ class GpuAtLook:
 
     A device is idle below `idle_below` (0 to 1). `kernels` ran since the last look. `nobody` finds nobody's entry of a
     device. `least` is the lowest power that GPUs drew, by model: a GPU that is always busy never shows what it draws
-    while nobody holds it. `is_away`: the GPU's page is away, and `samples` are empty.
+    while nobody holds it. `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is off where the
+    kernel's log says them.
 
     `begin` works out the rest. `described` has the times that are to be counted now, with the samples that describe
     them. `is_new`: dcgm-exporter has read the GPU since the last look; `is_other`: it has other holders than then, or
@@ -81,6 +82,7 @@ class GpuAtLook:
     nobody: Callable[[DeviceKey], Entry]
     kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
     is_away: bool = False
+    counts_xids: bool = True
     described: Sequence[tuple[Stretch, GpuSamples]] = ()
     is_new: bool = True
     is_other: bool = True

@@ -98,9 +98,20 @@ class Holders:
         self._made_from: tuple[object, ...] = ()
         self._named_by: tuple[object, ...] = ()
 
+    @property
+    def owners(self) -> Mapping[DeviceKey, tuple[Owner, ...]]:
+        """Who held each device at the last look."""
+        devices = (device for held in self.held.values() for device in held.devices)
+        return {device.key: tuple(entry.owner for entry, _ in device.holders if entry.owner) for device in devices}
+
     def knows_devices(self, snapshot: Snapshot) -> bool:
-        """Whether a page, of this look or an earlier one, or the inventory has named the GPUs."""
-        return snapshot.joined is not None or bool(self.subjects or snapshot.inventory.gpus)
+        """Whether a page, of this look or an earlier one, or the inventory has named the GPUs.
+
+        Neither ever names those of virtual machines: a node may have no others.
+        """
+        if snapshot.joined is not None or self.subjects or snapshot.inventory.gpus:
+            return True
+        return any(match.ref is not None and match.ref.is_vfio for match in snapshot.owners.matches)
 
     def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
         """Read who holds what at this look. Entries of those who hold nothing any more are gone from here on."""

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from exporter.accounts.amounts import held, new_amounts
+from exporter.accounts.amounts import held, new_amounts, xids
 from exporter.accounts.entries import Entries
 from exporter.accounts.gpu import GpuAtLook, GpuState, Interval, Power
 from exporter.accounts.holders import MOST_GPUS, Holders
 from exporter.accounts.observation import GpuSamples, ObservationReader, is_away
 from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED, KernelTimes
 from exporter.model.accounts import GAPS, Accounts, Gap
+from exporter.model.kernel import XidCounts
 from exporter.model.slices import Work, at_once
 from exporter.model.snapshot import KUBELET, Snapshot
 
@@ -78,7 +79,8 @@ class Ledger:
 
     `look` is the number of the last look that counted, `counted_at_ns` its moment, and `began_at_ns` that of the first
     look. `clock_set_ns` is by how much the machine's clock was set since the process started. `states` are by the GPU's
-    UUID; `least` is the lowest power that GPUs drew between two values of a counter, by model.
+    UUID; `least` is the lowest power that GPUs drew between two values of a counter, by model. `kernel_sequence` is the
+    number of the last record of the kernel's log whose XIDs are counted; None where the pages' XIDs are.
     """
 
     def __init__(self) -> None:
@@ -94,6 +96,7 @@ class Ledger:
         self.counted_at_ns: int | None = None
         self.began_at_ns: int | None = None
         self.clock_set_ns = 0
+        self.kernel_sequence: int | None = None
 
     @property
     def rows(self) -> int:
@@ -107,6 +110,16 @@ class Ledger:
     def note(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> None:
         """Note a look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object."""
         at_once(self.work_for(snapshot, at_ns, rules))
+
+    def note_kernel_log(self, new: XidCounts, sequence: int, at_ns: int) -> None:
+        """Count XIDs that the kernel's log has said up to a record. From here on those of pages are not counted.
+
+        The driver prints each XID, and dcgm-exporter's pages have some of them.
+        """
+        self.kernel_sequence = sequence
+        for (device, owner, xid), number in new.items():
+            entry = self.entries.of(owner, device) if owner else self.holders.nobody(device, at_ns)
+            xids.add(entry, {xid: number})
 
     def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
         """Do the same in slices, which have to be done to the end: after a half of them the accounts are wrong."""
@@ -154,6 +167,7 @@ class Ledger:
                 nobody=partial(self.holders.nobody, at_ns=at_ns),
                 kernels=kernels.get(uuid, NO_KERNELS),
                 is_away=uuid not in samples,
+                counts_xids=self.kernel_sequence is None,
             )
             if gpu.is_away:
                 gpu.pass_by()

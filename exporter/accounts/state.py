@@ -1,9 +1,9 @@
 """The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
 
 Each record is a row (records.py), and `columns` names the columns of each kind of record once. A column that the file
-lacks has its default: version 4 has no column for when accounts began. Moments are kept as the time before the last
-look, since the next process has another clock. How long kernels ran up to the last look is not kept: the next process
-counts from 0. old_state.py reads older versions.
+lacks has its default: version 4 has no column for when accounts began, and 5 nothing of the kernel's log. Moments are
+kept as the time before the last look, since the next process has another clock. How long kernels ran up to the last
+look is not kept: the next process counts from 0. old_state.py reads older versions.
 
 An amount that this exporter does not have is skipped, so a new amount needs no new version. Any other change of the
 form does.
@@ -26,7 +26,7 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pages import Subject
 from exporter.model.slices import Work, at_once, listed
 
-_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 5
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 6
 _FIRST_BY_NAME = 4  # the first version whose records have names
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _DEVICE = ("uuid", "instance")
@@ -73,6 +73,7 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
         "capacity": dict(holders.capacity),
         "allocated": dict(holders.allocated),
         "least": ledger.least,
+        "kernel_sequence": ledger.kernel_sequence,
         "subjects": sorted(set(map(attrgetter(*_SUBJECT), holders.subjects))),
         "entries": (yield from listed(map(rows.row, ledger.entries))),
         "now": [*holders.held.values()],
@@ -113,6 +114,8 @@ def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) ->
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
     is_booted = bool(before.id and boot.id and before.id != boot.id)
+    if is_booted and ledger.kernel_sequence is not None:
+        ledger.kernel_sequence = -1  # the log of this boot, from its beginning
     if is_booted or since_ns > MOST_BY_NAME_NS:
         _forget_holders(ledger, lambda entry: is_booted or not entry.uid)
     return ledger
@@ -141,6 +144,8 @@ def _read(content: _Json, now_ns: int) -> Ledger:
     ledger.counted_at_ns = None if content["counted"] is None else now_ns - max(0, content["counted"])
     began = content.get("began")
     ledger.began_at_ns = None if began is None else now_ns - max(0, began)
+    kernel_sequence = content.get("kernel_sequence")
+    ledger.kernel_sequence = None if kernel_sequence is None else int(kernel_sequence)
     gaps = ledger.gaps
     gaps.noted_at_ns = now_ns if content["noted"] else None
     # then the time up to the next look is a gap

@@ -250,6 +250,19 @@ class AccountingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogSettings:
+    """The kernel's log."""
+
+    is_on: bool = setting(
+        "kernel-log.mode",
+        choice({"off": False, "on": True}),
+        "Read errors of GPUs and NVSwitches (Xid, SXid, PCIe) from the kernel's log, /dev/kmsg, for /events and for"
+        " pod_gpu_xid_errors_total, which then counts no XIDs of pages.",
+        default="off",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpSettings:
     """Where metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
 
@@ -297,6 +310,7 @@ class Config(Configuration):
     workloads: WorkloadSettings
     families: FamilySettings
     accounting: AccountingSettings
+    kernel_log: KernelLogSettings
     otlp: OtlpSettings
     log: LogSettings
     root: str = "/"

@@ -143,6 +143,7 @@ class InventoryGpu:
 
     `uuid` is "" where a source has only its `device`; the node's inventory, put together from all sources, has no such
     GPU. `sources` are as in MigInstance. `slices` are the compute slices that it can be cut into, if NVML says it.
+    `address` is its address on PCI (0000:65:00.0), if the driver says it.
     """
 
     uuid: str
@@ -151,6 +152,7 @@ class InventoryGpu:
     mig: tuple[MigInstance, ...] = ()
     slices: int | None = None
     sources: tuple[str, ...] = ()
+    address: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:

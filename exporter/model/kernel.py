@@ -1,7 +1,11 @@
 """What the kernel's log says of GPUs and NVSwitches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from exporter.model.devices import DeviceKey
+from exporter.model.pods import Owner
 
 # An XID of a GPU, an SXID of an NVSwitch, a GPU that the driver could not reach when it looked for GPUs, an error of
 # PCI Express (AER).
@@ -29,3 +33,23 @@ class KernelEvent:
     pid: int | None = None
     process: str = ""
     text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceEvent:
+    """An event with its moment (seconds since 1970), its GPU and who held that; "" where the GPU is not known.
+
+    `holders` are None where the GPU changed hands about that time, so that nobody can say. `container` is that of the
+    process, where it is measured which processes run on the GPU.
+    """
+
+    event: KernelEvent
+    at_seconds: float
+    uuid: str = ""
+    index: str = ""
+    holders: tuple[Owner, ...] | None = ()
+    container: Owner | None = None
+
+
+# XIDs by device, holder (None: nobody's, or of several) and number
+XidCounts = Mapping[tuple[DeviceKey, Owner | None, int], int]

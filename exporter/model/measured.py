@@ -135,3 +135,8 @@ class Measured:
     host: HostProcesses | None = None
     unread: frozenset[str] = frozenset()
     unexplained: Mapping[DeviceKey, Unexplained] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether no process can be there that the driver does not list."""
+        return not self.unread and all(what.endswith("_of_processes") for what in self.unexplained.values())

@@ -25,6 +25,7 @@ from exporter.model.states import IDLE_BELOW
 if TYPE_CHECKING:
     from exporter.model.cuda import CudaUses
     from exporter.model.driver import DeviceFile, Host
+    from exporter.model.kernel import DeviceEvent
     from exporter.model.measured import Measured
 
 # how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
@@ -97,6 +98,7 @@ class Snapshot:
     and pod, if they were asked for. `attribute`, with which `joined` was made, says which labels samples gain, by
     family and subject. `accounts` is None where nobody keeps any. `measured` is None where it is not known what owners
     of shared GPUs use; `unmeasured` then says why, if somebody shares one. `host` is None before it was read.
+    `events` are the last of the kernel's log, the newest first; None where that is not read.
     `device_files` are those of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded. `cuda` is None
     where no probe runs. `healths` say how devices are that containers hold, as far as the kubelet says it.
     """
@@ -119,6 +121,7 @@ class Snapshot:
     unmeasured: Trouble | None = None
     cuda: "CudaUses | None" = None
     healths: DeviceHealths = field(default_factory=lambda: NO_HEALTHS)
+    events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)

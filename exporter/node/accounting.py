@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from exporter.accounts.ledger import Rules
 from exporter.accounts.state import dump_in_slices, restore
@@ -19,6 +20,9 @@ from exporter.outputs.output import Need
 from exporter.ownership.current import CurrentOwners
 from exporter.sources.slices import in_slices
 from exporter.sources.source import Source
+
+if TYPE_CHECKING:
+    from exporter.sources.kernel_log.source import KernelLog
 
 WRITE_SECONDS = 5.0
 LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
@@ -61,6 +65,7 @@ class Accounting:
         needs: AbstractSet[Need],
         asked_first: Sequence[Source],
         owners: CurrentOwners,
+        kernel_log: "KernelLog | None" = None,
     ) -> None:
         """`needs` is what the looks bring. A beat waits for `asked_first` as long as they take.
 
@@ -73,6 +78,10 @@ class Accounting:
         self._needs = needs
         self._asked_first = tuple(asked_first)
         self._owners = owners
+        self._kernel_log = kernel_log
+        if kernel_log is not None and kernel_log.sequence is None:
+            kernel_log.sequence = handover.ledger.kernel_sequence
+            kernel_log.events.resume(handover.ledger.holders.owners)
 
     def show(self) -> Accounts:
         """The accounts, for somebody who sees them now."""
@@ -91,6 +100,12 @@ class Accounting:
         if snapshot.joined is None:
             seen = replace(snapshot, owners=self._owners.owners_of(handover.ledger.holders.subjects))
         handover.ledger.clock_set_ns = handover.clock_set_ns()
+        log = self._kernel_log
+        if log is None or log.sequence is None or log.health.up is False:
+            handover.ledger.kernel_sequence = None  # pages have to do
+        else:
+            sequence = log.events.before_waiting(log.sequence)
+            handover.ledger.note_kernel_log(log.events.take(), sequence, handover.looked_at_ns)
         work = handover.ledger.work_for(seen, handover.looked_at_ns, self._rules)
         try:
             await in_slices(work)

@@ -57,6 +57,7 @@ from exporter.sources.source import OnHealth, OptionalSource, SourceCache, absen
 if TYPE_CHECKING:
     from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
+    from exporter.sources.kernel_log.source import KernelLog
 
 Headers = tuple[tuple[str, str], ...]
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
@@ -169,6 +170,7 @@ def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners
         needs=LOOK_AT_NODE | {Need.WORKLOADS} if config.workloads.labels else LOOK_AT_NODE,
         asked_first=(sources.kubelet, sources.allocatable),
         owners=owners,
+        kernel_log=sources.kernel_log,
     )
 
 
@@ -232,6 +234,7 @@ def _sources(
         probing=_probing(config.probe, root, config.accounting.keep_seconds, cache, handover),
         inventory=_inventories(devices, root, cache, nvml if mode != "off" else None),
         host=cache.get(HostSource, root=root),
+        kernel_log=_kernel_log(root, cache, handover) if config.kernel_log.is_on else None,
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
@@ -349,6 +352,17 @@ def _probing(
         any_kernel=settings.any_kernel,
     )
     return cache.get(Probing, probe=probe, totals=handover.cuda, root=root, keep_seconds=keep_seconds)
+
+
+def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "KernelLog":
+    # nobody else pays for these
+    from exporter.ownership.kernel_events import KernelEvents  # noqa: PLC0415
+    from exporter.sources.kernel_log.source import DEVICE, KernelLog  # noqa: PLC0415
+
+    handover.kernel_events = handover.kernel_events or KernelEvents()
+    return cache.get(
+        KernelLog, path=f"{root.rstrip('/')}{DEVICE}", events=handover.kernel_events, telemetry=handover.telemetry
+    )
 
 
 def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: DriverSource | None) -> Inventories:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from exporter.node.state_file import StateFile
+    from exporter.ownership.kernel_events import KernelEvents
     from exporter.usage.cuda_ledger import CudaTotals
 
 
@@ -65,7 +66,7 @@ class NodeHandover:
     how much the machine's clock was set meanwhile. `accounts` are those of the ledger that may be shown; `state_file`
     keeps them, if there is one, and `writing` is the last write. Somebody needed `wants_workloads` and `reads_slices`:
     these streams stay open. `boot` shows steps of the wall clock between two processes. `cuda` is None if the CUDA
-    probe has never been on.
+    probe has never been on, `kernel_events` if the kernel's log has never been read.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class NodeHandover:
         self.wants_workloads = False
         self.reads_slices = False
         self.cuda: CudaTotals | None = None
+        self.kernel_events: KernelEvents | None = None
         self.tenures = Tenures()
         self.health_watch = HealthWatch()
         self.cache: SourceCache | None = None

@@ -44,6 +44,10 @@ Pods = Mapping[tuple[str, str], PodInfo]
 KEPT_SECONDS = 5.0
 
 
+def _is_of_processes(what: "Unexplained") -> bool:
+    return what.endswith("_of_processes")
+
+
 def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
     name = f"{device.uuid} instance {device.instance}" if device.instance else device.uuid
     messages: Mapping[Unexplained, str] = {
@@ -57,7 +61,7 @@ def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
         "partial",
         messages[what],
         "none: this GPU or its driver does not measure it"
-        if what.endswith("_of_processes")
+        if _is_of_processes(what)
         else "let the exporter share the host's PID namespace (hostPID: true); in virtual machines, with confidential"
         " computing and under MPS before Volta, NVML lists not all processes, and nobody can measure what owners use",
     )
@@ -137,14 +141,17 @@ class Measuring:
 
     @property
     def unmeasured(self) -> Trouble | None:
-        """Why it is not known what owners of shared GPUs use; None where it is known, or nobody has a share."""
-        if not self._has_shares:
-            return None
-        if not self._nvml.health.up or self._sources is None:
+        """Why it is not known what owners of GPUs use.
+
+        None where it is known, or where nobody has a share and NVML lists all processes.
+        """
+        if self._has_shares and (not self._nvml.health.up or self._sources is None):
             return self._nvml.health.trouble
         measured = self._measured[1] if self._measured else None
-        if measured is not None and measured.unexplained:
-            return _unexplained(*min(measured.unexplained.items()))
+        if measured is not None and measured.unexplained and (self._has_shares or not measured.lists_all):
+            return _unexplained(*min(measured.unexplained.items(), key=lambda each: (_is_of_processes(each[1]), each)))
+        if not self._has_shares or self._sources is None:
+            return None
         processes, logs = self._sources
         # pods name their containers, too
         needed = (processes,) if self._pods else (processes, logs)

@@ -25,13 +25,14 @@ from exporter.model.devices import Assignment, Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
+from exporter.node.context import CurrentContext
 from exporter.node.handover import NodeHandover
 from exporter.node.measuring import Measuring
 from exporter.node.pages import AttributionFor, JoinedPages
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
-from exporter.ownership.current import CurrentOwners, same
+from exporter.ownership.current import CurrentOwners
 from exporter.ownership.owners import Unmatched, needs_slices
 from exporter.ownership.pods_of_names import Listing
 from exporter.ownership.rows import Attribution
@@ -50,38 +51,7 @@ from exporter.sources.source import OptionalSource, Source, SourceCache, is_abse
 if TYPE_CHECKING:
     from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
-
-
-class CurrentContext:
-    """The context of a look now. It changes with the kubelet's answers, and is otherwise the same object."""
-
-    def __init__(
-        self, settings: LookContext, kubelet: KubeletSource, slices: OptionalSource[Slices], owners: CurrentOwners
-    ) -> None:
-        """`settings` has the parts that never change."""
-        self._settings = settings
-        self._kubelet = kubelet
-        self._slices = slices
-        self._owners = owners
-        self._context: LookContext | None = None
-        self._made_from: tuple[object, ...] = ()
-
-    def now(self) -> LookContext:
-        """As it is at this moment."""
-        kubelet, slices = self._kubelet, self._slices.now
-        slices_up = None if is_absent(slices.health) else slices.health.up is not False
-        moving = (kubelet.outside, kubelet.version, self._owners.label_problems, slices.devices, slices_up)
-        if self._context is None or not same(moving, self._made_from):
-            self._made_from = moving
-            self._context = replace(
-                self._settings,
-                outside=kubelet.outside,
-                kubelet_version=kubelet.version,
-                label_problems=self._owners.label_problems,
-                slice_devices=slices.devices,
-                slices_up=slices_up,
-            )
-        return self._context
+    from exporter.sources.kernel_log.source import KernelLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +72,7 @@ class Sources:
     slices: OptionalSource[Slices]
     workloads: Workloads
     pusher: "Pusher | None"
+    kernel_log: "KernelLog | None"
     cache: SourceCache
 
     def __iter__(self) -> Iterator[Source]:
@@ -111,6 +82,7 @@ class Sources:
         yield from (self.kubelet, self.allocatable, self.discovery, self.nvml)
         yield from (self.host, self.pods, self.slices, self.workloads)
         yield from (self.pusher,) if self.pusher else ()
+        yield from (self.kernel_log,) if self.kernel_log else ()
 
     @property
     def specs(self) -> CdiInventory | None:
@@ -183,6 +155,8 @@ class Node:
         self._accounting = accounting
         if sources.pusher is not None:
             sources.pusher.look = self.look
+        if sources.kernel_log is not None:
+            sources.kernel_log.look = self.look
         self._looking = 0
         self._is_beating = False
         self._nobody_looks = asyncio.Event()
@@ -324,7 +298,11 @@ class Node:
     ) -> Snapshot:
         """What the page sources of these `names` and all other sources have said."""
         asked, owners, tenures = self.sources, self._owners.owners, self.handover.tenures
-        age_seconds = asked.kubelet.age_seconds
+        age_seconds, events = asked.kubelet.age_seconds, asked.kernel_log.events if asked.kernel_log else None
+        if events is not None:
+            subjects, asked_at = joined.subjects if joined else (), asked.kubelet.asked_at_seconds
+            measured, now = self._owners.measured, time.monotonic()
+            events.look(owners, inventory, subjects, measured=measured, asked_at=asked_at, now=now)
         return Snapshot(
             node=self._name,
             owners=owners,
@@ -342,6 +320,7 @@ class Node:
             measured=self._owners.measured,
             unmeasured=asked.measuring.unmeasured if asked.measuring else None,
             host=asked.host.host,
+            events=events.newest if events is not None else None,
             cuda=asked.probing.cuda_for(owners, asked.pods.now.pods, inventory) if asked.probing else None,
             healths=self.handover.health_watch.look(
                 owners, self._owners.pods_of_owners.pods, asked.allocatable.offered, time.monotonic()
@@ -358,20 +337,21 @@ class Node:
             begin(slices, streams)
         if self.sources.probing is not None:
             begin(self.sources.probing, streams)
+        if self.sources.kernel_log is not None:
+            begin(self.sources.kernel_log, streams)
         return streams
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
         """Read the CDI specs of claims that are new. The driver writes a spec before the kubelet names its devices."""
-        assignments = self.sources.kubelet.assignments
-        if assignments is self._specs_read_for:
+        assignments, specs = self.sources.kubelet.assignments, self.sources.specs
+        if assignments is self._specs_read_for or specs is None:
             return
         self._specs_read_for = assignments
-        specs = self.sources.specs
-        if specs is None:
-            return
         names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
         if not names <= specs.inventory.places.keys():
             await hear([(specs, specs.look_again())], None, wait_seconds, began)
+            self._owners.learn(specs.inventory.places)
+            self.sources.kubelet.settle()
 
     def _begin_slices(self) -> Streams:
         """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
@@ -416,7 +396,7 @@ class Node:
         """Add the healths of the sources that a scrape does not ask."""
         asked = self.sources
         others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
-        others += (asked.pusher,) if asked.pusher else ()
+        others += tuple(each for each in (asked.pusher, asked.kernel_log) if each)
         # NVML's page may be in it already
         health |= {each.name: each.health for each in others if each.name not in health and not is_absent(each.health)}
         if self._accounting is not None and self.handover.state_file is not None:

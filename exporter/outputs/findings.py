@@ -205,8 +205,8 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     why = snapshot.unmeasured
     if why is not None and all(why != health.trouble for health in snapshot.health.values()):
         # The user has not asked for it, so this is no warning, but a hint.
-        says = f"their pods' use is not measured, rows are what --sharing says: {why.message}"
-        yield fine("shared GPUs", says, why.remedy)
+        says = f"what pods use of GPUs is not all measured, rows of shared ones are what --sharing says: {why.message}"
+        yield fine("measured use", says, why.remedy)
 
 
 def _of_health(name: str, health: Health, level: Level) -> Finding:

@@ -1,6 +1,6 @@
 """The node role's outputs, in the order in which the page for people names them."""
 
-from exporter.outputs import containers, gpu_metrics, mapping, nodes, openapi, own_metrics, probes, processes
+from exporter.outputs import containers, events, gpu_metrics, mapping, nodes, openapi, own_metrics, probes, processes
 from exporter.outputs.page import document, node
 
 OUTPUTS = (
@@ -10,6 +10,7 @@ OUTPUTS = (
     nodes.OUTPUT,
     own_metrics.METRIC,
     processes.OUTPUT,
+    events.OUTPUT,
     mapping.OUTPUT,
     openapi.OUTPUT,
     node.OUTPUT,

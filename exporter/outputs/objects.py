@@ -71,7 +71,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     shared = {key for key, holders in held.items() if any(entry.shared for entry in holders.values())}
     shared.update(key for key in devices if len(snapshot.owners.of(key)) > 1)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
-    moments = {"timestamp": _rfc3339(snapshot.read_at_seconds), "read_at": _rfc3339(snapshot.values_read_at_seconds)}
+    moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
     others = users_of_devices(snapshot)
     objects: list[Object] = []
@@ -117,7 +117,7 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
     """Since when this container holds the device; None where it did so when the exporter started."""
     since, of = snapshot.held_since, owner if owner.pod else None
     # who holds a whole GPU holds its instances
-    return _rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
+    return rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
 
 
 def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set[int]]:
@@ -258,7 +258,8 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     return {"health": _HEALTH[health.word], **message}
 
 
-def _rfc3339(seconds: float | None) -> str | None:
+def rfc3339(seconds: float | None) -> str | None:
+    """A moment in seconds since 1970 as text, in UTC."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -205,6 +205,10 @@ class CurrentOwners:
             )
         return self.attribution
 
+    def learn(self, places: CdiPlaces) -> None:
+        """Specs were read since the last update: `places` are all that are known now."""
+        self.knowledge = replace(self.knowledge, places={**self.knowledge.places, **places})
+
     def owners_of(self, subjects: Mapping[Subject, int]) -> Owners:
         """The owners by the assignments of the last update, for the subjects of a page that is away."""
         assignments, _, knowledge, allocatable = self._made_from

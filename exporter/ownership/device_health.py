@@ -17,6 +17,7 @@ from exporter.model.pods import AllocatedDevice, Owner, PodInfo
 from exporter.ownership.current import same
 
 GRACE_SECONDS = 30.0
+MOST_MESSAGE_CHARS = 512  # drivers write it; an object of /container/metrics has some 1,100 characters
 _WORDS = ("Unhealthy", "Unknown", "Healthy")  # of several ids of a device the first of these counts
 _CLAIM = "claim:"
 _NOT_OFFERED = DeviceHealth(word="Unknown", message="its device plugin no longer offers it")
@@ -84,7 +85,8 @@ def _words(allocated: Iterable[AllocatedDevice]) -> Mapping[tuple[str, str], Dev
     for each in allocated:
         if each.health:
             name = _CLAIM if each.resource.startswith(_CLAIM) else each.resource, each.device_id
-            health = DeviceHealth(word=each.health if each.health in _WORDS else "Unknown", message=each.message)
+            word = each.health if each.health in _WORDS else "Unknown"
+            health = DeviceHealth(word=word, message=each.message[:MOST_MESSAGE_CHARS])
             words[name] = _worst((words.get(name, health), health))
     return words
 

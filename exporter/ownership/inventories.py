@@ -279,6 +279,7 @@ def put_together(parts: Sequence[Part]) -> Inventory:
     instances, gpus = _instances(answers), [gpu for part in parts for gpu in part.inventory.gpus]
     indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the best part's
     slices = {gpu.uuid: gpu.slices for gpu in gpus if gpu.slices}
+    addresses = {gpu.uuid: gpu.address for gpu in gpus if gpu.address}
     return Inventory(
         gpus=tuple(
             InventoryGpu(
@@ -288,6 +289,7 @@ def put_together(parts: Sequence[Part]) -> Inventory:
                 mig=instances.get(uuid, ()),
                 slices=slices.get(uuid),
                 sources=tuple(by),
+                address=addresses.get(uuid, ""),
             )
             for uuid, by in answers.gpus.items()
         ),

@@ -130,6 +130,21 @@ def answered(
     )
 
 
+def settled(before: Retained, read: Read) -> Retained:
+    """What is in force once `read` knows more than it did when the kubelet answered: a new claim's spec was read since.
+
+    A claim that is awaited may have had the device of a new one: the number of a MIG instance comes again.
+    """
+    if not before.unlisted:
+        return before
+    given = _Given(before.assignments - before.unlisted.keys(), read)
+    unlisted = {held: missing for held, missing in before.unlisted.items() if not given.displaces(held)}
+    if len(unlisted) == len(before.unlisted):
+        return before
+    displaced = before.unlisted.keys() - unlisted.keys()
+    return replace(before, assignments=before.assignments - displaced, unlisted=unlisted)
+
+
 def failed(
     before: Retained, *, now: float, max_stale_seconds: float, max_unlisted_seconds: float = STALE_WHILE_REFUSED_SECONDS
 ) -> Retained:

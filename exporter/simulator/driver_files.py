@@ -94,14 +94,15 @@ def _cap(minor: int, instance: int) -> int:
 def spec(gpus: Sequence[SimulatedGpu]) -> str:
     """A CDI spec in YAML: every device by its index and by its UUID, and all devices as one.
 
-    A GPU that is cut has no name of its own in it. Each instance has one compute instance, 0.
+    A GPU that is cut has no name of its own in it. Each instance has one compute instance, 0. The toolkit writes it at
+    boot: what is cut for claims later is not in it.
     """
     devices: list[tuple[str, list[str]]] = []
     for gpu in gpus:
-        own = f"/dev/nvidia{gpu.index}"
-        if not gpu.instances:
+        own, instances = f"/dev/nvidia{gpu.index}", () if gpu.dynamic else gpu.instances
+        if not instances:
             devices += ((str(gpu.index), [own]), (gpu.uuid, [own]))
-        for number, instance in enumerate(gpu.instances):
+        for number, instance in enumerate(instances):
             nodes = [own, *_caps(gpu, instance)]
             devices += ((f"{gpu.index}:{number}", nodes), (instance.device_id, nodes))
     everything = list(dict.fromkeys(node for _, nodes in devices for node in nodes))

@@ -29,14 +29,15 @@ _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORE
 _ABSENT = absent(f"there is no {FOLDER}", "load NVIDIA's driver, and mount nothing over /proc/driver")
 
 
-def parse(text: str) -> InventoryGpu | None:
-    """The GPU of one file; None as long as the driver does not know its UUID."""
+def parse(text: str, location: str = "") -> InventoryGpu | None:
+    """The GPU of one file at this location; None as long as the driver does not know its UUID."""
     pairs = (line.partition(":") for line in text.splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}
     uuid, minor = values.get("GPU UUID", ""), values.get("Device Minor", "")
     if not _UUID.fullmatch(uuid):
         return None
-    return InventoryGpu(uuid=uuid, device=f"nvidia{int(minor)}" if minor.isascii() and minor.isdigit() else "")
+    device = f"nvidia{int(minor)}" if minor.isascii() and minor.isdigit() else ""
+    return InventoryGpu(uuid=uuid, device=device, address=location)
 
 
 def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
@@ -53,7 +54,7 @@ def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
     for location in locations:
         try:
             with (location / "information").open("rb") as file:
-                gpus.append(parse(file.read(MOST_BYTES).decode("utf-8", "replace")))
+                gpus.append(parse(file.read(MOST_BYTES).decode("utf-8", "replace"), location.name))
         except FileNotFoundError:
             continue  # it fell off the bus since the folder was listed
     return tuple(gpu for gpu in gpus if gpu)

@@ -254,7 +254,8 @@ def _unexplained(
             memory[key] += (process.memory_bytes if process.memory_bytes is not None else total.memory_bytes) or 0
             kernels[key] += (process.sm_ratio if process.sm_ratio is not None else total.least_sm_ratio) or 0.0
     unexplained: dict[DeviceKey, Unexplained] = {}
-    for key in keys.holders:
+    # a holder of units may use any GPU
+    for key in {*keys.holders, *(totals if keys.holders_of_units else ())}:
         total = totals.get(key, _NOTHING)
         in_use, ran = total.memory_bytes or 0, max(total.least_sm_ratio or 0.0, kernels[key] + of_servers[key])
         if in_use - memory.get(key, 0) >= max(_LEAST_UNEXPLAINED_BYTES, _LEAST_UNEXPLAINED_PART * in_use):
@@ -273,7 +274,7 @@ def _why_unknown(
 ) -> dict[DeviceKey, Unexplained]:
     """Why something is not known of what holders use: what is `unexplained`, or not said of their own processes."""
     unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
-    why = {key: what for key, what in unexplained.items() if key in unknown}
+    why = {key: what for key, what in unexplained.items() if key in unknown or key not in of_owners}
     for (key, _), of_owner in owned.items():
         if any(process.memory_bytes is None for process in of_owner):
             why.setdefault(key, "memory_of_processes")

@@ -215,10 +215,16 @@ def test_what_a_holder_of_units_uses_is_what_its_processes_use() -> None:
     device = DeviceKey(uuid=GPU(1))
     process = GpuProcess(pid=1, device=device, memory_bytes=1, sm_ratio=0.1, kinds=frozenset({"compute"}))
     nameless = Unowned(process=process, reason="unknown_container")
-    for unknown in (replace(measured, unowned=(nameless,)), replace(measured, unread=frozenset({GPU(1)}))):
+    for unknown in (
+        replace(measured, unowned=(nameless,)),
+        replace(measured, unread=frozenset({GPU(1)})),
+        replace(measured, unexplained={device: "memory"}),
+    ):
         there_may_be_more = replace(seen, measured=unknown)
         assert values(there_may_be_more)["memory_total"] == {"gpu0": 512, "gpu1": 256}
         assert "utilization" not in values(there_may_be_more, "b")
+    its_own = replace(measured, unexplained={device: "kernels_of_processes"})
+    assert values(replace(seen, measured=its_own), "b")["utilization"] == {"total": 0}
     elsewhere = Unowned(process=process, reason="no_container")
     assert values(replace(seen, measured=replace(measured, unowned=(elsewhere,))), "b")["utilization"] == {"total": 0}
 

@@ -17,7 +17,8 @@ from exporter.accounts.gpu import GpuState
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.records import columns_of
 from exporter.accounts.state import VERSION, Boot, dump, restore
-from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, row, seconds, whole
+from exporter.model.devices import DeviceKey
+from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, owner, row, seconds, whole
 from tests.support.places import ROOT
 
 NO_XID = row("DCGM_FI_DEV_XID_ERRORS", "0")
@@ -169,8 +170,8 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
         (b"", "it is not the state of this exporter's accounting"),
         (b"something else\n", "it is not the state of this exporter's accounting"),
         (
-            saved().replace(b"accounting 5", b"accounting 6"),
-            "it is of version 6, and this exporter knows versions up to 5",
+            saved().replace(b"accounting 6", b"accounting 7"),
+            "it is of version 7, and this exporter knows versions up to 6",
         ),
         (saved()[:-100], "it is damaged: its checksum is another"),
     ],
@@ -180,19 +181,64 @@ def test_what_is_refused(data: bytes, says: str) -> None:
         restore(data, 0, 0)
 
 
+KEY = DeviceKey(uuid=GPU(0))
+
+
+# issue 30, line 2: a restart reads no line of the kernel's log twice
+@pytest.mark.parametrize(
+    ("kept", "boot", "goes_on"),
+    [(77, "a-boot", 77), (None, "a-boot", None), (77, "another", -1), (None, "another", None)],
+)
+def test_the_kernel_s_log_is_read_on_from_the_last_record_of_its_boot(
+    kept: int | None, boot: str, goes_on: int | None
+) -> None:
+    looks = Looks().at(0, energy("5000"), {"a": whole(0)})
+    if kept is not None:
+        looks.ledger.note_kernel_log({(KEY, owner("a"), 79): 2, (KEY, None, 48): 1}, kept, 0)
+    data = dump(looks.at(10, energy("7500"), {"a": whole(0)}).ledger, 1_000 * SECOND, Boot("a-boot", 1))
+    ledger = restore(data, 1_010 * SECOND, 20 * SECOND, Boot(boot, 1))
+    assert ledger.kernel_sequence == goes_on
+    if kept is not None:
+        assert Looks(ledger=ledger).account("a").by_label == {"xids": {"79": 2}}
+        assert Looks(ledger=ledger).account(None).by_label == {"xids": {"48": 1}}
+
+
+# issue 30, line 2
+def test_while_the_kernel_s_log_is_read_the_xids_of_pages_are_not_counted() -> None:
+    def page(xid: int) -> str:
+        return energy("5000") + row("DCGM_FI_DEV_XID_ERRORS", str(xid))
+
+    looks = Looks().at(0, page(0), {"a": whole(0)})
+    looks.ledger.note_kernel_log({(KEY, owner("a"), 31): 1}, 5, 0)
+    looks.at(10, page(31), {"a": whole(0)})
+    assert looks.account("a").by_label == {"xids": {"31": 1}}
+    # it is turned off: what the page has shown by then stays counted once
+    looks.ledger.kernel_sequence = None
+    looks.at(20, page(31), {"a": whole(0)}).at(30, page(79), {"a": whole(0)})
+    assert looks.account("a").by_label == {"xids": {"31": 1, "79": 1}}
+
+
+def test_xids_of_more_kinds_than_there_are_count_as_others() -> None:
+    looks = Looks().at(0, energy("5000"), {"a": whole(0)})
+    looks.ledger.note_kernel_log({(KEY, owner("a"), number): 1 for number in range(1, 100)}, 5, 0)
+    looks.at(10, energy("5000"), {"a": whole(0)})
+    assert len(looks.account("a").by_label["xids"]) == 65
+    assert looks.account("a").by_label["xids"]["other"] == 35
+
+
 def signed(body: bytes) -> bytes:
     """This content as if the exporter itself had written it."""
     return (
         saved().partition(b"accounting ")[0]
-        + b"accounting 5 "
-        + sha256(b"5 " + body).hexdigest().encode()
+        + b"accounting 6 "
+        + sha256(b"6 " + body).hexdigest().encode()
         + b"\n"
         + body
     )
 
 
 FORM: dict[str, str] = {
-    "content": "4b650a272d30",
+    "content": "a6597c006c48",
     "Entry": "c1bc82cb0b93",
     "Owner": "6c944b90a675",
     "DeviceKey": "94c1e96ec257",
@@ -227,7 +273,7 @@ def test_the_form_of_a_version_does_not_change() -> None:
     for kind in (Entry, HeldGpu, GpuState, *map(type, new_amounts().values())):
         form(kind, columns)
     digests: dict[str, str] = {name: sha256(text.encode()).hexdigest()[:12] for name, text in columns.items()}
-    assert (VERSION, {name: digests[name] for name in FORM}) == (5, FORM)
+    assert (VERSION, {name: digests[name] for name in FORM}) == (6, FORM)
 
 
 NUMBERS = list(re.finditer(rb"(?<=[\[:,])-?\d+(?=[\],}])", saved().partition(b"\n")[2]))

@@ -117,6 +117,7 @@ def test_two_generations_of_prometheus_store_one_set_of_series(
         ]
         with prometheus(tmp_path, jobs, program=program()) as server:
             server.wait_for_scrapes(len(jobs))
+            server.stand_where_all_are_up()
             stored = {job["job_name"]: series_of(server.texts(f'{{job="{job["job_name"]}"}}')) for job in jobs}
             dropped = "scrape_samples_scraped - scrape_samples_post_metric_relabeling"
             assert {value for _, value in server.texts(dropped)} == {"0"}

@@ -92,6 +92,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     try:
         with prometheus(tmp_path_factory.mktemp("prometheus"), jobs) as server:
             server.wait_for_scrapes(len(jobs))
+            server.stand_where_all_are_up()
             yield Scraped(server, node, page, generated)
     finally:
         pages.shutdown()

@@ -58,6 +58,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, P
         ):
             for server in (on, off):
                 server.wait_for_scrapes(2)
+                server.stand_where_all_are_up()
             yield {ON: on, OFF: off}
     finally:
         background.run(stack.aclose())

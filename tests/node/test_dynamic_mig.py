@@ -4,12 +4,14 @@ The instances have no UUID in any ResourceSlice, and their numbers (GPU_I_ID) co
 follow in their own time.
 """
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -102,6 +104,33 @@ async def test_each_row_has_its_owner_as_gpus_are_cut_anew(stack: AsyncExitStack
     assert len(seen) > 5
     assert bool(lacking) is is_late
     assert (node.api.lists, node.api.watches) == (0, 0)
+
+
+# issue 18, lines 2 and 3
+async def test_an_instance_that_is_cut_during_a_restart_is_not_shown_as_shared(stack: AsyncExitStack) -> None:
+    """The pod before is awaited until the kubelet has listed all; its instance's number is another one's by then."""
+    node = await node_of(stack)
+    exporter = await exporter_of(stack, node)
+    world, came_again = node.world, 0
+    for _ in range(8):
+        await exporter.page()
+        before = holders(world)
+        restart = asyncio.create_task(node.restart_kubelet(down_seconds=0.1, empty_seconds=0.1, partial_seconds=0.1))
+        for _ in range(4):
+            world.step()
+        now = holders(world)
+        came_again += sum(device[1] != "" and pod != before.get(device, pod) for device, pod in now.items())
+        calls = node.kubelet.calls
+        while not restart.done() or node.kubelet.calls < calls + 4:
+            rows(await exporter.page(), MEMORY)  # a device's row is there once
+        await until(partial(lists_all, exporter, now))
+    assert came_again > 5
+
+
+async def lists_all(exporter: Exporter, holds: dict[Device, str]) -> bool:
+    """Whether each pod that holds something is shown with it, beside pods that may still be awaited."""
+    devices = rows(await exporter.page(), MEMORY)
+    return all(devices[device][0] == pod for device, pod in holds.items())
 
 
 # issue 18, line 3

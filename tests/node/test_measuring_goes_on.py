@@ -70,7 +70,7 @@ async def test_nothing_is_said_of_measuring_where_it_works_or_nobody_shares(node
     for more in ({"nvml_mode": "auto"}, {"nvml_mode": "off"}):
         seen = await checkup.examine(config_of(**of_node(node, **more)))
         assert seen.report.works(strict=True)
-        assert not [each for each in seen.report.findings if each.about == "shared GPUs"]
+        assert not [each for each in seen.report.findings if each.about == "measured use"]
     assert any(
         each.about == "processes" for each in (await checkup.examine(config_of(**of_node(node)))).report.findings
     )

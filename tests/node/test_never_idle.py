@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from exporter.model.devices import Claim
 from exporter.simulator.pods_api import container_id
 from exporter.sources.nvml import source
 from tests.cli.top.test_real_exporter import shown
@@ -23,7 +24,16 @@ from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import rows_of
-from tests.support.simulated import SHARED_RESOURCE, Container, Pod, SimulatedNode, World
+from tests.support.simulated import (
+    DRA_DRIVER,
+    DRA_POOL,
+    GPU_RESOURCE,
+    SHARED_RESOURCE,
+    Container,
+    Pod,
+    SimulatedNode,
+    World,
+)
 from tests.support.waiting import until
 
 GIB, MIB = 2**30, 2**20
@@ -37,18 +47,27 @@ FAMILIES = {
     "processes": "pod_gpu_processes",
 }
 NOT_SUPPORTED = 3
+# one claim, of a GPU that the driver has MPS share out
+CLAIM = Claim(
+    namespace="ml",
+    name="gpu",
+    driver=DRA_DRIVER,
+    pool=DRA_POOL,
+    device="gpu-0",
+    cdi_names=(f"k8s.{DRA_DRIVER}/claim={UID(7)}-gpu-0",),
+)
 
 Pids = Mapping[str, int]
 Known = Mapping[str, float]
 NOTHING: Known = {}
 
 
-def process(pid: int, memory: int, lists: str = "c") -> list[str]:
-    return [f"process 0 -1 -1 {pid} {one} {memory}" for one in lists]
+def process(pid: int, memory: int, lists: str = "c", gpu: int = 0) -> list[str]:
+    return [f"process {gpu} -1 -1 {pid} {one} {memory}" for one in lists]
 
 
-def sample(pid: int, percent: int) -> list[str]:
-    return [f"sample 0 {pid} {time.monotonic_ns() // 1000} {percent}"]
+def sample(pid: int, percent: int, gpu: int = 0) -> list[str]:
+    return [f"sample {gpu} {pid} {time.monotonic_ns() // 1000} {percent}"]
 
 
 def unlike(call: str) -> list[str]:
@@ -194,17 +213,19 @@ MODES = (
 )
 
 
-class BusyGpu:
-    """One GPU, shares of which the pods a and b of one workload hold; NVML says of it what `mode` wants."""
+class BusyGpus:
+    """GPUs that the pods a and b of one workload hold, in shares or whole; NVML says of them what `mode` wants."""
 
     def __init__(self, node: SimulatedNode, mode: Mode) -> None:
         self.node, self.mode = node, mode
-        (self.gpu,) = node.world.gpus
         daemon = Pod(namespace="gpu-operator", name="mps-control-daemon", containers=(Container(name="c"),), uid=UID(9))
         node.world.pods = (*(self._pod(number, name) for number, name in enumerate("ab")), daemon)
         values = {"GPU_UTIL": PERCENT, "FB_USED": USED_MIB, "FB_FREE": FREE_MIB, "POWER_USAGE": WATTS}
-        labels = f'gpu="0",UUID="{self.gpu.uuid}",device="nvidia0",modelName="H100"'
-        page = "".join(f"DCGM_FI_DEV_{name}{{{labels}}} {value}\n" for name, value in values.items())
+        page = "".join(
+            f'DCGM_FI_DEV_{name}{{gpu="{gpu.index}",UUID="{gpu.uuid}",modelName="H100"}} {value}\n'
+            for name, value in values.items()
+            for gpu in node.world.gpus
+        )
         node.dcgm.failure = lambda _: web.Response(text=page)
         node.write_processes()
         proc = node.root / "proc"
@@ -217,7 +238,13 @@ class BusyGpu:
         self._put(KERNEL_THREAD, "kworker/0:1", "/", flags=0x0420_8060)
 
     def _pod(self, number: int, name: str) -> Pod:
-        container = Container(name="main", devices=((SHARED_RESOURCE, f"{self.gpu.uuid}::{number}"),))
+        gpus = self.node.world.gpus
+        if gpus[0].claimed:
+            container = Container(name="main", claims=(CLAIM,))
+        elif gpus[0].shared:
+            container = Container(name="main", devices=((SHARED_RESOURCE, f"{gpus[0].uuid}::{number}"),))
+        else:
+            container = Container(name="main", devices=((GPU_RESOURCE, gpus[number].uuid),))
         owner = ("StatefulSet", "trainer")
         return Pod(namespace="ml", name=name, containers=(container,), uid=UID(number), owner=owner)
 
@@ -231,15 +258,17 @@ class BusyGpu:
     async def work(self) -> None:
         """Have NVML take samples."""
         while True:
-            busy = [f"value 0 nvmlDeviceGetUtilizationRates {of} {PERCENT}" for of in (0, 1)]
-            lines = [f"memory 0 -1 {80 * GIB} 0 {28 * GIB}", *busy, *self.mode.says(self._pids)]
-            self.node.nvml.write(self.node.world.gpus, lines, is_recut=False)
+            gpus = self.node.world.gpus
+            busy = [f"value {gpu.index} nvmlDeviceGetUtilizationRates {of} {PERCENT}" for gpu in gpus for of in (0, 1)]
+            memory = [f"memory {gpu.index} -1 {80 * GIB} 0 {28 * GIB}" for gpu in gpus]
+            self.node.nvml.write(gpus, [*memory, *busy, *self.mode.says(self._pids)], is_recut=False)
             await asyncio.sleep(0.2)
 
 
 @pytest.fixture
-async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
-    simulated = SimulatedNode(World(gpus=1, shared=1, seed=7))
+async def node(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
+    """One GPU in shares, or the GPUs that the test wants."""
+    simulated = SimulatedNode(World(seed=7, **getattr(request, "param", {"gpus": 1, "shared": 1})))
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
@@ -251,8 +280,8 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
 
 
 @asynccontextmanager
-async def exporter_of(gpu: BusyGpu, sharing: str) -> AsyncIterator[Exporter]:
-    node, working = gpu.node, asyncio.create_task(gpu.work())
+async def exporter_of(gpus: BusyGpus, sharing: str) -> AsyncIterator[Exporter]:
+    node, working = gpus.node, asyncio.create_task(gpus.work())
     config = config_of(
         kubelet_socket=str(node.socket),
         kubelet_pods_socket=str(node.pods_socket),
@@ -329,7 +358,19 @@ class Look:
 async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
     node: SimulatedNode, mode: Mode, sharing: str
 ) -> None:
-    async with exporter_of(BusyGpu(node, mode), sharing) as exporter:
+    await says_what_is_known(node, mode, sharing)
+
+
+# issue 18, line 5
+@pytest.mark.parametrize("node", [{"gpus": 1, "claims": 1}], indirect=True)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "MPS" in mode.name], ids=lambda mode: mode.name)
+async def test_clients_of_mps_by_claim_have_their_own_use(node: SimulatedNode, mode: Mode) -> None:
+    await says_what_is_known(node, mode, "copy")
+
+
+async def says_what_is_known(node: SimulatedNode, mode: Mode, sharing: str) -> None:
+    """On every output."""
+    async with exporter_of(BusyGpus(node, mode), sharing) as exporter:
         look = Look(exporter, mode)
 
         async def measured_as_known() -> None:
@@ -355,7 +396,7 @@ async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
             if mode.knows("memory_used_bytes"):
                 assert sum(used.values()) == USED_MIB
             objects = await look.objects()
-            assert all(objects[pod]["whole_device"] == WHOLE for pod in "ab")
+            assert all(objects[pod]["whole_device"] == WHOLE and "used_by" not in objects[pod] for pod in "ab")
             assert {pod: objects[pod]["state"] for pod in "ab"} == {
                 pod: "idle" if pod == mode.idle else "used" for pod in "ab"
             }
@@ -365,6 +406,7 @@ async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
         async def people_see_it() -> None:
             _, page = await exporter.get("/")
             assert page.count("in all 85 %, 28.0 GiB, 313 W") == 1
+            assert "does not hold" not in page
             assert page.count("held but idle</span>") == (1 if mode.idle else 0)
             (device,) = (await shown(exporter.base))["devices"]
             assert (device["utilization_percent"], device["memory_used_mib"], device["power_watts"]) == (
@@ -420,9 +462,9 @@ def together(mode: Mode, name: str) -> float | None:
 async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(node: SimulatedNode) -> None:
     """Then the driver's pids are those of the exporter's own namespace, or none."""
     mode = Mode(name="no hostPID", says=lambda _: [*process(INIT, 15 * GIB)], a=NOTHING, b=NOTHING)
-    gpu = BusyGpu(node, mode)
+    gpus = BusyGpus(node, mode)
     (node.root / "proc/1/cgroup").unlink()
-    async with exporter_of(gpu, "copy") as exporter:
+    async with exporter_of(gpus, "copy") as exporter:
         look = Look(exporter, mode)
 
         async def says_why() -> None:
@@ -432,3 +474,28 @@ async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(
             assert await look.families() == {}
 
         await comes_true(says_why)
+
+
+# issue 18, line 5
+@pytest.mark.parametrize("node", [{"gpus": 2}], indirect=True)
+async def test_who_holds_a_whole_gpu_is_not_idle_by_ignorance_either(node: SimulatedNode) -> None:
+    mode = Mode(
+        name="lists only what runs on the other GPU",
+        says=lambda pids: [*process(pids["b"], 27 * GIB, gpu=1), *sample(pids["b"], 80, gpu=1)],
+        a=NOTHING,
+        b=use(27, 0.8),
+        why=UNLISTED,
+    )
+    async with exporter_of(BusyGpus(node, mode), "copy") as exporter:
+        look = Look(exporter, mode)
+
+        async def only_the_other_is_measured() -> None:
+            rows, families = await look.objects(), await look.families()
+            assert {pod: rounded(rows[pod].get("measured", {})) for pod in "ab"} == mode.of_pods
+            assert {pod: rounded(families.get(pod, {})) for pod in "ab"} == mode.of_pods
+            assert {rows[pod]["state"] for pod in "ab"} == {"used"}
+            assert mode.why in await look.why_not()
+            for device in (await shown(exporter.base))["devices"]:
+                assert (device["utilization_percent"], device["memory_used_mib"]) == (PERCENT, USED_MIB)
+
+        await comes_true(only_the_other_is_measured)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from exporter.cli.doctor import checkup
 from exporter.config.node import Config
 from exporter.model.devices import Claim
 from exporter.outputs.diagnosis import Level
+from exporter.simulator import driver_files
 from tests.support.exporter import config_of, running
 from tests.support.simulated import DRA_DRIVER, DRA_POOL, GPU_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
@@ -115,6 +117,23 @@ async def test_gpus_of_virtual_machines_are_accounted_as_held_and_nothing_is_unm
         "remote": "not_prepared",
     }
     assert {row["pod"] for row in objects if row["power_usage"] is None} == DEVICES.keys()
+
+
+# issue 18: what has no samples is held all the same
+async def test_a_node_of_virtual_machines_alone_needs_no_page(node: SimulatedNode, config: Config) -> None:
+    """It has neither NVIDIA's driver nor dcgm-exporter."""
+    await node.dcgm.stop()
+    shutil.rmtree(node.root / "proc")
+    (node.root / driver_files.CDI_SPEC).unlink()
+    node.world.pods = node.world.pods[1:]
+    async with running(config) as exporter:
+
+        async def are_held() -> bool:
+            held = values((await exporter.get("/metrics"))[1], "pod_gpu_allocated_seconds_total")
+            return {name: uuid for name, (uuid, seconds) in held.items() if seconds > 0.2} == DEVICES
+
+        await until(are_held)
+        assert "pod_gpu_exporter_unmatched_devices{" not in (await exporter.get("/metrics"))[1]
 
 
 # issue 18: what has no samples is said, and is no trouble

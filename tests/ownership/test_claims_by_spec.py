@@ -14,6 +14,7 @@ from exporter.model.devices import (
     CdiPlace,
     Claim,
     DeviceKey,
+    DeviceRef,
     Inventory,
     InventoryGpu,
     PodResources,
@@ -34,7 +35,7 @@ from exporter.ownership.owners import (
     of_their_containers,
     read_assignment,
 )
-from exporter.ownership.retention import Retained, answered
+from exporter.ownership.retention import Retained, answered, settled
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubernetes.node_objects import read_pod
 
@@ -320,6 +321,32 @@ def test_a_list_with_some_of_the_pods_takes_nobody_elses_claim_away() -> None:
     before = answered(Retained(), all_pods, now=0.0, reconnected=False, read=read)
     assert answered(before, some, now=1.0, reconnected=True, read=read).assignments == {of_a, of_b}
     assert answered(before, of_new_pod, now=1.0, reconnected=True, read=read).assignments == {anew, of_b}
+
+
+# issue 18, line 2
+def test_whom_a_new_claims_spec_displaces_is_displaced_once_it_is_read() -> None:
+    """An instance that was cut anew has the number of the one before, and its claim's device another name."""
+    cut_anew = f"{UID}-gpu-3-mig-3g40gb-9-4"
+    nodes = ("/dev/nvidia3", f"{CAPS}480", f"{CAPS}481")
+    of_a = given(A, f"{KIND}={CUT}", device="gpu-3-mig-1g10gb-19-4")
+    of_b = given(B, f"{KIND}={cut_anew}", device="gpu-3-mig-3g40gb-9-4")
+    before, after = (known(specs).places for specs in ({"a": spec(CUT, *nodes)}, {"b": spec(cut_anew, *nodes)}))
+    owners = CurrentOwners(LabelPolicy(), places=before)
+
+    def read(assignment: Assignment) -> DeviceRef | None:
+        return read_assignment(assignment, owners.knowledge)
+
+    answers = (
+        PodResources(assignments=frozenset([one]), listed=frozenset([("ml", one.owner.pod)])) for one in (of_a, of_b)
+    )
+    state = answered(Retained(), next(answers), now=0.0, reconnected=False, read=read)
+    state = answered(state, next(answers), now=1.0, reconnected=True, read=read)
+    assert state.assignments == {of_a, of_b}
+    assert settled(state, read) is state
+    owners.learn(after)
+    state = settled(state, read)
+    assert state.assignments == {of_b}
+    assert state.unlisted == {}
 
 
 def test_places_of_specs() -> None:

@@ -9,7 +9,7 @@ import pytest
 from exporter._gen import pods_pb2
 from exporter.model.devices import Allocatable, Assignment, Claim, DeviceHealth, DeviceKey, Owners, SliceDevice
 from exporter.model.pods import AllocatedDevice, Owner, PodInfo
-from exporter.ownership.device_health import GRACE_SECONDS, HealthWatch
+from exporter.ownership.device_health import GRACE_SECONDS, MOST_MESSAGE_CHARS, HealthWatch
 from exporter.ownership.owners import Knowledge, build_owners
 from exporter.sources.kubelet import allocatable
 from exporter.sources.kubelet.pod_resources import parse
@@ -179,6 +179,8 @@ def test_a_word_that_is_not_known_is_unknown_and_nobody_keeps_what_is_gone() -> 
     assert watch.look(owners, status(("GPU-1", "Poorly", "hm")), None, 0.0) == {
         (GPU_1, A): DeviceHealth(word="Unknown", message="hm")
     }
+    long = watch.look(owners, status(("GPU-1", "Unhealthy", "x" * 100_000)), None, 0.5)
+    assert [len(health.message) for health in long.values()] == [MOST_MESSAGE_CHARS]
     healths = watch.look(owners, WELL, offering("GPU-1"), 1.0)
     assert watch.look(owners, WELL, offering("GPU-1"), 2.0) is healths, "equal values are the same object"
     assert watch.look(holding("GPU-1", owner=B), WELL, offering("GPU-1"), 3.0) == {}

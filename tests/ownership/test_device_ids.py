@@ -69,3 +69,20 @@ def test_an_id_that_is_understood(device_id: str, parts: dict[str, object]) -> N
 )  # fmt: skip
 def test_an_id_that_says_nothing(device_id: str) -> None:
     assert read_device_id("nvidia.com/gpu", device_id) is None
+
+
+@pytest.mark.parametrize(
+    ("resource", "device_id", "device"),
+    [
+        ("nvidia.com/GH100_H100_PCIE", "42", "vfio/42"),
+        ("nvidia.com/GA102GL_A10", "7", "vfio/7"),
+        ("nvidia.com/GA100_A100_NVSWITCH", "42", ""),
+        ("nvidia.com/gpu", "42", None),
+        ("example.com/GH100_H100_PCIE", "42", None),
+        ("nvidia.com/GH100_H100_PCIE", "4a", None),
+    ],
+)
+def test_an_iommu_group_of_the_plugin_for_kubevirt(resource: str, device_id: str, device: str | None) -> None:
+    ref = read_device_id(resource, device_id)
+    assert (ref and ref.device) == device
+    assert ref is None or (ref.is_vfio, ref.is_no_gpu) == (bool(device), not device)

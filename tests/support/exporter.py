@@ -22,7 +22,7 @@ PATHS = [output.path for output in OUTPUTS]
 OPEN_PATHS = [output.path for output in OUTPUTS if output.is_probe]
 CLOSED_PATHS = [output.path for output in OUTPUTS if not output.is_probe]
 # What a path is where it is not 200: off unless somebody wants it.
-STATUS = {"/processes": 403}
+STATUS = {"/processes": 403, "/events": 404}
 # The defaults are places of a real node: a test that names none of its own finds nothing instead.
 NOWHERE = "/nonexistent"
 ABSENT = {

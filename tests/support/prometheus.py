@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,15 @@ class Prometheus:
                 return False  # it is still starting
 
         wait_until(are_scraped, seconds, lambda: f"Prometheus has scraped everything:\n{self._log.read_text()[-3000:]}")
+
+    def stand_where_all_are_up(self) -> None:
+        """Ask from now on about a moment at which every target is up: a busy machine is late for some scrapes."""
+
+        def are_up() -> bool:
+            self.at_seconds = time.time()
+            return all(value == 1.0 for _, value in self.query("up"))
+
+        wait_until(are_up, why=lambda: [labels for labels, value in self.query("up") if value != 1.0])
 
 
 @contextmanager

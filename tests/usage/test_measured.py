@@ -415,6 +415,10 @@ def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() 
     found = measured(reading(on(WHOLE, 11), on(PARENT, 12), on(WHOLE, 21)), replace(owners({}), units=(held,)))
     assert found.uses == {(WHOLE, A): use(GIB, 0.25, 1), (PARENT, A): use(GIB, 0.25, 1)}
     assert [(each.process.pid, each.reason) for each in found.unowned] == [(21, "not_assigned")]
+    # NVML does not list all: a GPU that nobody is seen to use may be its own
+    totals = {**QUIET, PARENT: Total(memory_bytes=9 * GIB)}
+    unlisted = measured(reading(on(WHOLE, 11)), replace(owners({}), units=(held,)), totals)
+    assert (unlisted.unexplained, unlisted.lists_all) == ({PARENT: "memory"}, False)
     # beside a holder that the kubelet knows of
     both = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), replace(owners({WHOLE: (B,)}), units=(held,)))
     assert both.uses == {(WHOLE, B): use(GIB, 0.25, 1), (WHOLE, A): use(GIB, 0.25, 1)}

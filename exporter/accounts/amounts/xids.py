@@ -7,6 +7,9 @@ DCGM_FI_DEV_XID_ERRORS keeps the last XID: a new value is an error; the same XID
 itself counts XIDs if it is configured to: DCGM_EXP_XID_ERRORS_COUNT over a sliding window (always there; 0 without a
 label xid where there was none), DCGM_EXP_XID_ERRORS_TOTAL since its start (a series appears with the first error). Both
 repeat the GPU's count on the rows of its MIG instances.
+
+Where the kernel's log is read (--kernel-log.mode) it alone is counted, since the driver prints each XID there: a page
+has the last one, and none of a GPU that has fallen off the bus. ownership/kernel_events.py says whose those are.
 """
 
 from collections import Counter
@@ -59,13 +62,8 @@ class Xids:
         # where the field has no value, the last one stays
         self.last = replace(now, values=now.values or last.values)
         new = self._new(last, self.last, gpu.at_ns)
-        if not new:
-            return
-        entry = _holder(gpu)
-        counted = entry.by_label.setdefault(XIDS, {})
-        for xid, number in new.items():
-            kind = str(xid) if len(counted) < _MOST_KINDS or str(xid) in counted else _OTHER
-            entry.add(XIDS, number, kind)
+        if new and gpu.counts_xids:
+            add(_holder(gpu), new)
 
     def _new(self, last: XidSamples, now: XidSamples, at_ns: int) -> Mapping[int, int]:
         if now.counts is not None:
@@ -82,6 +80,14 @@ class Xids:
         for xid in appeared:
             self.counted, self.counted_at_ns = xid, at_ns
         return appeared
+
+
+def add(entry: Entry, new: Mapping[int, int]) -> None:
+    """Count these XIDs, by number."""
+    counted = entry.by_label.setdefault(XIDS, {})
+    for xid, number in new.items():
+        kind = str(xid) if len(counted) < _MOST_KINDS or str(xid) in counted else _OTHER
+        entry.add(XIDS, number, kind)
 
 
 def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = False) -> Counter[int]:

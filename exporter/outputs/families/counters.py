@@ -52,6 +52,13 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
         ("reason",),
         fill=_refused,
     ),
+    counter(
+        "pod_gpu_exporter_kernel_log_records_total",
+        "Records of the kernel's log that were read, that the kernel overwrote before (lost), and errors of GPUs that"
+        " came too fast to be looked at (dropped). Absent with --kernel-log.mode off.",
+        ("result",),
+        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.kernel_records.items()],
+    ),
     gauge(
         "pod_gpu_exporter_tasks",
         "Tasks of the event loop: reads, watches, requests.",

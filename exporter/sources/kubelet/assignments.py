@@ -28,6 +28,7 @@ from exporter.ownership.retention import (
     answered,
     failed,
     read_by_built_in_rules,
+    settled,
 )
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
 from exporter.sources.kubelet.socket import SLOW_KUBELET, PodResourcesClient
@@ -137,6 +138,10 @@ class KubeletSource(AskedSource):
         """
         held = self.assignments if self.health.up is False else self._kept.retained.unlisted
         return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
+
+    def settle(self) -> None:
+        """More is known of the devices than when the kubelet answered."""
+        self._kept.retained = settled(self._kept.retained, self._kept.read)
 
     @property
     def outside(self) -> tuple[Assignment, ...]:

@@ -1,0 +1,209 @@
+"""Whose an error of a GPU is: by the look before it and the one after it."""
+
+import itertools
+
+import pytest
+
+from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
+from exporter.model.driver import GpuProcess
+from exporter.model.kernel import EventKind, KernelEvent
+from exporter.model.measured import Measured
+from exporter.model.pods import Owner
+from exporter.ownership.kernel_events import MOST_WAIT_SECONDS, KernelEvents
+
+ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
+INVENTORY = Inventory(gpus=(InventoryGpu(uuid=UUID, index="3", address=ADDRESS), InventoryGpu(uuid="GPU-2")))
+A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
+
+
+def held(*owners: Owner, instance: str = "", uuid: str = UUID) -> Owners:
+    holders = tuple(Holder(owner=owner, resource="nvidia.com/gpu", shared=len(owners) > 1) for owner in owners)
+    return Owners(holders={DeviceKey(uuid=uuid, instance=instance): holders} if owners else {})
+
+
+NOBODYS = held()
+NUMBERS = itertools.count()
+
+
+def xid(code: int = 79, kind: EventKind = "xid", **more: object) -> KernelEvent:
+    number = next(NUMBERS)
+    return KernelEvent(
+        kind=kind,
+        sequence=number,
+        booted_us=number * 2_000_000,
+        code=code,
+        **{"address": ADDRESS, **more},  # type: ignore[arg-type] # what a test says of it
+    )
+
+
+class Story:
+    """Looks and events, second by second."""
+
+    def __init__(self) -> None:
+        self.events = KernelEvents()
+
+    def look(self, owners: Owners, at: float, asked_at: float | None = None) -> None:
+        asked = at if asked_at is None else asked_at
+        self.events.look(owners, INVENTORY, asked_at=None if asked < 0 else asked, now=at)
+
+    def hear(self, event: KernelEvent, at: float, *, is_new: bool = True) -> bool:
+        return self.events.hear(event, {}, at_seconds=1_000 + at, heard_at=at, is_new=is_new)
+
+    @property
+    def holders(self) -> tuple[Owner, ...] | None:
+        (event,) = self.events.newest
+        assert (event.uuid, event.index) == (UUID, "3")
+        return event.holders
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "delay", "holders"),
+    [
+        (held(A), held(A), 0.0, (A,)),
+        (held(A), held(A), 9.0, (A,)),
+        # the pod is gone with its GPU
+        (held(A), NOBODYS, 0.1, (A,)),
+        (held(A), NOBODYS, 9.0, (A,)),
+        # b came after a had gone, and before the event: the kubelet was asked at that moment
+        (held(A), held(B), 0.1, (B,)),
+        (held(A), held(B), 9.0, None),
+        (NOBODYS, held(B), 0.1, (B,)),
+        (NOBODYS, NOBODYS, 0.1, ()),
+        (held(A, B), held(A, B), 0.1, (A, B)),
+    ],
+)
+def test_the_looks_before_and_after_say_whose_it_is(
+    before: Owners, after: Owners, delay: float, holders: tuple[Owner, ...] | None
+) -> None:
+    story = Story()
+    story.look(before, 0)
+    assert story.hear(xid(), 5)
+    assert story.events.is_waiting
+    story.look(after, 5 + delay)
+    assert story.holders == holders
+    assert not story.events.is_waiting
+
+
+# issue 30, line 3: the pod that held it then, and not the one that came after
+def test_the_one_that_comes_after_is_not_named() -> None:
+    story = Story()
+    story.look(held(A), 0)
+    story.hear(xid(), 5)
+    story.look(held(A), 5.1)
+    story.look(held(B), 20)
+    assert story.holders == (A,)
+
+
+def test_what_was_heard_late_counts_only_where_nothing_changed() -> None:
+    for before, after, holders in ((held(A), held(A), (A,)), (held(A), held(B), None), (held(A), NOBODYS, None)):
+        story = Story()
+        story.look(before, 0)
+        story.hear(xid(), 5, is_new=False)
+        story.look(after, 5.1)
+        assert story.holders == holders
+    fresh = Story()
+    fresh.hear(xid(), 5, is_new=False)
+    fresh.look(held(A), 5.1)
+    assert fresh.holders is None, "nobody knows who held it before the exporter started"
+
+
+def test_an_answer_that_was_asked_for_before_says_nothing() -> None:
+    story = Story()
+    story.look(held(A), 0)
+    story.hear(xid(), 5)
+    story.look(held(B), 5.2, asked_at=4.9)
+    assert not story.events.newest
+    story.look(held(A), 6)
+    assert story.holders == (A,)
+
+
+def test_without_a_kubelet_those_count_who_held_it_before() -> None:
+    story = Story()
+    story.look(held(A), 0)
+    story.hear(xid(), 5)
+    story.look(NOBODYS, 6, asked_at=-1)
+    assert story.events.is_waiting
+    story.look(NOBODYS, 5 + MOST_WAIT_SECONDS, asked_at=-1)
+    assert story.holders == (A,)
+
+
+def test_an_instance_s_error_is_its_holder_s() -> None:
+    both = Owners(holders={**held(A, instance="5").holders, **held(B, instance="7").holders})
+    for instance, holders in (("5", (A,)), ("7", (B,)), ("", (A, B)), ("9", ())):
+        story = Story()
+        story.look(both, 0)
+        story.hear(xid(94, instance=instance), 1)
+        story.look(both, 2)
+        assert story.holders == holders
+
+
+def test_xids_are_counted_once_to_the_one_who_held_the_gpu() -> None:
+    story = Story()
+    story.look(held(A), 0)
+    for code in (31, 31, 13):
+        story.hear(xid(code), 1)
+    story.hear(xid(20034, kind="sxid"), 1)
+    assert story.events.before_waiting(1_000) < 1_000
+    story.look(held(A), 1.1)
+    key = DeviceKey(uuid=UUID)
+    assert story.events.take() == {(key, A, 31): 2, (key, A, 13): 1}
+    assert story.events.take() == {}
+    assert story.events.before_waiting(1_000) == 1_000
+    for owners in (held(A, B), NOBODYS):
+        story.look(owners, 2)
+        story.hear(xid(48), 2)
+        story.look(owners, 2.1)
+        assert story.events.take() == {(key, None, 48): 1}
+
+
+def test_lines_of_one_error_are_one_event() -> None:
+    story = Story()
+    event = xid(13, pid=7)
+    lines = [event.booted_us + each for each in (0, 1_000, 999_999, 1_000_000, 1_500_000, 2_000_000)]
+    heard = [
+        story.hear(KernelEvent(kind="xid", sequence=0, booted_us=moment, address=ADDRESS, code=13, pid=7), 1)
+        for moment in lines
+    ]
+    assert heard == [True, False, False, True, False, True]
+    assert story.hear(xid(13, pid=8), 1), "another process' error"
+    assert story.hear(xid(13, pid=7, address="0000:66:00.0"), 1), "another GPU's error"
+
+
+def test_errors_of_other_devices_are_left_out_and_unknown_gpus_shown() -> None:
+    story = Story()
+    story.hear(xid(0, kind="pcie", address="0000:01:00.0"), 1)
+    story.look(held(A), 2)
+    assert not story.events.newest
+    story.hear(xid(79, address="0000:01:00.0"), 3)
+    story.look(held(A), 4)
+    (event,) = story.events.newest
+    assert (event.uuid, event.holders) == ("", ())
+    assert story.events.take() == {}, "it is nobody's GPU"
+    # the driver names a GPU in the log itself
+    story.events.hear(xid(48, address="0000:02:00.0"), {"0000:02:00.0": "GPU-2"}, at_seconds=0, heard_at=5, is_new=True)
+    story.look(held(B, uuid="GPU-2"), 5.1)
+    assert (story.events.newest[0].uuid, story.events.newest[0].holders) == ("GPU-2", (B,))
+
+
+def test_of_several_holders_it_is_the_process_own() -> None:
+    key, story = DeviceKey(uuid=UUID), Story()
+    process = GpuProcess(pid=7, device=key, memory_bytes=1, sm_ratio=None, kinds=frozenset({"compute"}))
+    before, now = Measured(owned={(key, B): (process,)}), Measured()
+    both = held(A, B)
+    story.events.look(both, INVENTORY, measured=before, asked_at=0, now=0)
+    for pid in (7, 8, None):
+        story.hear(xid(31, pid=pid), 1)
+    # by now the process is gone
+    story.events.look(both, INVENTORY, measured=now, asked_at=1.1, now=1.1)
+    assert [event.container for event in story.events.newest] == [None, None, B]
+    assert {event.holders for event in story.events.newest} == {(A, B)}
+    assert story.events.take() == {(key, B, 31): 1, (key, None, 31): 2}
+
+
+def test_after_a_restart_those_count_who_hold_it_still() -> None:
+    for now, holders in ((held(A), (A,)), (held(B), None)):
+        story = Story()
+        story.events.resume({DeviceKey(uuid=UUID): [A]})
+        story.hear(xid(), 5, is_new=False)
+        story.look(now, 5.1)
+        assert story.holders == holders
