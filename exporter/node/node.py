@@ -301,7 +301,8 @@ class Node:
         age_seconds, events = asked.kubelet.age_seconds, asked.kernel_log.events if asked.kernel_log else None
         if events is not None:
             subjects, asked_at = joined.subjects if joined else (), asked.kubelet.asked_at_seconds
-            events.look(owners, inventory, subjects, asked_at=asked_at, now=time.monotonic())
+            measured, now = self._owners.measured, time.monotonic()
+            events.look(owners, inventory, subjects, measured=measured, asked_at=asked_at, now=now)
         return Snapshot(
             node=self._name,
             owners=owners,
