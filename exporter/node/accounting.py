@@ -81,6 +81,7 @@ class Accounting:
         self._kernel_log = kernel_log
         if kernel_log is not None and kernel_log.sequence is None:
             kernel_log.sequence = handover.ledger.kernel_sequence
+            kernel_log.events.resume(handover.ledger.holders.owners)
 
     def show(self) -> Accounts:
         """The accounts, for somebody who sees them now."""
