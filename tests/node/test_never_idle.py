@@ -347,9 +347,16 @@ class Look:
         return found
 
     async def why_not(self) -> str:
-        _, text = await self._exporter.get("/debug/mapping")
-        unmeasured = json.loads(text)["unmeasured"]
+        unmeasured = (await self._mapping())["unmeasured"]
         return unmeasured["message"] if unmeasured else ""
+
+    async def servers(self) -> list[str]:
+        """The containers of MPS' servers."""
+        of_nobody = (await self._mapping())["processes_of_nobody"] or {"processes": []}
+        return [each["owner"] for each in of_nobody["processes"] if each["reason"] == "mps_server"]
+
+    async def _mapping(self) -> Any:
+        return json.loads((await self._exporter.get("/debug/mapping"))[1])
 
 
 # issue 18, line 5
@@ -381,6 +388,7 @@ async def says_what_is_known(node: SimulatedNode, mode: Mode, sharing: str) -> N
             why = await look.why_not()
             assert bool(why) is bool(mode.why)
             assert mode.why in why
+            assert await look.servers() == (["gpu-operator/mps-control-daemon/c"] if "MPS" in mode.name else [])
 
         await comes_true(measured_as_known)
 
