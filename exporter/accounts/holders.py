@@ -98,6 +98,12 @@ class Holders:
         self._made_from: tuple[object, ...] = ()
         self._named_by: tuple[object, ...] = ()
 
+    @property
+    def owners(self) -> Mapping[DeviceKey, tuple[Owner, ...]]:
+        """Who held each device at the last look."""
+        devices = (device for held in self.held.values() for device in held.devices)
+        return {device.key: tuple(entry.owner for entry, _ in device.holders if entry.owner) for device in devices}
+
     def knows_devices(self, snapshot: Snapshot) -> bool:
         """Whether a page, of this look or an earlier one, or the inventory has named the GPUs.
 

@@ -39,7 +39,8 @@ class KernelEvent:
 class DeviceEvent:
     """An event with its moment (seconds since 1970), its GPU and who held that; "" where the GPU is not known.
 
-    `holders` are None where the GPU changed hands about that time, so that nobody can say.
+    `holders` are None where the GPU changed hands about that time, so that nobody can say. `container` is that of the
+    process, where it is measured which processes run on the GPU.
     """
 
     event: KernelEvent
@@ -47,6 +48,7 @@ class DeviceEvent:
     uuid: str = ""
     index: str = ""
     holders: tuple[Owner, ...] | None = ()
+    container: Owner | None = None
 
 
 # XIDs by device, holder (None: nobody's, or of several) and number

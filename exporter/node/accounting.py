@@ -81,6 +81,7 @@ class Accounting:
         self._kernel_log = kernel_log
         if kernel_log is not None and kernel_log.sequence is None:
             kernel_log.sequence = handover.ledger.kernel_sequence
+            kernel_log.events.resume(handover.ledger.holders.owners)
 
     def show(self) -> Accounts:
         """The accounts, for somebody who sees them now."""
@@ -100,8 +101,8 @@ class Accounting:
             seen = replace(snapshot, owners=self._owners.owners_of(handover.ledger.holders.subjects))
         handover.ledger.clock_set_ns = handover.clock_set_ns()
         log = self._kernel_log
-        if log is None or log.sequence is None:
-            handover.ledger.kernel_sequence = None
+        if log is None or log.sequence is None or log.health.up is False:
+            handover.ledger.kernel_sequence = None  # pages have to do
         else:
             sequence = log.events.before_waiting(log.sequence)
             handover.ledger.note_kernel_log(log.events.take(), sequence, handover.looked_at_ns)

@@ -7,12 +7,13 @@ Nothing is read or imported before NVML lists a process, or a container holds a 
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
+from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched
 from exporter.sources.inventories import DriverSource
 from exporter.sources.source import MOST_LINKS, MOST_PROCESSES, Attempt, Bound, OnHealth, Source, absent
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
     from exporter.sources.processes import Processes
     from exporter.usage.containers import Containers
     from exporter.usage.measured import SmTimes
+
+
+class Kubelet(Protocol):
+    """The source of assignments. `outside` is what containers hold that is not followed."""
+
+    @property
+    def health(self) -> Health:
+        """How the last answer went."""
+
+    @property
+    def outside(self) -> Iterable[Assignment]:
+        """Of resources that are left out."""
+
 
 Pods = Mapping[tuple[str, str], PodInfo]
 # how old NVML's last reading may be when it fails now; it is read every second while somebody looks
@@ -80,7 +94,7 @@ class Measuring:
         self._owners: Owners | None = None
         self._has_shares = self._is_wanted = False
         self._pods: Pods = {}
-        self._unresolved: frozenset[tuple[str, str]] | None = None
+        self._kubelet: Kubelet | None = None
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the last one whose processes are or were looked up
@@ -101,13 +115,9 @@ class Measuring:
         sources = self._sources or ()
         return tuple(part for part in sources if self._misses(part.health))
 
-    def measured_for(self, owners: Owners, pods: Pods, outside: Iterable[Assignment] | None = ()) -> "Measured | None":
-        """What these owners use by the last reading; None where that is not known, or too old.
-
-        `outside` is what containers hold besides, and is not followed; None where it is not known who holds what.
-        """
-        self._pods = pods
-        self._unresolved = None if outside is None else _unresolved(owners, outside)
+    def measured_for(self, owners: Owners, pods: Pods, kubelet: Kubelet) -> "Measured | None":
+        """What these owners use by the last reading; None where that is not known, or too old."""
+        self._pods, self._kubelet = pods, kubelet
         last = self._nvml.reading
         if owners is not self._owners:
             self._owners = owners
@@ -224,14 +234,17 @@ class Measuring:
         if self._of_pods is None or self._of_pods[0] is not self._pods:
             self._of_pods = self._pods, containers_of_pods(self._pods.values())
         tables = (logged, self._of_pods[1])
+        unresolved = None if self._kubelet is None else _unresolved(owners, self._kubelet)
         totals = {
             device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))
             for device in reading.memory_used.keys() | reading.busy.keys()
         }
-        return self._times.add(reading, measure(reading, processes, tables, owners, totals, self._unresolved))
+        return self._times.add(reading, measure(reading, processes, tables, owners, totals, unresolved))
 
 
-def _unresolved(owners: Owners, outside: Iterable[Assignment]) -> frozenset[tuple[str, str]]:
-    """The pods that hold something of which it is not known which device of the samples it is."""
+def _unresolved(owners: Owners, kubelet: Kubelet) -> frozenset[tuple[str, str]] | None:
+    """The pods that hold something of which it is not known which device it is; None: nobody knows who holds what."""
+    if is_kubelet_silent(kubelet.health, owners):
+        return None
     unmatched = (match.assignment for match in owners.matches if match.reason not in ("", Unmatched.NO_GPU))
-    return frozenset((each.owner.namespace, each.owner.pod) for each in (*unmatched, *outside))
+    return frozenset((each.owner.namespace, each.owner.pod) for each in (*unmatched, *kubelet.outside))

@@ -33,7 +33,6 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, 
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.ownership.current import CurrentOwners
-from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched, needs_slices
 from exporter.ownership.pods_of_names import Listing
 from exporter.ownership.rows import Attribution
@@ -50,7 +49,6 @@ from exporter.sources.pods import Pods
 from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
-    from exporter.model.measured import Measured
     from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
     from exporter.sources.kernel_log.source import KernelLog
@@ -208,7 +206,9 @@ class Node:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
             if Need.PROCESSES in needs and self.sources.measuring:
                 # rows show the measurement of the page's moment
-                snapshot = replace(snapshot, measured=self._measured_for(self.sources.measuring, snapshot.owners))
+                pods, kubelet = self.sources.pods.now.pods, self.sources.kubelet
+                now = self.sources.measuring.measured_for(snapshot.owners, pods, kubelet)
+                snapshot = replace(snapshot, measured=now)
             if Need.DIAGNOSIS in needs:
                 snapshot = replace(snapshot, device_files=await self.sources.host.device_files())
             return snapshot
@@ -302,7 +302,8 @@ class Node:
         age_seconds, events = asked.kubelet.age_seconds, asked.kernel_log.events if asked.kernel_log else None
         if events is not None:
             subjects, asked_at = joined.subjects if joined else (), asked.kubelet.asked_at_seconds
-            events.look(owners, inventory, subjects, asked_at=asked_at, now=time.monotonic())
+            measured, now = self._owners.measured, time.monotonic()
+            events.look(owners, inventory, subjects, measured=measured, asked_at=asked_at, now=now)
         return Snapshot(
             node=self._name,
             owners=owners,
@@ -378,7 +379,7 @@ class Node:
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
         allocatable, measuring = self.sources.allocatable.allocatable, self.sources.measuring
-        measured = partial(self._measured_for, measuring) if measuring else None
+        measured = partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:
             return self._owners.update(
@@ -395,11 +396,6 @@ class Node:
             )
 
         return attribute
-
-    def _measured_for(self, measuring: Measuring, owners: Owners) -> "Measured | None":
-        kubelet = self.sources.kubelet
-        outside = None if is_kubelet_silent(kubelet.health, owners) else kubelet.outside
-        return measuring.measured_for(owners, self.sources.pods.now.pods, outside)
 
     def _add_others(self, health: dict[str, Health]) -> None:
         """Add the healths of the sources that a scrape does not ask."""

@@ -37,6 +37,7 @@ def _row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
         "holders": None if holders is None else [asdict(owner) for owner in holders],
         "pid": event.pid,
         "process": event.process,
+        "container": asdict(device_event.container) if device_event.container else None,
     }
 
 

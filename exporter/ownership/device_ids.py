@@ -195,7 +195,9 @@ def read_claim(
     (place,) = of_names
     if not place.minor and claim.driver in DRA_DRIVERS:
         return _vfio(claim, CDI_SPEC)
-    if ref is None or not place.minor:
+    if ref is not None and not place.minor:
+        return ref  # another vendor's GPU
+    if ref is None:
         return DeviceRef(form=CDI_SPEC, minor=place.minor, instance=place.instance, shared=bool(claim.share))
     return replace(ref, form=CDI_SPEC, minor=place.minor, instance=place.instance)
 

@@ -249,8 +249,9 @@ UNITS_NAME_NO_GPU: Final = Trouble(
 _UNMATCHED = {
     Unmatched.NO_GPU: Trouble(
         "",
-        "this device is none of the node's GPUs, but a network device or the like",
-        "nothing is wrong: no samples of it are to be expected",
+        "this claim's device has no device node of an NVIDIA GPU: it is a network device or the like",
+        "nothing is wrong: no samples of it are to be expected. If it is another vendor's GPU, name its driver with"
+        " --resources",
     ),
     Unmatched.VFIO: Trouble(
         "",

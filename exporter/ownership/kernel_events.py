@@ -1,7 +1,8 @@
 """Whose GPU the kernel's log speaks of: PCI address → GPU → who held it at that time.
 
 An event is heard within milliseconds, and the kubelet is asked at once. Who held the GPU before and holds it then held
-it at the event. If that changed in between, the answer counts if it is of that moment; otherwise nobody can say.
+it at the event. If that changed in between, the answer counts if it is of that moment; otherwise nobody can say. Of
+several holders it is the process' own, where it is measured whose processes run on the GPU.
 
 A driver prints several lines of one error, and of one crash many: lines of one number, GPU and process within a second
 are one event. Pure, except for what it remembers.
@@ -10,14 +11,18 @@ are one event. Pure, except for what it remembers.
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, Owners
+from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 
+if TYPE_CHECKING:
+    from exporter.model.measured import Measured
+
 MOST_EVENTS = 100
-MOST_WAITING = 1_000
+MOST_WAITING = 500
 ONE_ERROR_US = 1_000_000
 # an answer of the kubelet that was asked for so soon after an event is of its moment
 AT_ONCE_SECONDS = 0.5
@@ -43,8 +48,15 @@ class KernelEvents:
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
         self._errors: dict[tuple[object, ...], int] = {}  # since when lines are of one error
         self._owners: Owners | None = None
+        self._measured: Measured | None = None
         self._inventory = Inventory()
         self._gpus: dict[str, InventoryGpu] = {}
+        self._processes: Mapping[tuple[int, str], tuple[Owner, DeviceKey]] = {}
+
+    def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
+        """Go on from another process, which saw these holders last."""
+        held = {key: tuple(Holder(owner=each, resource="", shared=False) for each in of) for key, of in holders.items()}
+        self._owners = Owners(holders=held)
 
     @property
     def is_waiting(self) -> bool:
@@ -82,6 +94,7 @@ class KernelEvents:
         inventory: Inventory,
         subjects: Iterable[Subject] = (),
         *,
+        measured: "Measured | None" = None,
         asked_at: float | None,
         now: float,
     ) -> None:
@@ -90,19 +103,23 @@ class KernelEvents:
             self._inventory = inventory
             self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
         settled: list[DeviceEvent] = []
+        holders_of = _HoldersOf()
         waiting, self._waiting = self._waiting, deque()
+        if waiting:
+            # a process may be gone by now, and was there at the look before
+            self._processes = {**_processes(measured), **_processes(self._measured)}
         for each in waiting:
             delay = None if asked_at is None else asked_at - each.heard_at
             if (delay is None or delay < 0) and now - each.heard_at < MOST_WAIT_SECONDS:
                 self._waiting.append(each)
-            elif event := self._settled(each, owners, delay):
+            elif event := self._settled(each, owners, delay, holders_of):
                 settled.append(event)
         if settled:
             # of a GPU that is lost there are no samples later on
             index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
             settled = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in reversed(settled)]
             self.newest = (*settled, *self.newest)[:MOST_EVENTS]
-        self._owners = owners
+        self._owners, self._measured = owners, measured
 
     def take(self) -> XidCounts:
         """The XIDs that have been settled since this was asked last, by device, holder and number."""
@@ -113,31 +130,53 @@ class KernelEvents:
         """The number of the last record up to which everything is settled, where `sequence` was read last."""
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
 
-    def _settled(self, waiting: _Waiting, owners: Owners, delay: float | None) -> DeviceEvent | None:
+    def _settled(
+        self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: "_HoldersOf"
+    ) -> DeviceEvent | None:
         event = waiting.event.event
         gpu = self._gpus.get(event.address, _NO_GPU)
         if event.kind == "pcie" and not gpu.uuid:
             return None  # another device's
-        now = _holders(owners, gpu, event.instance)
-        before = None if waiting.before is None else _holders(waiting.before, gpu, event.instance)
+        now = holders_of(owners, gpu, event.instance)
+        before = None if waiting.before is None else holders_of(waiting.before, gpu, event.instance)
         is_at_once = waiting.is_new and delay is not None and 0 <= delay <= AT_ONCE_SECONDS
         holders: Mapping[Owner, DeviceKey] | None = None
         if before is not None and (before.keys() == now.keys() or (waiting.is_new and (not now or delay is None))):
             holders = before
         elif is_at_once or (waiting.is_new and not before):
             holders = now
-        if event.kind == "xid" and event.code and gpu.uuid:
-            ((owner, key),) = holders.items() if holders and len(holders) == 1 else ((None, DeviceKey(uuid=gpu.uuid)),)
+        process = ((event.pid or 0, name) for name in gpu.names)
+        of_process = next((self._processes[each] for each in process if each in self._processes), None)
+        # where nobody keeps accounts nobody takes them
+        if event.kind == "xid" and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
+            sure = dict([of_process]) if of_process else holders if holders and len(holders) == 1 else {}
+            owner, key = next(iter(sure.items()), (None, DeviceKey(uuid=gpu.uuid)))
             self._counts[key, owner, event.code] += 1
         return replace(
             waiting.event,
             uuid=gpu.uuid,
             index=gpu.index,
             holders=None if holders is None else tuple(sorted(holders)),
+            container=of_process[0] if of_process else None,
         )
 
 
-def _holders(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
-    """Who holds a GPU or an instance of it, each with a device that is held."""
-    keys = (key for key in owners.holders if key.uuid in gpu.names and (not instance or key.instance in ("", instance)))
-    return {holder.owner: key for key in keys for holder in owners.holders[key]}
+def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:
+    """Whose processes are and on which device, by pid and GPU."""
+    owned = measured.owned.items() if measured else ()
+    return {(process.pid, key.uuid): (owner, key) for (key, owner), processes in owned for process in processes}
+
+
+class _HoldersOf:
+    """Who holds a GPU or an instance of it, each with a device that is held. In a flood many events are of one GPU."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, str, str], Mapping[Owner, DeviceKey]] = {}
+
+    def __call__(self, owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
+        question = (id(owners), gpu.uuid, instance)
+        if question not in self._answers:
+            of_gpu = (key for key in owners.holders if key.uuid in gpu.names)
+            keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
+            self._answers[question] = {holder.owner: key for key in keys for holder in owners.holders[key]}
+        return self._answers[question]

@@ -283,7 +283,7 @@ def needs_slices(assignment: Assignment, places: CdiPlaces = NO_PLACES) -> bool:
     if assignment.claim is None:
         return False
     ref = read_claim(assignment.claim, {}, places)
-    return ref is None or not (ref.uuid or ref.form == CDI_SPEC)
+    return ref is None or ref.is_no_gpu or not (ref.uuid or ref.form == CDI_SPEC)
 
 
 def build_owners(

@@ -63,7 +63,7 @@ def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
     if is_first:
         pod.append(used_by(row))
     return {
-        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", "")],
+        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", ""), in_all(row)],
         "Pod": pod,
         "Namespace": [row["namespace"]],
         "Workload": [row.get("workload_name", ""), row.get("workload_kind", "")],
@@ -72,6 +72,19 @@ def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
         "Power": [said(row["power_usage"], "W", empty=empty)],
         "Temperature": [said(row["temperature"], "°C", empty=empty)],
     }
+
+
+# issue 18, line 5
+def in_all(row: dict[str, Any]) -> str:
+    """What a shared device does as a whole, of which its first row tells."""
+    whole = row.get("whole_device", {})
+    used = whole.get("framebuffer_used")
+    parts = [
+        said(whole.get("gpu_utilization"), "%", empty=True),
+        "" if used is None else f"{rounded(used / 1024 * 10) / 10:.1f} GiB",
+        said(whole.get("power_usage"), "W", empty=True),
+    ]
+    return f"in all {', '.join(filter(None, parts))}" if any(parts) else ""
 
 
 def said(value: float | None, unit: str, *, empty: bool) -> str:

@@ -181,9 +181,9 @@ def is_good(status: int, _: str) -> bool:
 
 
 def rows(text: str) -> list[dict[str, Any]]:
-    """The objects but for when they were read, and since when they are held: no series says that."""
-    moments = ("timestamp", "read_at", "holder_since")
-    return [{name: value for name, value in row.items() if name not in moments} for row in json.loads(text)]
+    """The objects but for what no series says: when they were read, since when they are held, what devices do."""
+    in_no_series = ("timestamp", "read_at", "holder_since", "whole_device")
+    return [{name: value for name, value in row.items() if name not in in_no_series} for row in json.loads(text)]
 
 
 def is_sampled(row: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ import aiohttp
 from exporter.outputs.node import OUTPUTS
 from exporter.simulator.dcgm import SimulatedDcgm
 from tests.faults.lab import Lab
+from tests.support.exporter import STATUS
 from tests.support.simulated import World
 
 SCRAPERS = 20
@@ -74,8 +75,8 @@ class Soak:
 
     async def _scrape(self, number: int) -> None:
         """Each asks for something, some of them anew on a connection of their own every time."""
-        # processes are exposed to nobody who has not asked for that
-        paths = [output.path for output in OUTPUTS if not output.is_probe and output.path != "/processes"]
+        # what is there only where a user has asked for it is not asked for
+        paths = [output.path for output in OUTPUTS if not output.is_probe and output.path not in STATUS]
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=number % 4 == 0)) as session:
             while True:
                 try:

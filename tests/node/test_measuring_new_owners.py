@@ -8,6 +8,7 @@ from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, O
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.measured import HostProcesses, Process, ProcessPlace
 from exporter.model.pods import Owner, PodInfo
+from exporter.model.snapshot import Health
 from exporter.node.measuring import Measuring
 from exporter.sources.inventories import NoInventory
 from exporter.usage.containers import Containers
@@ -23,6 +24,13 @@ class Driver(NoInventory):
         """Nothing else will be heard."""
 
     unfollow = follow
+
+
+class Kubelet:
+    """The kubelet's source, once it has answered."""
+
+    health = Health(up=True)
+    outside = ()
 
 
 class Told:
@@ -68,13 +76,13 @@ async def test_new_owners_are_measured_by_what_was_looked_up_for_the_reading_and
     processes, logs = Told(seen(7, driver.reading.read_at)), Told()
     measures._times, measures._sources = SmTimes(), (processes, logs)  # type: ignore[assignment] # they are read
     pods = {("ml", "a"): pod}
-    assert measures.measured_for(held_by(a), pods) is None
+    assert measures.measured_for(held_by(a), pods, Kubelet()) is None
     await asyncio.sleep(0)
     while measures._task is not None and not measures._task.done():
         await asyncio.sleep(0)
     # the next reading's process is another one, and is being looked for
     processes.processes = seen(8, time.monotonic())
-    known = measures.measured_for(held_by(a, b), pods)
+    known = measures.measured_for(held_by(a, b), pods, Kubelet())
     assert known is not None
     assert {owner: use.memory_bytes for (_, owner), use in known.uses.items()} == {a: 5, b: 0}
     assert known.sm_ns == {gpu: {a: 0, b: 0, None: 0}}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from exporter.model.devices import Claim
 from exporter.simulator.pods_api import container_id
 from exporter.sources.nvml import source
 from tests.cli.top.test_real_exporter import shown
@@ -23,7 +24,16 @@ from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.rows import rows_of
-from tests.support.simulated import GPU_RESOURCE, SHARED_RESOURCE, Container, Pod, SimulatedNode, World
+from tests.support.simulated import (
+    DRA_DRIVER,
+    DRA_POOL,
+    GPU_RESOURCE,
+    SHARED_RESOURCE,
+    Container,
+    Pod,
+    SimulatedNode,
+    World,
+)
 from tests.support.waiting import until
 
 GIB, MIB = 2**30, 2**20
@@ -37,6 +47,15 @@ FAMILIES = {
     "processes": "pod_gpu_processes",
 }
 NOT_SUPPORTED = 3
+# one claim, of a GPU that the driver has MPS share out
+CLAIM = Claim(
+    namespace="ml",
+    name="gpu",
+    driver=DRA_DRIVER,
+    pool=DRA_POOL,
+    device="gpu-0",
+    cdi_names=(f"k8s.{DRA_DRIVER}/claim={UID(7)}-gpu-0",),
+)
 
 Pids = Mapping[str, int]
 Known = Mapping[str, float]
@@ -219,11 +238,13 @@ class BusyGpus:
         self._put(KERNEL_THREAD, "kworker/0:1", "/", flags=0x0420_8060)
 
     def _pod(self, number: int, name: str) -> Pod:
-        shared, *others = self.node.world.gpus
-        device = (
-            (GPU_RESOURCE, (shared, *others)[number].uuid) if others else (SHARED_RESOURCE, f"{shared.uuid}::{number}")
-        )
-        container = Container(name="main", devices=(device,))
+        gpus = self.node.world.gpus
+        if gpus[0].claimed:
+            container = Container(name="main", claims=(CLAIM,))
+        elif gpus[0].shared:
+            container = Container(name="main", devices=((SHARED_RESOURCE, f"{gpus[0].uuid}::{number}"),))
+        else:
+            container = Container(name="main", devices=((GPU_RESOURCE, gpus[number].uuid),))
         owner = ("StatefulSet", "trainer")
         return Pod(namespace="ml", name=name, containers=(container,), uid=UID(number), owner=owner)
 
@@ -246,10 +267,8 @@ class BusyGpus:
 
 @pytest.fixture
 async def node(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
-    """One GPU in shares, or as many whole ones as the test says."""
-    simulated = SimulatedNode(
-        World(gpus=getattr(request, "param", 1), shared=0 if hasattr(request, "param") else 1, seed=7)
-    )
+    """One GPU in shares, or the GPUs that the test wants."""
+    simulated = SimulatedNode(World(seed=7, **getattr(request, "param", {"gpus": 1, "shared": 1})))
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
@@ -339,6 +358,18 @@ class Look:
 async def test_what_nvml_says_is_right_on_every_output_and_the_rest_is_null(
     node: SimulatedNode, mode: Mode, sharing: str
 ) -> None:
+    await says_what_is_known(node, mode, sharing)
+
+
+# issue 18, line 5
+@pytest.mark.parametrize("node", [{"gpus": 1, "claims": 1}], indirect=True)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "MPS" in mode.name], ids=lambda mode: mode.name)
+async def test_clients_of_mps_by_claim_have_their_own_use(node: SimulatedNode, mode: Mode) -> None:
+    await says_what_is_known(node, mode, "copy")
+
+
+async def says_what_is_known(node: SimulatedNode, mode: Mode, sharing: str) -> None:
+    """On every output."""
     async with exporter_of(BusyGpus(node, mode), sharing) as exporter:
         look = Look(exporter, mode)
 
@@ -446,7 +477,7 @@ async def test_an_exporter_without_the_hosts_pids_measures_nothing_and_says_why(
 
 
 # issue 18, line 5
-@pytest.mark.parametrize("node", [2], indirect=True)
+@pytest.mark.parametrize("node", [{"gpus": 2}], indirect=True)
 async def test_who_holds_a_whole_gpu_is_not_idle_by_ignorance_either(node: SimulatedNode) -> None:
     mode = Mode(
         name="lists only what runs on the other GPU",

@@ -467,7 +467,8 @@ def test_a_shared_device_has_its_own_values_beside_those_of_its_owners(sharing: 
     ]
     if sharing != "device":
         # what dcgm-exporter itself measured of a pod is not the device's
-        lines.append(f'DCGM_FI_DEV_FB_USED{{gpu="1",UUID="{shared}",vgpu="1",pod="a",namespace="ml"}} 1')
+        of_pod = 'vgpu="1",pod="a",namespace="ml",container="main"'
+        lines.append(f'DCGM_FI_DEV_FB_USED{{gpu="1",UUID="{shared}",{of_pod}}} 1')
     joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)
     snapshot = Snapshot(
         node="n",

@@ -288,6 +288,16 @@ def test_a_slice_that_contradicts_the_spec_names_nobody(of_slice: SliceDevice, r
         assert "/dev/nvidia3" in why.message
 
 
+def test_another_vendors_gpu_is_what_its_slice_says() -> None:
+    inventory = known({"a": spec("d1", "/dev/dri/card1", kind="intel.com/gpu")})
+    held = given(A, "intel.com/gpu=d1", driver="gpu.intel.com")
+    assert needs_slices(held, inventory.places)
+    slices = {("gpu.intel.com", "node-1", "gpu-3"): SliceDevice(uuid="0000-1", kind="gpu")}
+    knowledge = Knowledge(inventory=inventory, places=inventory.places, slices=slices)
+    (match,) = build_owners([held], {}, knowledge).matches
+    assert (match.key, match.reason) == (DeviceKey(uuid="0000-1"), Unmatched.NO_SAMPLE)
+
+
 def test_a_spec_that_is_gone_counts_while_an_assignment_names_it() -> None:
     owners = CurrentOwners(LabelPolicy())
     held = frozenset([given(A, f"{KIND}={WHOLE}")])

@@ -5,7 +5,9 @@ import itertools
 import pytest
 
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
+from exporter.model.driver import GpuProcess
 from exporter.model.kernel import EventKind, KernelEvent
+from exporter.model.measured import Measured
 from exporter.model.pods import Owner
 from exporter.ownership.kernel_events import MOST_WAIT_SECONDS, KernelEvents
 
@@ -181,3 +183,27 @@ def test_errors_of_other_devices_are_left_out_and_unknown_gpus_shown() -> None:
     story.events.hear(xid(48, address="0000:02:00.0"), {"0000:02:00.0": "GPU-2"}, at_seconds=0, heard_at=5, is_new=True)
     story.look(held(B, uuid="GPU-2"), 5.1)
     assert (story.events.newest[0].uuid, story.events.newest[0].holders) == ("GPU-2", (B,))
+
+
+def test_of_several_holders_it_is_the_process_own() -> None:
+    key, story = DeviceKey(uuid=UUID), Story()
+    process = GpuProcess(pid=7, device=key, memory_bytes=1, sm_ratio=None, kinds=frozenset({"compute"}))
+    before, now = Measured(owned={(key, B): (process,)}), Measured()
+    both = held(A, B)
+    story.events.look(both, INVENTORY, measured=before, asked_at=0, now=0)
+    for pid in (7, 8, None):
+        story.hear(xid(31, pid=pid), 1)
+    # by now the process is gone
+    story.events.look(both, INVENTORY, measured=now, asked_at=1.1, now=1.1)
+    assert [event.container for event in story.events.newest] == [None, None, B]
+    assert {event.holders for event in story.events.newest} == {(A, B)}
+    assert story.events.take() == {(key, B, 31): 1, (key, None, 31): 2}
+
+
+def test_after_a_restart_those_count_who_hold_it_still() -> None:
+    for now, holders in ((held(A), (A,)), (held(B), None)):
+        story = Story()
+        story.events.resume({DeviceKey(uuid=UUID): [A]})
+        story.hear(xid(), 5, is_new=False)
+        story.look(now, 5.1)
+        assert story.holders == holders

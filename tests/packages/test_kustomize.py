@@ -32,6 +32,7 @@ COMPONENTS = {
     "hardened": "gpu-operator",
     "measured-use": "gpu-operator",
     "cuda-probe": "gpu-operator",
+    "kernel-log": "gpu-operator",
     "kubernetes-api": "gpu-operator",
     "keda": "cluster",
 }
@@ -112,6 +113,19 @@ def test_the_cuda_probe_is_given_what_it_needs_and_no_more(with_component: list[
     known = {mount["mountPath"] for mount in exporter_in(before)["volumeMounts"]}
     assert mounted - known == {"/var/log/containers", "/var/log/pods", "/etc/pod-gpu-metrics-exporter/config"}
     assert pod.keys() == before.keys()
+
+
+# issue 30, line 2
+@pytest.mark.parametrize("with_component", ["kernel-log"], indirect=True)
+def test_only_with_the_kernel_s_log_the_exporter_is_privileged(with_component: list[Object]) -> None:
+    container, before = exporter_in(pod_of(with_component)), exporter_in(pod_of(variant("gpu-operator")))
+    context = container["securityContext"]
+    assert context == {**before["securityContext"], "privileged": True, "allowPrivilegeEscalation": True}
+    assert "privileged" not in before["securityContext"]
+    mounts = [mount for mount in container["volumeMounts"] if mount not in before["volumeMounts"]]
+    assert mounts == [{"name": "kmsg", "mountPath": "/dev/kmsg", "readOnly": True}]
+    settings = [env for env in container["env"] if env not in before["env"]]
+    assert settings == [{"name": "POD_GPU_EXPORTER_KERNEL_LOG_MODE", "value": "on"}]
 
 
 @pytest.mark.parametrize("with_component", ["cuda-probe"], indirect=True)

@@ -64,6 +64,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "nvml.nvidiaVisibleDevices": ("0,1", {"nvml": {"enabled": True}}),
     "nvml.nvidiaDriverCapabilities": ("all", {"nvml": {"enabled": True}}),
     "measuredUse.enabled": (True, {}),
+    "kernelLog.enabled": (True, {}),
     "cudaProbe.enabled": (True, {}),
     "cudaProbe.mode": ("off", WITH_PROBE),
     "cudaProbe.capabilities": (["BPF", "PERFMON", "SYS_ADMIN", "SYS_PTRACE"], WITH_PROBE),

@@ -83,8 +83,8 @@ async def _all_heard(node: Node) -> Snapshot:
     # a look does not wait for inventories as long as a busy machine may take to read them
     await node.hear_watches(FIRST_WORD_SECONDS)
     snapshot = await node.look(None, _NEEDS)
-    was_finding_out = node.is_finding_out
-    # it may have begun to find out while it looked
+    # it may have begun to find out while it looked, and even have ended before the look did
+    was_finding_out = node.sources.measuring is not None
     while was_finding_out or node.is_finding_out or _are_unheard(snapshot):
         await asyncio.sleep(_AGAIN_SECONDS)
         was_finding_out = node.is_finding_out

@@ -15,6 +15,7 @@ from exporter.sources.nvml.library import FUNCTION_NOT_FOUND, NO_PERMISSION, NOT
 _field = object.__getattribute__
 # nvmlProcessInfo_t has this where the GPU is not cut
 NO_INSTANCE = 0xFFFFFFFF
+# readings are a second apart, and so may samples be
 _STANDS_SECONDS = 3.0
 _MOST_PERCENT = 100  # drivers sometimes answer more, which means nothing
 _CALLS: tuple[tuple[Kind, str], ...] = (

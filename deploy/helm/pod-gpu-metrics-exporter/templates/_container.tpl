@@ -44,6 +44,10 @@ timeoutSeconds: 3
     - name: NVIDIA_DRIVER_CAPABILITIES
       value: {{ .Values.nvml.nvidiaDriverCapabilities | quote }}
     {{- end }}
+    {{- if .Values.kernelLog.enabled }}
+    - name: POD_GPU_EXPORTER_KERNEL_LOG_MODE
+      value: "on"
+    {{- end }}
     # both files are named in the environment, so that healthcheck and doctor in this container know them, too
     {{- if include "exporter.config" . }}
     - name: POD_GPU_EXPORTER_CONFIG_FILE
@@ -94,6 +98,11 @@ timeoutSeconds: 3
       mountPath: /var/log/pods
       readOnly: true
     {{- end }}
+    {{- if .Values.kernelLog.enabled }}
+    - name: kmsg
+      mountPath: /dev/kmsg
+      readOnly: true
+    {{- end }}
     {{- if include "exporter.config" . }}
     - name: config
       mountPath: /etc/pod-gpu-metrics-exporter/config
@@ -141,6 +150,12 @@ timeoutSeconds: 3
   hostPath:
     path: /var/log/pods
     type: Directory
+{{- end }}
+{{- if .Values.kernelLog.enabled }}
+- name: kmsg
+  hostPath:
+    path: /dev/kmsg
+    type: CharDevice
 {{- end }}
 {{- if include "exporter.config" . }}
 - name: config

@@ -94,6 +94,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $added := concat (default (list) $capabilities.add) .Values.cudaProbe.capabilities -}}
 {{- $_ := set $context "capabilities" (merge (dict "add" $added) $capabilities) -}}
 {{- end -}}
+{{- if .Values.kernelLog.enabled -}}
+{{- /* the cgroup lets no other container open the device */ -}}
+{{- $_ := set $context "privileged" true -}}
+{{- $_ := set $context "allowPrivilegeEscalation" true -}}
+{{- end -}}
 {{- toYaml $context -}}
 {{- end -}}
 
