@@ -35,6 +35,10 @@ class Kubelet(Protocol):
         """How the last answer went."""
 
     @property
+    def age_seconds(self) -> float | None:
+        """The age of the answer that is in force; None before the first answer."""
+
+    @property
     def outside(self) -> Iterable[Assignment]:
         """Of resources that are left out."""
 
@@ -239,7 +243,9 @@ class Measuring:
             device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))
             for device in reading.memory_used.keys() | reading.busy.keys()
         }
-        return self._times.add(reading, measure(reading, processes, tables, owners, totals, unresolved))
+        age_seconds = self._kubelet.age_seconds if self._kubelet else None
+        known_at = self._clock() - (age_seconds or 0.0)
+        return self._times.add(reading, measure(reading, processes, tables, owners, totals, unresolved, known_at))
 
 
 def _unresolved(owners: Owners, kubelet: Kubelet) -> frozenset[tuple[str, str]] | None:

@@ -46,7 +46,7 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
-from exporter.sources.source import OptionalSource, Source, SourceCache, is_absent
+from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
     from exporter.node.probing import Probing
@@ -150,6 +150,7 @@ class Node:
         self._name = name
         self._claims_seen_in: frozenset[Assignment] = frozenset()
         self._specs_read_for: frozenset[Assignment] = frozenset()
+        self._reading_specs: Attempt | None = None
         self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
         self._noted: Owners | None = None
         self._accounting = accounting
@@ -349,9 +350,11 @@ class Node:
         self._specs_read_for = assignments
         names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
         if not names <= specs.inventory.places.keys():
-            await hear([(specs, specs.look_again())], None, wait_seconds, began)
+            self._reading_specs = specs.look_again()
+            await hear([(specs, self._reading_specs)], None, wait_seconds, began)
+            new = names - self._owners.knowledge.places.keys()
             self._owners.learn(specs.inventory.places)
-            self.sources.kubelet.settle()
+            self.sources.kubelet.settle(new)
 
     def _begin_slices(self) -> Streams:
         """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
@@ -359,6 +362,8 @@ class Node:
         slices, assignments = self.sources.slices, self.sources.kubelet.assignments
         if slices.is_there or assignments is self._claims_seen_in:
             return streams
+        if self._reading_specs is not None and not self._reading_specs.done():
+            return streams  # this look could not wait for what the node itself says
         places = {**self._owners.knowledge.places, **self.sources.inventory.inventory.places}
         if not any(needs_slices(assignment, places) for assignment in assignments):
             self._claims_seen_in = assignments

@@ -145,10 +145,8 @@ class KernelEvents:
             holders = before
         elif is_at_once or (waiting.is_new and not before):
             holders = now
-        names = gpu.names if event.pid is not None else ()
-        of_process = next(
-            (self._processes[event.pid or 0, name] for name in names if (event.pid, name) in self._processes), None
-        )
+        process = ((event.pid or 0, name) for name in gpu.names)
+        of_process = next((self._processes[each] for each in process if each in self._processes), None)
         # where nobody keeps accounts nobody takes them
         if event.kind == "xid" and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
             sure = dict([of_process]) if of_process else holders if holders and len(holders) == 1 else {}

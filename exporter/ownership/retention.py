@@ -29,6 +29,7 @@ Pure: every moment comes in as `now`, in seconds of any clock that never steps b
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -100,11 +101,13 @@ def answered(
     unlisted = dict.fromkeys(before.assignments, 0.0) | dict(before.unlisted) if reconnected else before.unlisted
     if unlisted:
         given = _Given(answer.assignments, read)
+        # a share of a GPU by a claim has no name of its own: who had one beside another's takes nothing from it
+        given_anew = _Given(answer.assignments - before.assignments, read)
         unlisted = {
             assignment: missing
             for assignment, missing in unlisted.items()
             if (assignment.owner.namespace, assignment.owner.pod) not in answer.listed
-            and not given.displaces(assignment)
+            and not (given_anew if assignment.claim else given).displaces(assignment)
         }
     listed_before = before.lists_pods and not reconnected
     lists_pods = listed_before or _lists_pods(answer, unlisted, node)
@@ -130,14 +133,15 @@ def answered(
     )
 
 
-def settled(before: Retained, read: Read) -> Retained:
-    """What is in force once `read` knows more than it did when the kubelet answered: a new claim's spec was read since.
+def settled(before: Retained, read: Read, cdi_names: AbstractSet[str]) -> Retained:
+    """What is in force once `read` knows what it did not when the kubelet answered: the devices of these CDI names.
 
     A claim that is awaited may have had the device of a new one: the number of a MIG instance comes again.
     """
     if not before.unlisted:
         return before
-    given = _Given(before.assignments - before.unlisted.keys(), read)
+    listed = before.assignments - before.unlisted.keys()
+    given = _Given((one for one in listed if one.claim and not cdi_names.isdisjoint(one.claim.cdi_names)), read)
     unlisted = {held: missing for held, missing in before.unlisted.items() if not given.displaces(held)}
     if len(unlisted) == len(before.unlisted):
         return before

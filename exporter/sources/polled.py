@@ -51,6 +51,7 @@ class Polled(ABC):
         self._clock = clock
         self._began_at = self._ended_at = -float("inf")
         self._since = -float("inf")
+        self._again: asyncio.Task[object] | None = None
 
     @property
     def health(self) -> Health:
@@ -76,19 +77,26 @@ class Polled(ABC):
         return self.task if is_running and (is_first or self._is_awaited) else None
 
     def look_again(self) -> Attempt:
-        """Look at once, or as soon as the look that runs has ended. Returns the look that runs."""
+        """Look at once, or as soon as the look that runs has ended. Ends with a look that began from now on."""
         self.look_after(self._clock())
-        attempt = self.begin() or self.task
-        if attempt is None:
-            raise AssertionError("a look that is due has not begun")
-        return attempt
+        self._again = asyncio.create_task(self._look_anew())
+        return self._again
 
     async def close(self) -> None:
         """End the look that runs; a thread that reads goes on to the end of its read, and nobody waits for it."""
         if self._next is not None:
             self._next.cancel()
-        if self.task is not None:
-            self.task.cancel()
+        for task in (self._again, self.task):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
+
+    async def _look_anew(self) -> None:
+        running = self.task if self.task is not None and not self.task.done() else None
+        if running is not None:
+            await asyncio.wait((running,))
+        self.begin()
+        if self.task is not None and self.task is not running:
             await asyncio.wait((self.task,))
 
     async def _run(self) -> None:

@@ -11,6 +11,7 @@ confidential computing and on hosts that hide processes NVML lists none, or not 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 
 from exporter.dividing.measured import scale_down
@@ -42,19 +43,21 @@ def measure(
     owners: Owners,
     totals: Mapping[DeviceKey, Total] = NO_TOTALS,
     unresolved: Collection[tuple[str, str]] | None = (),
+    known_at: float = inf,
 ) -> Measured | None:
     """What each owner used; None where processes are not known, or were read before the driver was asked.
 
     Holders of devices that `reading` does not name are left out. `processes` are those of the host, `tables` their
     containers. `totals` are what all processes use of a device, by the driver's key: parts that exceed it are scaled
     down. `unresolved` are the pods that hold something of which nobody knows which device it is; None where it is not
-    known who holds what: such pods are no strangers anywhere.
+    known who holds what: such pods are no strangers anywhere. Nor are those whose processes started after `known_at`
+    (seconds of the monotonic clock), when the kubelet said who holds what.
     """
     # a pid may since have gone to another process: only what was read later can tell
     if reading.processes is None or processes is None or processes.read_at < reading.read_at:
         return None
     listed = each_once(reading.processes)
-    keys = _Keys(owners, reading.inventory, (process.device for process in listed), unresolved)
+    keys = _Keys(owners, reading.inventory, (process.device for process in listed), unresolved, known_at)
     owned: dict[_Share, list[GpuProcess]] = {}
     unowned = []
     for process in listed:
@@ -71,7 +74,6 @@ def measure(
         if not device.instance or keys.of(device) != keys.of(DeviceKey(uuid=device.uuid))
     }
     uses: dict[_Share, Use] = {}
-    of_others: dict[DeviceKey, dict[Owner | None, Use]] = {}
     unexplained = _unexplained(listed, unowned, keys, of_all)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
     for key in (*of_owners, *(key for key in others if key not in of_owners)):
@@ -79,15 +81,15 @@ def measure(
         scaled = [*_within((*of_key.values(), *of_nobody.values()), of_all.get(key, _NOTHING))]
         uses.update(zip(((key, owner) for owner in of_key), scaled, strict=False))
         if of_nobody:
-            of_others[key] = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
+            others[key] = dict(zip(of_nobody, scaled[len(of_key) :], strict=True))
     return Measured(
         uses=MappingProxyType(uses),
         unowned=tuple(unowned),
-        nobodys=MappingProxyType({key: _together([*of_key.values()]) for key, of_key in of_others.items()}),
+        nobodys=MappingProxyType({key: _together([*of_key.values()]) for key, of_key in others.items()}),
         strangers=MappingProxyType(
-            {(key, owner): use for key, of_key in of_others.items() for owner, use in of_key.items() if owner}
+            {(key, owner): use for key, of_key in others.items() for owner, use in of_key.items() if owner}
         ),
-        unnamed=MappingProxyType({key: of_key[None] for key, of_key in of_others.items() if None in of_key}),
+        unnamed=MappingProxyType({key: of_key[None] for key, of_key in others.items() if None in of_key}),
         owned=MappingProxyType(owned),
         host=processes,
         unread=reading.unknown,
@@ -134,9 +136,11 @@ class _Keys:
         inventory: Inventory,
         others: Iterable[DeviceKey],
         unresolved: Collection[tuple[str, str]] | None,
+        known_at: float,
     ) -> None:
-        """`others` are devices that may be missing in the inventory. `unresolved` is as in `measure`."""
+        """`others` are devices that may be missing in the inventory. The rest is as in `measure`."""
         self._unresolved = unresolved
+        self._known_at = known_at
         self.holders: dict[DeviceKey, frozenset[Owner]] = {}
         self.holders_of_units = frozenset(assignment.owner for assignment in owners.units)
         self._held = owners.holders
@@ -164,10 +168,11 @@ class _Keys:
         of_pod = self._of_pod(device, owner)
         return of_pod[0] if len(of_pod) == 1 else None
 
-    def may_hold(self, device: DeviceKey, owner: Owner) -> bool:
-        """Whether the owner's pod may hold the device, for all that is known."""
-        is_unresolved = self._unresolved is None or (owner.namespace, owner.pod) in self._unresolved
-        return is_unresolved or bool(self._of_pod(device, owner))
+    def may_hold(self, device: DeviceKey, owner: Owner, started_at: float) -> bool:
+        """Whether the pod of an owner, whose process started then, may hold the device, for all that is known."""
+        if started_at > self._known_at or self._unresolved is None:
+            return True
+        return (owner.namespace, owner.pod) in self._unresolved or bool(self._of_pod(device, owner))
 
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
         of_gpu = (key for device, key in self._names.items() if device.uuid == uuid and device.instance)
@@ -214,7 +219,8 @@ def _judge(
     if process.name == _MPS_SERVER:
         return without("mps_server", owner)
     if owner is not None:
-        return without("unresolved" if keys.may_hold(keys.of(gpu_process.device), owner) else "not_assigned", owner)
+        may_hold = keys.may_hold(keys.of(gpu_process.device), owner, process.started_at)
+        return without("unresolved" if may_hold else "not_assigned", owner)
     if process.place is None:
         return without("no_container")
     return without("unknown_container" if process.place.is_of_pod else "other_container")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 
 from exporter.model.devices import Claim
 from exporter.simulator import driver_files
+from exporter.sources.cdi.source import CdiInventory
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
@@ -148,3 +150,31 @@ async def test_another_drivers_claim_is_followed_where_its_spec_names_a_gpu() ->
 
 async def are(exporter: Exporter, expected: dict[str, list[str]]) -> bool:
     return await owners(exporter) == expected
+
+
+# issue 18, line 1
+@pytest.mark.usefixtures("half_a_second")
+async def test_slices_are_not_asked_for_while_the_specs_are_read(
+    node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that has just started may be slow to read them, and the API is there to be asked."""
+    may_read, read = threading.Event(), CdiInventory._read
+
+    def slow(specs: CdiInventory) -> object:
+        may_read.wait()
+        return read(specs)
+
+    monkeypatch.setattr(CdiInventory, "_read", slow)
+    config = config_of(
+        kubelet_socket=str(node.socket), kubelet_max_age="0s", dcgm_url=node.url, kubernetes_url=node.api_url
+    )
+    try:
+        async with running(replace(config, root=str(node.root))) as exporter:
+            for _ in range(3):
+                assert not any((await owners(exporter)).values())
+            assert node.api.lists == 0
+            may_read.set()
+            await until(lambda: is_right(node, exporter))
+            assert node.api.lists == 0
+    finally:
+        may_read.set()

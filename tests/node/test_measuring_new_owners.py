@@ -30,6 +30,7 @@ class Kubelet:
     """The kubelet's source, once it has answered."""
 
     health = Health(up=True)
+    age_seconds = 0.0
     outside = ()
 
 

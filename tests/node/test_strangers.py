@@ -185,3 +185,39 @@ async def test_a_process_in_no_container_is_named_by_its_command_only_where_comm
             page = (await exporter.get("/"))[1]
             assert ("used by ./miner --pool=x, which does not hold it" in page) is bool(users)
             assert users or "miner" not in json.dumps(found) + page
+
+
+# issue 18, line 4
+@pytest.mark.parametrize("hidden", ["claims that are not followed", "a resource that is left out", "a silent kubelet"])
+async def test_nobody_is_accused_where_it_is_not_known_who_holds_what(
+    monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    more = {
+        "claims that are not followed": {"dra": "off"},
+        "a resource that is left out": {"resources": "example.com/*"},
+        "a silent kubelet": {"kubelet_socket": "/nonexistent/kubelet.sock"},
+    }[hidden]
+    simulated = SimulatedNode(World(gpus=2, claims=2 * ("claims" in hidden), seed=3))
+    real("gcc")
+    assert simulated.nvml.build()
+    loads(monkeypatch, simulated.nvml)
+    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
+    await simulated.start(step_seconds=3600)
+    try:
+        config = config_of(**{**of_node(simulated, processes_expose="on"), **more})
+        async with running(config) as exporter:
+
+            async def reasons() -> list[tuple[str, bool]]:
+                status, text = await exporter.get("/processes")
+                processes = json.loads(text) if status == 200 else []
+                return [(each["reason"], bool(each["container"]["pod"])) for each in processes]
+
+            found: Any = await until(reasons)
+            assert set(found) == {("unresolved", True)}
+            rows = own((await exporter.get("/metrics"))[1], PROCESSES)
+            assert rows
+            assert all("holds" not in labels for labels, _ in rows)
+            assert all("used_by" not in row for row in await objects(exporter))
+    finally:
+        await until_nobody_uses_it()
+        await simulated.stop()

@@ -334,6 +334,20 @@ def test_a_list_with_some_of_the_pods_takes_nobody_elses_claim_away() -> None:
 
 
 # issue 18, line 2
+def test_a_list_with_some_of_the_pods_takes_no_share_by_a_claim_away() -> None:
+    """The kubelet names no share, and both claims' device is gpu-2."""
+    assignments, inventory = recorded("shares")
+    read = partial(read_assignment, knowledge=Knowledge(inventory=inventory, places=inventory.places))
+    first, *others = sorted(assignments, key=lambda one: one.order)
+    everybody, some = (
+        PodResources(assignments=frozenset(each), listed=frozenset(("default", one.owner.pod) for one in each))
+        for each in ([first, *others], [first])
+    )
+    before = answered(Retained(), everybody, now=0.0, reconnected=False, read=read)
+    assert answered(before, some, now=1.0, reconnected=True, read=read).assignments == before.assignments
+
+
+# issue 18, line 2
 def test_whom_a_new_claims_spec_displaces_is_displaced_once_it_is_read() -> None:
     """An instance that was cut anew has the number of the one before, and its claim's device another name."""
     cut_anew = f"{UID}-gpu-3-mig-3g40gb-9-4"
@@ -352,9 +366,10 @@ def test_whom_a_new_claims_spec_displaces_is_displaced_once_it_is_read() -> None
     state = answered(Retained(), next(answers), now=0.0, reconnected=False, read=read)
     state = answered(state, next(answers), now=1.0, reconnected=True, read=read)
     assert state.assignments == {of_a, of_b}
-    assert settled(state, read) is state
+    assert settled(state, read, after.keys()) is state
     owners.learn(after)
-    state = settled(state, read)
+    assert settled(state, read, set()) is state
+    state = settled(state, read, after.keys())
     assert state.assignments == {of_b}
     assert state.unlisted == {}
 

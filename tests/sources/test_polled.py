@@ -102,6 +102,28 @@ async def test_a_look_that_began_before_a_wanted_moment_does_not_count() -> None
     assert it.task.done()
 
 
+async def test_a_look_again_ends_with_a_look_that_began_since() -> None:
+    it = Looked()
+    it.begin()
+    await until(lambda: it.looks)
+    it.clock.ahead += 1.0
+    again = it.look_again()
+    await it.ended()
+    await until(lambda: it.looks == 2)
+    assert not again.done(), "the first one may have looked before what it is to see was there"
+    await it.ended()
+    await until(again.done)
+    # without one that runs
+    it.clock.ahead += 1.0
+    again = it.look_again()
+    await until(lambda: it.looks == 3)
+    await it.ended()
+    await until(again.done)
+    it.look_again()
+    await it.close()
+    assert it.looks == 3
+
+
 async def test_its_health_is_that_of_the_last_look_or_of_an_absent_source() -> None:
     it = Looked()
     assert is_absent(it.health)

@@ -453,6 +453,15 @@ def test_a_container_of_a_pod_that_surely_does_not_hold_a_device_is_a_stranger(
     assert found.unnamed == {device: use(GIB, 0.5, 1) if is_stranger else use(2 * GIB, 0.75, 2)}
 
 
+# issue 18, line 4
+@pytest.mark.parametrize(("known_at", "reason"), [(1.0, "not_assigned"), (0.9, "unresolved")])
+def test_who_came_after_the_kubelets_last_answer_is_no_stranger(known_at: float, reason: str) -> None:
+    """A dead mount of the kubelet's socket: pods come, and nobody says what they hold."""
+    found = measure(reading(on(WHOLE, 31)), seen(), tables(1, 2, 3), SHARED, known_at=known_at)
+    assert found is not None
+    assert [each.reason for each in found.unowned] == [reason]
+
+
 def test_holders_strangers_and_the_rest_add_up_to_the_device_at_most() -> None:
     processes = (on(WHOLE, 11, 3 * GIB), on(WHOLE, 31, 2 * GIB, sm=None), on(WHOLE, 40, GIB))
     of = measured(reading(*processes), totals={WHOLE: Total(memory_bytes=3 * GIB)})

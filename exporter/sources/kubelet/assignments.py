@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -139,9 +140,9 @@ class KubeletSource(AskedSource):
         held = self.assignments if self.health.up is False else self._kept.retained.unlisted
         return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
 
-    def settle(self) -> None:
-        """More is known of the devices than when the kubelet answered."""
-        self._kept.retained = settled(self._kept.retained, self._kept.read)
+    def settle(self, cdi_names: AbstractSet[str]) -> None:
+        """The devices of these names are known now, and were not when the kubelet answered."""
+        self._kept.retained = settled(self._kept.retained, self._kept.read, cdi_names)
 
     @property
     def outside(self) -> tuple[Assignment, ...]:
