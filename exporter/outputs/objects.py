@@ -13,7 +13,7 @@ from typing import Any
 
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dividing.decimals import number
-from exporter.model.devices import DeviceKey
+from exporter.model.devices import HEALTH_OF_WORD, DeviceKey
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
@@ -33,7 +33,6 @@ _FAMILIES = frozenset(_FIELD_OF)
 # what rows of a shared device may have their owners' parts of
 _OF_WHOLE_DEVICE = ("gpu_utilization", "framebuffer_total", "framebuffer_used", "framebuffer_free", "power_usage")
 _WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.json in _OF_WHOLE_DEVICE)
-_HEALTH = {"Healthy": "ok", "Unhealthy": "failing", "Unknown": "unknown"}
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
@@ -255,7 +254,7 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     if health is None:
         return {}
     message = {"health_message": health.message} if health.message else {}
-    return {"health": _HEALTH[health.word], **message}
+    return {"health": HEALTH_OF_WORD[health.word], **message}
 
 
 def rfc3339(seconds: float | None) -> str | None:
