@@ -344,10 +344,13 @@ class Node:
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
         """Read the CDI specs of claims that are new. The driver writes a spec before the kubelet names its devices."""
-        assignments, specs = self.sources.kubelet.assignments, self.sources.specs
-        if assignments is self._specs_read_for or specs is None:
+        assignments = self.sources.kubelet.assignments
+        if assignments is self._specs_read_for:
             return
         self._specs_read_for = assignments
+        specs = self.sources.specs
+        if specs is None:
+            return
         names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
         if not names <= specs.inventory.places.keys():
             self._reading_specs = specs.look_again()
@@ -401,7 +404,8 @@ class Node:
         """Add the healths of the sources that a scrape does not ask."""
         asked = self.sources
         others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
-        others += tuple(each for each in (asked.pusher, asked.kernel_log) if each)
+        others += (asked.pusher,) if asked.pusher else ()
+        others += (asked.kernel_log,) if asked.kernel_log else ()
         # NVML's page may be in it already
         health |= {each.name: each.health for each in others if each.name not in health and not is_absent(each.health)}
         if self._accounting is not None and self.handover.state_file is not None:

@@ -8,7 +8,7 @@ from exporter.sources.single_flight import SingleFlight
 from tests.support.exporter import Start
 from tests.support.simulated import SimulatedNode
 
-MOST_STEPS = 170
+MOST_STEPS = 174
 
 
 # issue 15, line 28
