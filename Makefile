@@ -25,8 +25,8 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 # Each line runs beside the others and all the rest, since most of these wait for programs and peers, and says what it has
 # to say after them. Each takes 90 to 200 s of a CPU.
 LONG := tests/end_to_end
-HURT := tests/faults tests/operator tests/rules
-PEERS := tests/browser tests/node tests/sources tests/cuda tests/cli
+HURT := tests/browser tests/faults tests/operator tests/rules
+PEERS := tests/cuda tests/node tests/sources
 test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
