@@ -31,6 +31,8 @@ class DeviceFile(NamedTuple):
     refusal: Refusal = ""
 
 
+# Why NVML cannot ask a GPU: it has fallen off the bus, needs a reset, or is not there any more; "" for something else.
+WhyLost = Literal["", "lost", "reset", "not_found"]
 # How a process uses a GPU: CUDA, graphics, or CUDA as a client of MPS.
 Kind = Literal["compute", "graphics", "mps"]
 
@@ -58,8 +60,8 @@ class DriverReading:
 
     `processes` are sorted by device and pid, one for each device of a process; None where they are not known. `unknown`
     are the UUIDs of GPUs whose processes are not among them. `memory_used` is what all processes use of a device, in
-    bytes, where the driver says it; `busy` is the part of the time in which kernels ran on it: the less of what this
-    reading and the one before say of a moment.
+    bytes, where the driver says it. `lost` are the UUIDs of GPUs that cannot be asked, and why. `busy` is the part of
+    the time in which kernels ran on it: the less of what this reading and the one before say of a moment.
     """
 
     inventory: Inventory = field(default_factory=Inventory)
@@ -67,4 +69,5 @@ class DriverReading:
     unknown: frozenset[str] = frozenset()
     memory_used: Mapping[DeviceKey, int] = field(default_factory=lambda: MappingProxyType({}))
     busy: Mapping[DeviceKey, float] = field(default_factory=lambda: MappingProxyType({}))
+    lost: Mapping[str, WhyLost] = field(default_factory=lambda: MappingProxyType({}))
     read_at: float

@@ -8,13 +8,12 @@ kubelet says; one of which nobody says anything is `unknown`.
 Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
 
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
-from exporter.model.driver import DriverReading
+from exporter.model.driver import DriverReading, WhyLost
 from exporter.model.health import (
     MOST_REASONS,
     NO_VERDICTS,
@@ -25,21 +24,37 @@ from exporter.model.health import (
     Verdict,
 )
 from exporter.model.kernel import DeviceEvent
+from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_reasons import ends_at, reason_of
 from exporter.ownership.node_devices import known_devices
+from exporter.ownership.page_words import GRACE_SECONDS, PageWords
 
-# dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
-GRACE_SECONDS = 120.0
 MISSING_SECONDS = 86_400.0  # then a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
 _DRIVER = "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node"
+_DRAIN = f"{_DRIVER}; drain the node, then reset the GPU or restart the node"
+_NVML_SAYS: tuple[tuple[WhyLost, str, Verdict, str], ...] = (
+    ("lost", "nvml-lost", "gone", "NVML says that it is lost: it has fallen off the bus"),
+    ("not_found", "nvml-lost", "gone", "NVML does not find it any more"),
+    ("reset", "reset-required", "failing", "NVML says that it needs a reset"),
+    ("", "nvml", "unknown", "NVML cannot ask it"),
+)
 _PLUGIN = "look at the log of the device plugin, or of the DRA driver, on the node"
 _UNREAD = HealthReason(code="unread", verdict="unknown", text="no source has read it", remedy=_SOURCES)
 _MISSING = HealthReason(
     code="missing", verdict="unknown", text="dcgm-exporter's page had it before, and lacks it now", remedy=_DRIVER
+)
+_OF_NVML: Mapping[WhyLost, HealthReason] = MappingProxyType(
+    {
+        why: HealthReason(code=code, verdict=verdict, text=text, remedy=_DRAIN if verdict != "unknown" else _DRIVER)
+        for why, code, verdict, text in _NVML_SAYS
+    }
+)
+_UNLISTED = HealthReason(
+    code="nvml-lost", verdict="gone", text="NVML listed it before, and does not any more", remedy=_DRAIN
 )
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
@@ -58,49 +73,50 @@ class Verdicts:
         self._verdicts: DeviceVerdicts = NO_VERDICTS
         self._made_from: tuple[object, ...] = ()
         self._at = self._due_at = 0.0
+        self._page = PageWords()
+        self._lost: Mapping[str, WhyLost] = {}
+        self._listed: set[DeviceKey] = set()  # by NVML, once
         self._index_of: dict[DeviceKey, str] = {}
         # of what was read once, since when it is not; None: it was read at the last look
         self._missing_since: dict[DeviceKey, float | None] = {}
 
     def look(
-        self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...], reading: DriverReading | None, at_seconds: float
-    ) -> DeviceVerdicts:
+        self,
+        snapshot: Snapshot,
+        errors: tuple[DeviceEvent, ...] | None,
+        reading: DriverReading | None,
+        at_seconds: float,
+    ) -> Work[DeviceVerdicts]:
         """By device, all that are known; the same object as long as nothing changed.
 
-        `errors` are those of the kernel's log that may still count, `reading` is NVML's last.
+        `errors` are those of the kernel's log that may still count; None where it is not read: then the XIDs of pages
+        count. `reading` is NVML's last.
         """
+        page = self._page
+        yield from page.read(snapshot.joined, at_seconds)
+        errors = page.errors if errors is None else errors
         subjects = snapshot.joined.subjects if snapshot.joined else None
-        by_driver = reading.inventory if reading else Inventory()
-        is_page_away = snapshot.is_page_away
-        made_from = (
-            snapshot.owners,
-            subjects,
-            snapshot.inventory,
-            snapshot.healths,
-            errors,
-            by_driver.gpus,
-            is_page_away,
-        )
+        by_driver = reading.inventory.gpus if reading else ()
+        if reading and reading.lost != self._lost:
+            self._lost = reading.lost
+        known_by = snapshot.owners, subjects, snapshot.inventory, by_driver, snapshot.is_page_away
+        made_from = (*known_by, snapshot.healths, errors, page.reasons, page.reset_at, self._lost)
         if same(made_from, self._made_from) and at_seconds < self._due_at:
             return self._verdicts
         self._made_from, self._at, self._due_at = made_from, at_seconds, float("inf")
         read = {subject.key for subject in subjects or ()}
-        read.update(key for gpu in by_driver.gpus for key in _keys_of(gpu))
-        by_device: defaultdict[DeviceKey, set[HealthReason]] = defaultdict(set)
-        for key in self._devices(snapshot, read):
-            by_device[key] = set()
-        has_words = {key for key, _ in snapshot.healths}
+        listed = [gpu for gpu in by_driver if gpu.uuid not in self._lost]
+        read.update(key for gpu in listed for key in _keys_of(gpu))
+        self._listed.update(key for gpu in listed for key in _keys_of(gpu))
+        by_device: dict[DeviceKey, set[HealthReason]] = {key: set() for key in self._devices(snapshot, read)}
+        yield
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        for key, reason in chain(_by_kubelet(snapshot, read), by_kernel):
-            by_device[key].add(reason)
-        for key, reasons in by_device.items():
-            since = None if key in read else self._missing_since.get(key)
-            if key in read or (since is not None and self._is_before(since + GRACE_SECONDS)):
-                continue
-            if since is not None and not is_page_away:
-                reasons.add(_MISSING)
-            elif key not in has_words and not reasons:
-                reasons.add(_UNREAD)
+        for key, reason in chain(self._by_sources(), _by_kubelet(snapshot, read), by_kernel):
+            by_device.setdefault(key, set()).add(reason)
+        has_words = {key for key, _ in snapshot.healths}
+        for key in by_device.keys() - read:
+            is_spoken_of = key in has_words or bool(by_device[key])
+            by_device[key].update(self._unread(key, snapshot, has_list=bool(listed), is_spoken_of=is_spoken_of))
         verdicts: dict[DeviceKey, DeviceVerdict] = {}
         for key, reasons in by_device.items():
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
@@ -108,6 +124,24 @@ class Verdicts:
         if verdicts != self._verdicts:
             self._verdicts = MappingProxyType(verdicts)
         return self._verdicts
+
+    def _unread(
+        self, key: DeviceKey, snapshot: Snapshot, *, has_list: bool, is_spoken_of: bool
+    ) -> Iterator[HealthReason]:
+        """Why nobody reads a device; nothing of one that somebody else speaks of, or that was read a moment ago."""
+        since = self._missing_since.get(key)
+        if since is not None and self._is_before(since + GRACE_SECONDS):
+            return
+        if since is not None and has_list and key in self._listed:
+            yield _UNLISTED
+        elif since is not None and not snapshot.is_page_away:
+            yield _MISSING
+        elif not is_spoken_of:
+            yield _UNREAD
+
+    def _by_sources(self) -> Reasons:
+        yield from ((key, reason) for key, reasons in self._page.reasons.items() for reason in reasons)
+        yield from ((DeviceKey(uuid=uuid), _OF_NVML[why]) for uuid, why in self._lost.items())
 
     def _devices(self, snapshot: Snapshot, read: set[DeviceKey]) -> Iterable[DeviceKey]:
         """Those that are known, and those that were read before: a GPU for a day, an instance as long as it is late."""
@@ -139,6 +173,8 @@ class Verdicts:
             if reason is None or not uuid or not self._is_before(ends_at(error, reason.verdict)):
                 continue
             of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
+            if any(self._page.reset_at.get(name, 0.0) > error.at_seconds for name in of_gpu):
+                continue
             keys = [key for key in devices if key.uuid in of_gpu and key.instance == instance]
             keys = keys or [key for key in devices if key.uuid in of_gpu and not key.instance]
             # the log alone may know a GPU that the driver could not reach from the start
