@@ -8,6 +8,7 @@ an hour: an error that does not come back within one was passing. A restart of t
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -19,8 +20,23 @@ FAILING_SECONDS, DEGRADED_SECONDS = 86_400.0, 3_600.0
 RECOVERY_CHANGED = 154
 _OF_SEVERITY: Mapping[Severity, Verdict] = MappingProxyType({"fatal": "failing", "nonfatal": "degraded"})
 _ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
-_GONE = "drain the node and restart it; if it comes back, ask the vendor of the node"
-_PCIE = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at"
+FALLEN_OFF = HealthReason(
+    code="fell-off-bus",
+    verdict="gone",
+    text="fallen off the bus",
+    remedy="drain the node and restart it; if it comes back, ask the vendor of the node",
+)
+PCIE: Mapping[Severity, HealthReason] = MappingProxyType(
+    {
+        severity: HealthReason(
+            code="pcie",
+            verdict=verdict,
+            text=f"error of PCI Express ({severity})",
+            remedy="look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at",
+        )
+        for severity, verdict in _OF_SEVERITY.items()
+    }
+)
 
 
 def is_well_again(device_event: DeviceEvent) -> bool:
@@ -34,25 +50,20 @@ def reason_of(device_event: DeviceEvent) -> HealthReason | None:
     """Why the GPU is not well by this error; None where it says nothing of that, as one of a program does."""
     event, at = device_event.event, datetime.fromtimestamp(device_event.at_seconds, UTC)
     when = f"{at:%Y-%m-%d %H:%M} UTC"
-    if event.kind == "lost":
-        return HealthReason(code="fell-off-bus", verdict="gone", text=f"fallen off the bus, {when}", remedy=_GONE)
-    if event.kind == "pcie":
-        return _reason(
-            "pcie", _OF_SEVERITY.get(event.severity, "ok"), f"error of PCI Express ({event.severity}), {when}", _PCIE
-        )
+    fixed = FALLEN_OFF if event.kind == "lost" else PCIE.get(event.severity) if event.kind == "pcie" else None
+    if fixed is not None:
+        return replace(fixed, text=f"{fixed.text}, {when}")
     if event.kind != "xid" or event.code is None or is_well_again(device_event):
         return None
     xid, is_recovery = XIDS.get(event.code, OTHER_XID), event.code == RECOVERY_CHANGED
     verdict = verdict_of(event.code, is_fatal=is_recovery or event.severity == "fatal")
     what = event.text if is_recovery else xid.name
     code = "fell-off-bus" if verdict == "gone" else "xid"
-    return _reason(code, verdict, f"Xid {event.code} ({what}), {when}", xid.remedy)
+    if verdict == "ok":
+        return None
+    return HealthReason(code=code, verdict=verdict, text=f"Xid {event.code} ({what}), {when}", remedy=xid.remedy)
 
 
 def ends_at(device_event: DeviceEvent, verdict: Verdict) -> float:
     """Until when it counts, in seconds since 1970."""
     return device_event.at_seconds + (DEGRADED_SECONDS if verdict == "degraded" else FAILING_SECONDS)
-
-
-def _reason(code: str, verdict: Verdict, text: str, remedy: str) -> HealthReason | None:
-    return None if verdict == "ok" else HealthReason(code=code, verdict=verdict, text=text, remedy=remedy)

@@ -9,6 +9,7 @@ Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
@@ -43,17 +44,18 @@ _NVML_SAYS: tuple[tuple[WhyLost, str, Verdict, str], ...] = (
     ("", "nvml", "unknown", "NVML cannot ask it"),
 )
 _PLUGIN = "look at the log of the device plugin, or of the DRA driver, on the node"
-_UNREAD = HealthReason(code="unread", verdict="unknown", text="no source has read it", remedy=_SOURCES)
-_MISSING = HealthReason(
+NOT_ANY_MORE = HealthReason(code="not-offered", verdict="unknown", text="", remedy=_PLUGIN)
+UNREAD = HealthReason(code="unread", verdict="unknown", text="no source has read it", remedy=_SOURCES)
+MISSING = HealthReason(
     code="missing", verdict="unknown", text="dcgm-exporter's page had it before, and lacks it now", remedy=_DRIVER
 )
-_OF_NVML: Mapping[WhyLost, HealthReason] = MappingProxyType(
+OF_NVML: Mapping[WhyLost, HealthReason] = MappingProxyType(
     {
         why: HealthReason(code=code, verdict=verdict, text=text, remedy=_DRAIN if verdict != "unknown" else _DRIVER)
         for why, code, verdict, text in _NVML_SAYS
     }
 )
-_UNLISTED = HealthReason(
+UNLISTED = HealthReason(
     code="nvml-lost", verdict="gone", text="NVML listed it before, and does not any more", remedy=_DRAIN
 )
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
@@ -133,15 +135,15 @@ class Verdicts:
         if since is not None and self._is_before(since + GRACE_SECONDS):
             return
         if since is not None and has_list and key in self._listed:
-            yield _UNLISTED
+            yield UNLISTED
         elif since is not None and not snapshot.is_page_away:
-            yield _MISSING
+            yield MISSING
         elif not is_spoken_of:
-            yield _UNREAD
+            yield UNREAD
 
     def _by_sources(self) -> Reasons:
         yield from ((key, reason) for key, reasons in self._page.reasons.items() for reason in reasons)
-        yield from ((DeviceKey(uuid=uuid), _OF_NVML[why]) for uuid, why in self._lost.items())
+        yield from ((DeviceKey(uuid=uuid), OF_NVML[why]) for uuid, why in self._lost.items())
 
     def _devices(self, snapshot: Snapshot, read: set[DeviceKey]) -> Iterable[DeviceKey]:
         """Those that are known, and those that were read before: a GPU for a day, an instance as long as it is late."""
@@ -191,15 +193,16 @@ def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
         if health.message in NOT_OFFERED:
-            yield key, HealthReason(code="not-offered", verdict="unknown", text=health.message, remedy=_PLUGIN)
+            yield key, replace(NOT_ANY_MORE, text=health.message)
         elif health.word == "Unhealthy":
-            yield key, _of_plugin("failing", "unhealthy", health.message)
+            yield key, of_plugin("failing", "unhealthy", health.message)
         elif health.word == "Unknown" and (health.message or key not in read):
             # without a message nobody has told the kubelet, as NVIDIA's DRA driver does not: samples say more
-            yield key, _of_plugin("unknown", "in an unknown state", health.message)
+            yield key, of_plugin("unknown", "in an unknown state", health.message)
 
 
-def _of_plugin(verdict: Verdict, word: str, message: str) -> HealthReason:
+def of_plugin(verdict: Verdict, word: str, message: str) -> HealthReason:
+    """What the kubelet was told of a device; the message is a driver's."""
     says = " ".join("".join(char if char.isprintable() else " " for char in message).split())
     text = f"its device plugin or DRA driver calls it {word}{f': {says}' if says else ''}"
     return HealthReason(code="kubelet", verdict=verdict, text=text, remedy=_PLUGIN)
