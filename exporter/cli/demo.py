@@ -175,10 +175,9 @@ def demo(
         raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
     from exporter.cli.demo_cluster import TEAMS, demo_of_nodes  # noqa: PLC0415
 
-    fails = (fails_after, *(None for _ in range(1, nodes)))
     several = [
         node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}", fails_after_seconds=after)
-        for number, after in enumerate(fails)
+        for number, after in enumerate([fails_after, *[None] * (nodes - 1)])
     ]
     asyncio.run(demo_of_nodes(several, partial(_of_one_of_many, given), partial(_web, given), step_seconds))
 
