@@ -153,21 +153,12 @@ def demo(
         kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    world_of = partial(
-        World,
-        gpus=gpus,
-        shared=shared,
-        mig=mig,
-        claims=claims,
-        dynamic=int(claims > 1),
-        units=units,
-        strangers=strangers,
-        speed=speed,
-    )
+    parts: dict[str, Any] = {"shared": shared, "mig": mig, "claims": claims, "units": units}
+    world_of = partial(World, gpus=gpus, **parts, dynamic=int(claims > 1), strangers=strangers, speed=speed)
     node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
     if nodes == 1:
-        simulated = node_of(world_of(seed=seed), socket.gethostname(), fails_after_seconds=fails_after)
-        asyncio.run(_demo(simulated, step_seconds, given, settings_file))
+        one = node_of(world_of(seed=seed), socket.gethostname(), fails_after_seconds=fails_after)
+        asyncio.run(_demo(one, step_seconds, given, settings_file))
         return
     if settings_file:
         raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")

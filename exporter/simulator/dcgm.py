@@ -124,8 +124,8 @@ class SimulatedDcgm:
             )
         if gpu.is_lost:
             # DCGM has blank values, which dcgm-exporter leaves out; XIDs are told, not read
-            told = {name: reading for name, reading in own.items() if "XID" in name}
-            rows = [replace(row, readings=told) for row in rows]
+            of_xids = {name: reading for name, reading in own.items() if "XID" in name}
+            rows = [replace(row, readings=of_xids) for row in rows]
         return rows
 
     def _own(self, uuid: str) -> Mapping[str, Reading]:
