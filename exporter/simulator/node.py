@@ -69,7 +69,7 @@ class SimulatedNode:
         self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
         self._values = NvmlValues(world)
         roots = (self.root, self.root / "empty")
-        self._processes = SimulatedProcesses(roots)
+        self.processes = SimulatedProcesses(roots)
         self.kernel_log = SimulatedKernelLog(roots)
         self.failure: GpuFailure | None = None
         if fails_after_seconds is not None:
@@ -109,7 +109,7 @@ class SimulatedNode:
 
     def write_processes(self) -> list[str]:
         """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
-        lines = [*self._processes.look(self.world), *self._values.lines()]
+        lines = [*self.processes.look(self.world), *self._values.lines()]
         self._write_nvml(lines)
         return lines
 
@@ -131,7 +131,7 @@ class SimulatedNode:
                 due += step_seconds
                 self.live()
             if self.failure:
-                self.failure.look(self._processes.pids)
+                self.failure.look(self.processes.pids)
             self.write_processes()
 
     def live(self) -> None:
@@ -139,4 +139,4 @@ class SimulatedNode:
         self.world.live()
         if self.failure:
             self.failure.live()
-        self.kernel_log.write_xids(self.world.machine, self._processes.pids)
+        self.kernel_log.write_xids(self.world.machine, self.processes.pids)
