@@ -30,7 +30,7 @@ from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 # A connection that nobody answers ends after 10 s (the API sources' own timeout).
 FIRST_WORD_SECONDS = 15.0
 _AGAIN_SECONDS = 0.1
-_NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS}
+_NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
