@@ -16,7 +16,7 @@ from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.parts import Pod, SimulatedGpu
 from exporter.simulator.world import World, ids_of
 
-ENDS_STEP, REPAIRED_STEP = 2, 15
+ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP = 2, 12, 13
 
 
 class GpuFailure:
@@ -57,6 +57,8 @@ class GpuFailure:
         elif self._steps == REPAIRED_STEP:
             self._world.machine.boards[self.gpu].reload()
             self._put(replace(self._lost(), is_lost=False))
+            self._log.write_well(self._lost())
+        elif self._steps == RETAKEN_STEP:
             free = [slot for uuid, slots in self._world.free() if uuid == self.gpu for slot in slots]
             if new := self._world.make.pod_with(free):
                 self._world.pods += (new,)

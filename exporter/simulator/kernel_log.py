@@ -22,6 +22,7 @@ _WORDS = {
     94: "Contained: SM (0x1). RST: No, D-RST: No",
     RECOVERY_XID: "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
 }
+_WELL = "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
 
 
 class SimulatedKernelLog:
@@ -61,6 +62,10 @@ class SimulatedKernelLog:
         self._write_xid(gpu, LOST_XID, pid)
         self._write(f"NVRM: GPU {address}: GPU has fallen off the bus.")
         self._write_xid(gpu, RECOVERY_XID, pid)
+
+    def write_well(self, gpu: SimulatedGpu) -> None:
+        """Write that nothing is to be done about a GPU any more."""
+        self._write(f"NVRM: Xid (PCI:{bus_id(gpu.index)[4:-2].lower()}): {RECOVERY_XID}, {_WELL}")
 
     def _write_xid(self, gpu: SimulatedGpu, xid: int, pid: int | None, instance: int | None = None) -> None:
         process = f" pid={pid}, name=python3," if pid else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from exporter.simulator.failure import ENDS_STEP, REPAIRED_STEP
+from exporter.simulator.failure import ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP
 from tests.end_to_end.clusters import NODE
 from tests.support.background import Background
 from tests.support.demo import demo
@@ -21,7 +21,6 @@ from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import wait_until
 
 LOST, RECOVERY = 79, 154
-AGAIN = REPAIRED_STEP - ENDS_STEP
 
 
 def get(url: str) -> str:
@@ -38,8 +37,24 @@ def events(base: str) -> list[dict[str, Any]]:
 
 def holders(base: str, uuid: str) -> set[str]:
     """The pods that hold a GPU, by the JSON of containers."""
-    rows = json.loads(get(f"{base}/container/metrics"))
-    return {row["pod"] for row in rows if row["device_uuid"] == uuid}
+    return {row["pod"] for row in rows_of(base) if row["device_uuid"] == uuid}
+
+
+def healths(base: str, uuid: str) -> set[tuple[str, str]]:
+    """A GPU's holders, each with the GPU's verdict."""
+    return {(row["pod"], row["health"]) for row in rows_of(base) if row["device_uuid"] == uuid}
+
+
+def verdict(base: str, uuid: str) -> str:
+    """The row of a GPU that one pod holds, or nobody."""
+    lines = get(f"{base}/metrics").splitlines()
+    (line,) = [line for line in lines if line.startswith("pod_gpu_device_verdict{") and uuid in line]
+    return line
+
+
+def rows_of(base: str) -> list[dict[str, Any]]:
+    """The objects of /container/metrics."""
+    return list(json.loads(get(f"{base}/container/metrics")))
 
 
 def top(base: str, uuid: str) -> dict[str, Any]:
@@ -117,14 +132,19 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying) -> None:
     uuid, pod = dying.die()
     wait_until(lambda: [event["code"] for event in events(base)] == [RECOVERY, LOST], why=lambda: events(base))
     assert {one["pod"] for event in events(base) for one in event["holders"]} == {pod}
-    assert holders(base, uuid) == {pod}
+    wait_until(lambda: healths(base, uuid) == {(pod, "gone")}, why=lambda: healths(base, uuid))
+    assert f'pod="{pod}"' in verdict(base, uuid)
     dying.live(ENDS_STEP)
-    wait_until(lambda: holders(base, uuid) == {""}, why=lambda: holders(base, uuid))
-    dying.live(AGAIN)
+    wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))
+    dying.live(REPAIRED_STEP - ENDS_STEP)
+    wait_until(lambda: healths(base, uuid) == {("", "ok")}, why=lambda: healths(base, uuid))
+    dying.live(RETAKEN_STEP - REPAIRED_STEP)
     wait_until(lambda: holders(base, uuid).isdisjoint({"", pod}), why=lambda: holders(base, uuid))
-    (after,) = holders(base, uuid)
+    ((after, health),) = healths(base, uuid)
+    assert health == "ok"
     assert [owner["pod"] for owner in top(base, uuid)["owners"]] == [after]
-    assert [[one["pod"] for one in event["holders"]] for event in events(base)] == [[pod], [pod]]
+    held_then = [(event["code"], [one["pod"] for one in event["holders"]]) for event in events(base)]
+    assert held_then == [(RECOVERY, []), (RECOVERY, [pod]), (LOST, [pod])]
     rows = re.findall(
         r'^pod_gpu_xid_errors_total\{xid="79",.*pod="([^"]*)".* (\S+)$', get(f"{base}/metrics"), re.MULTILINE
     )
@@ -134,11 +154,12 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying) -> None:
 # issue 30, "Must show" 3
 def test_demo_fail_shows_it_by_itself() -> None:
     with demo("--fail=4", "--gpus=4", "--speed=0.1", "--collect-interval=1") as base:
-        before = {row["device_uuid"]: row["pod"] for row in json.loads(get(f"{base}/container/metrics"))}
+        before = {gpu: holders(base, gpu) for gpu in {row["device_uuid"] for row in rows_of(base)}}
         wait_until(lambda: [event["code"] for event in events(base)] == [RECOVERY, LOST], why=lambda: events(base))
         lost, *_ = events(base)
         uuid = lost["device_uuid"]
-        assert [one["pod"] for one in lost["holders"]] == [before[uuid]] != [""]
+        assert {one["pod"] for one in lost["holders"]} == before[uuid] - {""}
+        assert lost["holders"]
 
         def shows_nothing_but_xids() -> bool:
             rows = [line for line in get(f"{base}/gpu/metrics").splitlines() if f'UUID="{uuid}"' in line]
@@ -151,6 +172,7 @@ def test_demo_fail_shows_it_by_itself() -> None:
 # issue 30, "Must show" 3
 def test_demo_fail_with_several_nodes_has_one_gpu_of_one_node_die() -> None:
     with demo("--fail=4", "--nodes=2", "--gpus=2", "--speed=0.1") as base:
-        wait_until(lambda: [event["code"] for event in events(base)] == [RECOVERY, LOST], why=lambda: events(base))
-        assert {event["node_name"] for event in events(base)} == {"gpu-node-1"}
-        assert all(event["holders"] for event in events(base))
+        wait_until(lambda: any(row["health"] == "gone" for row in rows_of(base)), why=lambda: rows_of(base))
+        (lost,) = {row["device_uuid"] for row in rows_of(base) if row["health"] == "gone"}
+        assert {row["node_name"] for row in rows_of(base) if row["device_uuid"] == lost} == {"gpu-node-1"}
+        assert holders(base, lost) != {""}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from exporter.simulator import driver_files
-from exporter.simulator.failure import ENDS_STEP, REPAIRED_STEP, GpuFailure
+from exporter.simulator.failure import ENDS_STEP, RETAKEN_STEP, GpuFailure
 from exporter.simulator.kernel_log import DEVICE, SimulatedKernelLog
 from exporter.simulator.parts import Container, Pod, SimulatedGpu
 from exporter.simulator.pods_api import allocated
@@ -96,7 +96,7 @@ def test_a_gpu_that_somebody_holds_is_lost_and_well_again_later(
     node.live(ENDS_STEP)
     assert holders(node.world, lost) == []
     assert {pod.phase for pod in node.world.pods if pod.name in {one.name for one in held}} == {"Failed"}
-    node.live(REPAIRED_STEP - ENDS_STEP)
+    node.live(RETAKEN_STEP - ENDS_STEP)
     (well,) = (gpu for gpu in node.world.gpus if gpu.uuid == lost.uuid)
     assert not well.is_lost
     after = holders(node.world, well)
