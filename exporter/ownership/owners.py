@@ -1,6 +1,6 @@
 """From assignments (who was given which device id) to owners (who holds which device).
 
-device_ids.py says what an id refers to, and node_devices.py whether that is a device of this node, and which one.
+device_ids.py says what an id refers to, and device_names.py whether that is a device of this node, and which one.
 """
 
 import re
@@ -29,7 +29,7 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
-from exporter.ownership.node_devices import NodeDevices, rivals_among
+from exporter.ownership.device_names import NodeDevices, rivals_among
 
 if TYPE_CHECKING:
     from exporter.model.pods import Owner, PodInfo
