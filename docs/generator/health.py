@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from docs.generator.markdown import code, document, prose, table
+from exporter.dcgm.health import RULES
 from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, verdict_of
 from exporter.model.health import VERDICTS, HealthReason
-from exporter.ownership.kernel_reasons import FALLEN_OFF, PCIE
-from exporter.ownership.verdicts import MISSING, NOT_ANY_MORE, OF_NVML, UNLISTED, UNREAD, of_plugin
+from exporter.ownership.kernel_reasons import OF_KIND
+from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
+from exporter.sources.nvml.library import LOST, UNASKED
 
 _INTRO = """\
 Each GPU and MIG instance has one verdict, by all that speak of it: the kubelet, the kernel's log, the driver, and the
@@ -73,28 +75,29 @@ def page() -> str:
 
 def _rules() -> Iterator[tuple[HealthReason, str, str]]:
     kubelet = "`pod_gpu_device_health`"
-    yield of_plugin("failing", "unhealthy", ""), f"{kubelet} is Unhealthy", _KEP
-    yield of_plugin("unknown", "in an unknown state", ""), f"{kubelet} is Unknown", _KEP
-    yield NOT_ANY_MORE, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
-    yield FALLEN_OFF, "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue of XIDs"
-    for severity, reason in PCIE.items():
-        yield reason, f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"
-    for why, reason in OF_NVML.items():
-        yield reason, prose(reason.text), f"nvml.h: {code(_CODES[why])}"
+    yield UNHEALTHY, f"{kubelet} is Unhealthy", _KEP
+    yield UNCLEAR, f"{kubelet} is Unknown", _KEP
+    yield UNOFFERED, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
+    yield OF_KIND["lost", ""], "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue"
+    for severity in ("fatal", "nonfatal"):
+        yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"
+    for code_of_nvml, reason in LOST.items():
+        yield reason, prose(reason.text), f"nvml.h, nvmlReturn_t {code_of_nvml}"
+    yield UNASKED, prose(UNASKED.text), "any other nvmlReturn_t"
     yield UNLISTED, prose(UNLISTED.text), "nvmlDeviceGetCount"
     for row in TABLE:
-        for rule in row.health:
+        for rule in RULES.get(row.name, ()):
             has = f"has one of the bits {rule.bits:#x}" if rule.bits else "grows" if rule.grows else "is not 0"
-            yield rule.reason, f"{code(row.family)} {has}", prose(rule.source)
+            yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.code]
     yield MISSING, prose(MISSING.text), "dcgm-exporter leaves out what it cannot read"
     yield UNREAD, prose(UNREAD.text), "a device that only the inventory or the kubelet names"
 
 
-_CODES = {
-    "lost": "NVML_ERROR_GPU_IS_LOST",
-    "not_found": "NVML_ERROR_GPU_NOT_FOUND",
-    "reset": "NVML_ERROR_RESET_REQUIRED",
-    "": "any other answer",
+_SOURCES = {
+    **dict.fromkeys(("row-remap-pending", "row-remap-failed", "page-pending"), "NVIDIA's GPU memory error management"),
+    **dict.fromkeys(("hot", "power", "slowdown"), "nvml.h, nvmlClocksEventReason…"),
+    "ecc": "DCGM's health watch of memory",
+    "nvlink": "DCGM's health watch of NVLink",
 }
 
 

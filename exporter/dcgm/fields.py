@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from exporter.dcgm.health import HealthRule
+from exporter.dcgm.health import RULES
 from exporter.dcgm.row import Additive, DcgmField, NvmlCall, Unit
 from exporter.dcgm.table import GROUPS, TABLE
 
@@ -55,9 +55,7 @@ OTEL: Mapping[str, Field] = MappingProxyType(
     }
 )
 """The fields that OpenTelemetry has a metric for, with what makes its unit of theirs; what comes first counts."""
-HEALTH: Mapping[str, tuple[HealthRule, ...]] = MappingProxyType(
-    {name: row.health for row in TABLE for name, _ in _names(row) if row.health}
-)
+HEALTH = MappingProxyType({name: RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES})
 """The fields that say how their GPU is."""
 METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
 """The JSON fields of /container/metrics, in their order there."""

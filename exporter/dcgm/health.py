@@ -1,73 +1,42 @@
-"""What DCGM's fields say of how their GPU is: a rule each, which stands in the field's row. docs/health.md has them."""
+"""What DCGM's fields say of how their GPU is: rules, by the field's row. docs/health.md has them all."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from exporter.model.health import HealthReason, Verdict
+from exporter.model.health import HealthReason
 
 
 class HealthRule(NamedTuple):
-    """It holds where the value is not 0, has one of `bits`, or `grows` by so much. `source` is where it is from."""
+    """It holds where the value is not 0, has one of `bits`, or `grows`."""
 
     reason: HealthReason
-    source: str
     bits: int = 0
-    grows: float = 0.0
+    grows: bool = False
 
 
-def _rule(code: str, verdict: Verdict, text: str, remedy: str, source: str, bits: int = 0) -> HealthRule:
-    return HealthRule(HealthReason(code=code, verdict=verdict, text=text, remedy=remedy), source, bits)
-
-
-_WHEN_FREE = "reset the GPU when it is free"
-_ROWS, _CLOCKS = "NVIDIA's GPU memory error management", "nvml.h, nvmlClocksEventReason…"
-UNCORRECTED = _rule(
-    "ecc",
-    "degraded",
-    "it has had uncorrected errors of memory since the driver was loaded",
-    _WHEN_FREE,
-    "DCGM's health watch of memory",
-)
-REMAP_PENDING = _rule("row-remap-pending", "degraded", "a row of memory waits to be remapped", _WHEN_FREE, _ROWS)
-REMAP_FAILED = _rule(
-    "row-remap-failed",
-    "failing",
-    "a row of memory could not be remapped",
-    "have the GPU replaced: ask the vendor of the node",
-    _ROWS,
-)
-PAGE_PENDING = _rule("page-pending", "degraded", "a page of memory waits to be retired", _WHEN_FREE, _ROWS)
-# CRC errors alone are repaired by replays
-LINKS = _rule(
-    "nvlink",
-    "degraded",
-    "errors of NVLink within the last hour",
-    "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link",
-    "DCGM's health watch of NVLink",
-)._replace(grows=1.0)
-# a power cap in software (0x4) is how GPUs work
-LOWERED_CLOCKS = (
-    _rule(
-        "hot",
-        "degraded",
-        "its clocks are lowered for heat",
-        "look at fans, airflow and the room; compare it with the node's other GPUs",
-        _CLOCKS,
-        bits=0x20 | 0x40,
+_FREE = "reset the GPU when it is free"
+_REPLACE = "have the GPU replaced: ask the vendor of the node"
+_AIR = "look at fans, airflow and the room; compare it with the node's other GPUs"
+_POWER = "look at the node's power supply and its limits"
+_LINK = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
+_LINKS = HealthRule(HealthReason("nvlink", "degraded", "errors of NVLink within the last hour", _LINK), grows=True)
+RULES: Mapping[str, tuple[HealthRule, ...]] = {
+    "DEV_ECC_DBE_VOL_TOTAL": (HealthRule(HealthReason("ecc", "degraded", "uncorrected errors of memory", _FREE)),),
+    "DEV_ROW_REMAP_PENDING": (
+        HealthRule(HealthReason("row-remap-pending", "degraded", "a row of memory waits to be remapped", _FREE)),
     ),
-    _rule(
-        "power",
-        "degraded",
-        "its clocks are lowered by the power brake",
-        "look at the node's power supply and its limits",
-        _CLOCKS,
-        bits=0x80,
+    "DEV_ROW_REMAP_FAILURE": (
+        HealthRule(HealthReason("row-remap-failed", "failing", "a row of memory could not be remapped", _REPLACE)),
     ),
-    _rule(
-        "slowdown",
-        "degraded",
-        "the hardware has lowered its clocks by half or more",
-        "look at its temperature and its power supply",
-        _CLOCKS,
-        bits=0x8,
+    "DEV_RETIRED_PENDING": (
+        HealthRule(HealthReason("page-pending", "degraded", "a page of memory waits to be retired", _FREE)),
     ),
-)
+    # CRC errors alone are repaired by replays
+    **dict.fromkeys(("DEV_NVLINK_REPLAY_ERROR_TOTAL", "DEV_NVLINK_RECOVERY_ERROR_TOTAL"), (_LINKS,)),
+    # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is how GPUs work
+    "DEV_CLOCKS_EVENT_REASONS": (
+        HealthRule(HealthReason("hot", "degraded", "its clocks are lowered for heat", _AIR), 0x20 | 0x40),
+        HealthRule(HealthReason("power", "degraded", "its clocks are lowered by the power brake", _POWER), 0x80),
+        HealthRule(HealthReason("slowdown", "degraded", "the hardware has halved its clocks, or more", _POWER), 0x8),
+    ),
+}

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from exporter.dcgm.health import HealthRule
-
 
 class Additive(Enum):
     """How a quantity is divided: a gauge by its present amount, a counter by its increases."""
@@ -80,7 +78,6 @@ class DcgmField:
     - `nvml`: None where NVML does not know the value;
     - `otel`: the metric of OpenTelemetry's conventions that has the value, and the attribute that says which of its
       values it is. It is in DCGM 4.9's unit there. A GPU has the first row's value that a page has;
-    - `health`: what it says of how the GPU is;
     - `is_in_file`: whether the counters file of daemonset.yaml has it.
     """
 
@@ -98,7 +95,6 @@ class DcgmField:
     accounts: tuple[str, int] | None = None
     is_in_file: bool = True
     otel: tuple[str, str, str] | None = None
-    health: tuple[HealthRule, ...] = ()
 
     @property
     def family(self) -> str:

@@ -7,15 +7,6 @@ names in lower case are those of the shell version (1.x); dcgm-exporter writes t
 
 from itertools import chain
 
-from exporter.dcgm.health import (
-    LINKS,
-    LOWERED_CLOCKS,
-    PAGE_PENDING,
-    REMAP_FAILED,
-    REMAP_PENDING,
-    UNCORRECTED,
-    HealthRule,
-)
 from exporter.dcgm.row import (
     EVENTS,
     FIELD_VALUES,
@@ -100,11 +91,9 @@ def _errors(
     newer: str = "",
     kind: Kind = "counter",
     otel: tuple[str, str, str] | None = None,
-    health: HealthRule | None = None,
 ) -> DcgmField:
     new = (f"DEV_{newer}", Unit.NUMBER) if newer else None
-    rules = (health,) if health else ()
-    return DcgmField(f"DEV_{name}", text, Unit.NUMBER, new, nvml, None, kind, otel=otel, health=rules)
+    return DcgmField(f"DEV_{name}", text, Unit.NUMBER, new, nvml, None, kind, otel=otel)
 
 
 _BUSY = (
@@ -270,7 +259,6 @@ _THROTTLING = (
         json=("clocks_event_reasons", 23),
         also=("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",),
         accounts=("reasons", 0),
-        health=LOWERED_CLOCKS,
     ),
     DcgmField("EXP_CLOCK_EVENTS_TOTAL", "How often the clocks were lowered since the start.", kind="counter"),
     _violation(
@@ -323,7 +311,6 @@ _ERRORS = (
         "Uncorrected memory errors since the driver was loaded.",
         NvmlCall(_ECC, (1, 0)),
         otel=("hw.errors", "error.type", "uncorrected"),
-        health=UNCORRECTED,
     ),
     _errors(
         "CORRECTABLE_REMAPPED_ROWS",
@@ -343,7 +330,6 @@ _ERRORS = (
         NvmlCall(_ROWS, take=2),
         kind="gauge",
         otel=("hw.status", "hw.state", "degraded"),
-        health=REMAP_PENDING,
     ),
     _errors(
         "ROW_REMAP_FAILURE",
@@ -352,7 +338,6 @@ _ERRORS = (
         "ROW_REMAP_FAILED",
         "gauge",
         otel=("hw.status", "hw.state", "predicted_failure"),
-        health=REMAP_FAILED,
     ),
     DcgmField(
         "DEV_RETIRED_PENDING",
@@ -361,7 +346,6 @@ _ERRORS = (
         nvml=NvmlCall(FIELD_VALUES, (31,)),
         is_in_file=False,
         otel=("hw.status", "hw.state", "degraded"),
-        health=(PAGE_PENDING,),
     ),
 )
 _LINKS = (
@@ -393,17 +377,12 @@ _LINKS = (
         of_gpu=True,
     ),
     *(
-        _errors(
-            f"NVLINK_{name}_ERROR_TOTAL",
-            f"NVLink {text} (before Hopper).",
-            NvmlCall(FIELD_VALUES, (number,)),
-            health=health,
-        )
-        for name, number, text, health in (
-            ("CRC_FLIT", 38, "flow control CRC errors", None),
-            ("CRC_DATA", 45, "data CRC errors", None),
-            ("REPLAY", 52, "replays", LINKS),
-            ("RECOVERY", 59, "recoveries", LINKS),
+        _errors(f"NVLINK_{name}_ERROR_TOTAL", f"NVLink {text} (before Hopper).", NvmlCall(FIELD_VALUES, (number,)))
+        for name, number, text in (
+            ("CRC_FLIT", 38, "flow control CRC errors"),
+            ("CRC_DATA", 45, "data CRC errors"),
+            ("REPLAY", 52, "replays"),
+            ("RECOVERY", 59, "recoveries"),
         )
     ),
 )

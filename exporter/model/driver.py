@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey, Inventory
+from exporter.model.health import HealthReason
 
 
 class Host(NamedTuple):
@@ -31,8 +32,6 @@ class DeviceFile(NamedTuple):
     refusal: Refusal = ""
 
 
-# Why NVML cannot ask a GPU: it has fallen off the bus, needs a reset, or is not there any more; "" for something else.
-WhyLost = Literal["", "lost", "reset", "not_found"]
 # How a process uses a GPU: CUDA, graphics, or CUDA as a client of MPS.
 Kind = Literal["compute", "graphics", "mps"]
 
@@ -69,5 +68,5 @@ class DriverReading:
     unknown: frozenset[str] = frozenset()
     memory_used: Mapping[DeviceKey, int] = field(default_factory=lambda: MappingProxyType({}))
     busy: Mapping[DeviceKey, float] = field(default_factory=lambda: MappingProxyType({}))
-    lost: Mapping[str, WhyLost] = field(default_factory=lambda: MappingProxyType({}))
+    lost: Mapping[str, HealthReason] = field(default_factory=lambda: MappingProxyType({}))
     read_at: float

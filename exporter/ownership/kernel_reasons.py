@@ -7,36 +7,21 @@ an hour: an error that does not come back within one was passing. A restart of t
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 
 from exporter.dcgm.xids import OTHER_XID, XIDS, verdict_of
-from exporter.model.health import HealthReason, Verdict
-from exporter.model.kernel import DeviceEvent, Severity
+from exporter.model.health import HealthReason
+from exporter.model.kernel import DeviceEvent
 
 FAILING_SECONDS, DEGRADED_SECONDS = 86_400.0, 3_600.0
-RECOVERY_CHANGED = 154
-_OF_SEVERITY: Mapping[Severity, Verdict] = MappingProxyType({"fatal": "failing", "nonfatal": "degraded"})
+RECOVERY_CHANGED, MOST_STANDING = 154, 256
 _ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
-FALLEN_OFF = HealthReason(
-    code="fell-off-bus",
-    verdict="gone",
-    text="fallen off the bus",
-    remedy="drain the node and restart it; if it comes back, ask the vendor of the node",
-)
-PCIE: Mapping[Severity, HealthReason] = MappingProxyType(
-    {
-        severity: HealthReason(
-            code="pcie",
-            verdict=verdict,
-            text=f"error of PCI Express ({severity})",
-            remedy="look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at",
-        )
-        for severity, verdict in _OF_SEVERITY.items()
-    }
-)
+_SLOT = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at"
+OF_KIND = {
+    ("lost", ""): HealthReason("fell-off-bus", "gone", "fallen off the bus", XIDS[79].remedy),
+    ("pcie", "fatal"): HealthReason("pcie", "failing", "fatal error of PCI Express", _SLOT),
+    ("pcie", "nonfatal"): HealthReason("pcie", "degraded", "error of PCI Express", _SLOT),
+}
 
 
 def is_well_again(device_event: DeviceEvent) -> bool:
@@ -48,22 +33,31 @@ def is_well_again(device_event: DeviceEvent) -> bool:
 
 def reason_of(device_event: DeviceEvent) -> HealthReason | None:
     """Why the GPU is not well by this error; None where it says nothing of that, as one of a program does."""
-    event, at = device_event.event, datetime.fromtimestamp(device_event.at_seconds, UTC)
-    when = f"{at:%Y-%m-%d %H:%M} UTC"
-    fixed = FALLEN_OFF if event.kind == "lost" else PCIE.get(event.severity) if event.kind == "pcie" else None
-    if fixed is not None:
-        return replace(fixed, text=f"{fixed.text}, {when}")
-    if event.kind != "xid" or event.code is None or is_well_again(device_event):
+    event, reason = device_event.event, None
+    if event.kind != "xid":
+        reason = OF_KIND.get((event.kind, event.severity))
+    elif event.code is not None and not is_well_again(device_event):
+        xid, is_recovery = XIDS.get(event.code, OTHER_XID), event.code == RECOVERY_CHANGED
+        verdict = verdict_of(event.code, is_fatal=is_recovery or event.severity == "fatal")
+        text = f"Xid {event.code} ({event.text if is_recovery else xid.name})"
+        reason = HealthReason("fell-off-bus" if verdict == "gone" else "xid", verdict, text, xid.remedy)
+    if reason is None or reason.verdict == "ok":
         return None
-    xid, is_recovery = XIDS.get(event.code, OTHER_XID), event.code == RECOVERY_CHANGED
-    verdict = verdict_of(event.code, is_fatal=is_recovery or event.severity == "fatal")
-    what = event.text if is_recovery else xid.name
-    code = "fell-off-bus" if verdict == "gone" else "xid"
-    if verdict == "ok":
-        return None
-    return HealthReason(code=code, verdict=verdict, text=f"Xid {event.code} ({what}), {when}", remedy=xid.remedy)
+    return reason._replace(text=f"{reason.text}, {datetime.fromtimestamp(device_event.at_seconds, UTC):%F %H:%M} UTC")
 
 
-def ends_at(device_event: DeviceEvent, verdict: Verdict) -> float:
+def still_standing(standing: tuple[DeviceEvent, ...], new: DeviceEvent) -> tuple[DeviceEvent, ...]:
+    """Which errors say how GPUs are after a new one: the last of each number, none of a GPU that is well again."""
+    if new.uuid and is_well_again(new):
+        return tuple(each for each in standing if each.uuid != new.uuid)
+    others = (each for each in standing if each.uuid != new.uuid or _number(each) != _number(new))
+    return (*others, new)[-MOST_STANDING:] if new.uuid and reason_of(new) else standing
+
+
+def _number(device_event: DeviceEvent) -> tuple[object, ...]:
+    return device_event.event.kind, device_event.event.code, device_event.event.instance
+
+
+def ends_at(device_event: DeviceEvent, reason: HealthReason) -> float:
     """Until when it counts, in seconds since 1970."""
-    return device_event.at_seconds + (DEGRADED_SECONDS if verdict == "degraded" else FAILING_SECONDS)
+    return device_event.at_seconds + (DEGRADED_SECONDS if reason.verdict == "degraded" else FAILING_SECONDS)

@@ -9,32 +9,31 @@ Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from exporter.dcgm.fields import FIELDS, HEALTH, Field
 from exporter.dcgm.health import HealthRule
 from exporter.dcgm.xids import verdict_of
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey
-from exporter.model.health import HealthReason
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage
 from exporter.model.slices import ITEMS_A_SLICE, Work
 
+if TYPE_CHECKING:
+    from exporter.model.health import HealthReason
+
 # dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
-GRACE_SECONDS = 120.0
-CLOCKS_SECONDS, GROWN_SECONDS = 300.0, 3_600.0
+GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
 MOST_ERRORS = 256
 _MOST_XID = 999
-_OF_ACCOUNTS = {"xids", "energy"}
 _FIELD_OF: Mapping[bytes, Field] = {
     name.encode(): field
     for name, field in FIELDS.items()
-    if name in HEALTH or (field.accounts and field.accounts[0] in _OF_ACCOUNTS)
+    if name in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
 }
 _RULES: Mapping[bytes, tuple[HealthRule, ...]] = {name.encode(): rules for name, rules in HEALTH.items()}
 _FAMILIES = frozenset(_FIELD_OF)
-PageReasons = Mapping[DeviceKey, tuple[HealthReason, ...]]
 
 
 class PageWords:
@@ -45,13 +44,13 @@ class PageWords:
     """
 
     def __init__(self) -> None:
-        self.reasons: PageReasons = MappingProxyType({})
+        self.reasons: frozenset[tuple[DeviceKey, HealthReason]] = frozenset()
         self.errors: tuple[DeviceEvent, ...] = ()
         self.reset_at: Mapping[str, float] = {}
         self._values: dict[tuple[bytes, DeviceKey], float] = {}
         self._until: dict[tuple[DeviceKey, HealthRule], float] = {}
 
-    def read(self, joined: JoinedPage | None, at_seconds: float) -> Work[None]:
+    def read(self, joined: JoinedPage | None, at: float) -> Work[None]:
         """Take in what the page says at this moment; None for no page."""
         values: dict[tuple[bytes, DeviceKey], float] = {}
         for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
@@ -62,39 +61,29 @@ class PageWords:
             if value is not None:
                 key = subject.key
                 values[family, key] = value
-                self._take(family, key, value, self._values.get((family, key)), at_seconds)
-        self._values = {**self._values, **values} if joined is None else values
-        self._until = {word: until for word, until in self._until.items() if until > at_seconds}
-        by_device: dict[DeviceKey, tuple[HealthReason, ...]] = {}
-        for key, rule in self._until:
-            by_device[key] = (*by_device.get(key, ()), rule.reason)
-        if by_device != self.reasons:
-            self.reasons = MappingProxyType(by_device)
+                self._take(family, key, value, self._values.get((family, key)), at)
+        self._values = self._values if joined is None else values
+        self._until = {word: until for word, until in self._until.items() if until > at}
+        reasons = frozenset((key, rule.reason) for key, rule in self._until)
+        self.reasons = self.reasons if reasons == self.reasons else reasons
 
     def _take(self, family: bytes, key: DeviceKey, value: float, before: float | None, at: float) -> None:
         for rule in _RULES.get(family, ()):
-            if rule.bits:
-                if int(value) & rule.bits:
-                    self._until[key, rule] = at + CLOCKS_SECONDS
-            elif rule.grows:
-                if before is not None and value - before >= rule.grows:
-                    self._until[key, rule] = at + GROWN_SECONDS
-            elif value:
-                self._until[key, rule] = at + GRACE_SECONDS
+            seconds = CLOCKS_SECONDS if rule.bits else GROWN_SECONDS if rule.grows else GRACE_SECONDS
+            if rule.grows:
+                holds = before is not None and value > before
             else:
+                holds = bool(int(value) & rule.bits) if rule.bits else bool(value)
+            if holds:
+                self._until[key, rule] = at + seconds
+            elif not rule.bits and not rule.grows:
                 self._until.pop((key, rule), None)
         accounts = _FIELD_OF[family].accounts
         if accounts and accounts[0] == "energy" and before is not None and value < before / 2:
             self.reset_at = {**self.reset_at, key.uuid: at}
         elif accounts and accounts[0] == "xids" and value != before and 0 < value <= _MOST_XID:
-            self._note_xid(key.uuid, int(value), at, is_first=before is None)
-
-    def _note_xid(self, uuid: str, code: int, at: float, *, is_first: bool) -> None:
-        if is_first and verdict_of(code) not in ("failing", "gone"):
-            return
-        # a GPU's instances repeat it
-        if any((each.uuid, each.event.code, each.at_seconds) == (uuid, code, at) for each in self.errors):
-            return
-        event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=code)
-        others = (each for each in self.errors if (each.uuid, each.event.code) != (uuid, code))
-        self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=uuid))[-MOST_ERRORS:]
+            event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(value))
+            # a GPU's instances repeat it
+            others = (each for each in self.errors if (each.uuid, each.event) != (key.uuid, event))
+            if before is not None or verdict_of(int(value)) in ("failing", "gone"):
+                self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=key.uuid))[-MOST_ERRORS:]

@@ -9,21 +9,12 @@ Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
-from exporter.model.driver import DriverReading, WhyLost
-from exporter.model.health import (
-    MOST_REASONS,
-    NO_VERDICTS,
-    VERDICTS,
-    DeviceVerdict,
-    DeviceVerdicts,
-    HealthReason,
-    Verdict,
-)
+from exporter.model.driver import DriverReading
+from exporter.model.health import MOST_REASONS, NO_VERDICTS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason
 from exporter.model.kernel import DeviceEvent
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
@@ -36,36 +27,20 @@ from exporter.ownership.page_words import GRACE_SECONDS, PageWords
 MISSING_SECONDS = 86_400.0  # then a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
 _DRIVER = "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node"
-_DRAIN = f"{_DRIVER}; drain the node, then reset the GPU or restart the node"
-_NVML_SAYS: tuple[tuple[WhyLost, str, Verdict, str], ...] = (
-    ("lost", "nvml-lost", "gone", "NVML says that it is lost: it has fallen off the bus"),
-    ("not_found", "nvml-lost", "gone", "NVML does not find it any more"),
-    ("reset", "reset-required", "failing", "NVML says that it needs a reset"),
-    ("", "nvml", "unknown", "NVML cannot ask it"),
-)
 _PLUGIN = "look at the log of the device plugin, or of the DRA driver, on the node"
-NOT_ANY_MORE = HealthReason(code="not-offered", verdict="unknown", text="", remedy=_PLUGIN)
-UNREAD = HealthReason(code="unread", verdict="unknown", text="no source has read it", remedy=_SOURCES)
-MISSING = HealthReason(
-    code="missing", verdict="unknown", text="dcgm-exporter's page had it before, and lacks it now", remedy=_DRIVER
-)
-OF_NVML: Mapping[WhyLost, HealthReason] = MappingProxyType(
-    {
-        why: HealthReason(code=code, verdict=verdict, text=text, remedy=_DRAIN if verdict != "unknown" else _DRIVER)
-        for why, code, verdict, text in _NVML_SAYS
-    }
-)
-UNLISTED = HealthReason(
-    code="nvml-lost", verdict="gone", text="NVML listed it before, and does not any more", remedy=_DRAIN
-)
+UNREAD = HealthReason("unread", "unknown", "no source has read it", _SOURCES)
+MISSING = HealthReason("missing", "unknown", "dcgm-exporter's page had it before, and lacks it now", _DRIVER)
+UNLISTED = HealthReason("nvml-lost", "gone", "NVML listed it before, and does not any more", _DRIVER)
+UNOFFERED = HealthReason("not-offered", "unknown", "its device plugin no longer offers it", _PLUGIN)
+UNHEALTHY = HealthReason("kubelet", "failing", "its device plugin or DRA driver calls it unhealthy", _PLUGIN)
+UNCLEAR = HealthReason("kubelet", "unknown", "its device plugin or DRA driver does not know how it is", _PLUGIN)
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 
 def verdict_by(reasons: Iterable[HealthReason], index: str = "") -> DeviceVerdict:
     """The worst of these reasons, in whatever order they come; each once."""
-    ranked = sorted(set(reasons), key=lambda each: (VERDICTS.index(each.verdict), each.code, each.text, each.remedy))
-    verdict = ranked[0].verdict if ranked else "ok"
-    return DeviceVerdict(verdict=verdict, reasons=tuple(ranked[:MOST_REASONS]), index=index)
+    ranked = sorted(set(reasons), key=lambda each: (VERDICTS.index(each.verdict), each))
+    return DeviceVerdict(ranked[0].verdict if ranked else "ok", tuple(ranked[:MOST_REASONS]), index)
 
 
 class Verdicts:
@@ -76,18 +51,14 @@ class Verdicts:
         self._made_from: tuple[object, ...] = ()
         self._at = self._due_at = 0.0
         self._page = PageWords()
-        self._lost: Mapping[str, WhyLost] = {}
+        self._lost: Mapping[str, HealthReason] = {}
         self._listed: set[DeviceKey] = set()  # by NVML, once
         self._index_of: dict[DeviceKey, str] = {}
         # of what was read once, since when it is not; None: it was read at the last look
         self._missing_since: dict[DeviceKey, float | None] = {}
 
     def look(
-        self,
-        snapshot: Snapshot,
-        errors: tuple[DeviceEvent, ...] | None,
-        reading: DriverReading | None,
-        at_seconds: float,
+        self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...] | None, reading: DriverReading | None, at: float
     ) -> Work[DeviceVerdicts]:
         """By device, all that are known; the same object as long as nothing changed.
 
@@ -95,30 +66,28 @@ class Verdicts:
         count. `reading` is NVML's last.
         """
         page = self._page
-        yield from page.read(snapshot.joined, at_seconds)
+        yield from page.read(snapshot.joined, at)
         errors = page.errors if errors is None else errors
         subjects = snapshot.joined.subjects if snapshot.joined else None
-        by_driver = reading.inventory.gpus if reading else ()
+        gpus = reading.inventory.gpus if reading else ()
         if reading and reading.lost != self._lost:
             self._lost = reading.lost
-        known_by = snapshot.owners, subjects, snapshot.inventory, by_driver, snapshot.is_page_away
+        known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
         made_from = (*known_by, snapshot.healths, errors, page.reasons, page.reset_at, self._lost)
-        if same(made_from, self._made_from) and at_seconds < self._due_at:
+        if same(made_from, self._made_from) and at < self._due_at:
             return self._verdicts
-        self._made_from, self._at, self._due_at = made_from, at_seconds, float("inf")
-        read = {subject.key for subject in subjects or ()}
-        listed = [gpu for gpu in by_driver if gpu.uuid not in self._lost]
-        read.update(key for gpu in listed for key in _keys_of(gpu))
-        self._listed.update(key for gpu in listed for key in _keys_of(gpu))
+        self._made_from, self._at, self._due_at = made_from, at, float("inf")
+        listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
+        self._listed |= listed
+        read = listed.union(subject.key for subject in subjects or ())
         by_device: dict[DeviceKey, set[HealthReason]] = {key: set() for key in self._devices(snapshot, read)}
         yield
+        by_nvml = ((DeviceKey(uuid=uuid), reason) for uuid, reason in self._lost.items())
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        for key, reason in chain(self._by_sources(), _by_kubelet(snapshot, read), by_kernel):
+        for key, reason in chain(page.reasons, by_nvml, by_kernel, _by_kubelet(snapshot, read)):
             by_device.setdefault(key, set()).add(reason)
-        has_words = {key for key, _ in snapshot.healths}
         for key in by_device.keys() - read:
-            is_spoken_of = key in has_words or bool(by_device[key])
-            by_device[key].update(self._unread(key, snapshot, has_list=bool(listed), is_spoken_of=is_spoken_of))
+            by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
         verdicts: dict[DeviceKey, DeviceVerdict] = {}
         for key, reasons in by_device.items():
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
@@ -128,33 +97,28 @@ class Verdicts:
         return self._verdicts
 
     def _unread(
-        self, key: DeviceKey, snapshot: Snapshot, *, has_list: bool, is_spoken_of: bool
+        self, key: DeviceKey, snapshot: Snapshot, listed: Container[DeviceKey], others: Container[HealthReason]
     ) -> Iterator[HealthReason]:
-        """Why nobody reads a device; nothing of one that somebody else speaks of, or that was read a moment ago."""
+        """Why nobody reads a device; nothing of one that the kubelet alone names, or that was read a moment ago."""
         since = self._missing_since.get(key)
         if since is not None and self._is_before(since + GRACE_SECONDS):
             return
-        if since is not None and has_list and key in self._listed:
+        if since is not None and listed and key in self._listed and key.uuid not in self._lost:
             yield UNLISTED
         elif since is not None and not snapshot.is_page_away:
             yield MISSING
-        elif not is_spoken_of:
+        elif not others and not any(key == named for named, _ in snapshot.healths):
             yield UNREAD
-
-    def _by_sources(self) -> Reasons:
-        yield from ((key, reason) for key, reasons in self._page.reasons.items() for reason in reasons)
-        yield from ((DeviceKey(uuid=uuid), OF_NVML[why]) for uuid, why in self._lost.items())
 
     def _devices(self, snapshot: Snapshot, read: set[DeviceKey]) -> Iterable[DeviceKey]:
         """Those that are known, and those that were read before: a GPU for a day, an instance as long as it is late."""
-        devices = {device.key: device.index for device in known_devices(snapshot)}
-        missing = self._missing_since
-        for key, since in tuple(missing.items()):
-            if key not in read:
-                missing[key] = self._at if since is None else since
-                most = GRACE_SECONDS if key.instance or key.uuid.startswith("MIG-") else MISSING_SECONDS
-                if key not in devices and not self._is_before((self._at if since is None else since) + most):
-                    del missing[key]
+        devices, missing = {device.key: device.index for device in known_devices(snapshot)}, self._missing_since
+        for key in missing.keys() - read:
+            since = missing[key]
+            missing[key] = since = self._at if since is None else since
+            most = GRACE_SECONDS if key.instance or key.uuid.startswith("MIG-") else MISSING_SECONDS
+            if key not in devices and not self._is_before(since + most):
+                del missing[key]
         missing |= dict.fromkeys(read.intersection(devices), None)
         devices = dict.fromkeys(missing, "") | devices
         self._index_of = {key: index or self._index_of.get(key, "") for key, index in devices.items()}
@@ -162,25 +126,21 @@ class Verdicts:
 
     def _is_before(self, moment: float) -> bool:
         """Whether it has not come yet; then the verdicts are due then."""
-        if self._at >= moment:
-            return False
-        self._due_at = min(self._due_at, moment)
-        return True
+        if self._at < moment:
+            self._due_at = min(self._due_at, moment)
+        return self._at < moment
 
     def _by_kernel(self, errors: Iterable[DeviceEvent], devices: Iterable[DeviceKey], inventory: Inventory) -> Reasons:
         names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
         for error in errors:
-            uuid, instance = error.uuid, error.event.instance
-            reason = reason_of(error)
-            if reason is None or not uuid or not self._is_before(ends_at(error, reason.verdict)):
-                continue
+            uuid, reason = error.uuid, reason_of(error)
             of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
-            if any(self._page.reset_at.get(name, 0.0) > error.at_seconds for name in of_gpu):
-                continue
-            keys = [key for key in devices if key.uuid in of_gpu and key.instance == instance]
-            keys = keys or [key for key in devices if key.uuid in of_gpu and not key.instance]
-            # the log alone may know a GPU that the driver could not reach from the start
-            yield from ((key, reason) for key in keys or (DeviceKey(uuid=uuid),))
+            reset_at = max((self._page.reset_at.get(name, 0.0) for name in of_gpu), default=0.0)
+            if reason and uuid and reset_at <= error.at_seconds and self._is_before(ends_at(error, reason)):
+                keys = [key for key in devices if key.uuid in of_gpu and key.instance in ("", error.event.instance)]
+                own = [key for key in keys if key.instance == error.event.instance]
+                # the log alone may know a GPU that the driver could not reach from the start
+                yield from ((key, reason) for key in own or keys or (DeviceKey(uuid=uuid),))
 
 
 def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
@@ -192,17 +152,10 @@ def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
 
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
-        if health.message in NOT_OFFERED:
-            yield key, replace(NOT_ANY_MORE, text=health.message)
-        elif health.word == "Unhealthy":
-            yield key, of_plugin("failing", "unhealthy", health.message)
-        elif health.word == "Unknown" and (health.message or key not in read):
-            # without a message nobody has told the kubelet, as NVIDIA's DRA driver does not: samples say more
-            yield key, of_plugin("unknown", "in an unknown state", health.message)
-
-
-def of_plugin(verdict: Verdict, word: str, message: str) -> HealthReason:
-    """What the kubelet was told of a device; the message is a driver's."""
-    says = " ".join("".join(char if char.isprintable() else " " for char in message).split())
-    text = f"its device plugin or DRA driver calls it {word}{f': {says}' if says else ''}"
-    return HealthReason(code="kubelet", verdict=verdict, text=text, remedy=_PLUGIN)
+        # a message is a driver's; NVIDIA's DRA driver tells the kubelet nothing, and samples say more than that
+        says = " ".join("".join(char if char.isprintable() else " " for char in health.message).split())
+        if says in NOT_OFFERED:
+            yield key, UNOFFERED._replace(text=says)
+        elif health.word == "Unhealthy" or (health.word == "Unknown" and (says or key not in read)):
+            reason = UNHEALTHY if health.word == "Unhealthy" else UNCLEAR
+            yield key, reason._replace(text=f"{reason.text}: {says}") if says else reason

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporter.dcgm.xids import XIDS
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
-from exporter.model.driver import DriverReading, WhyLost
+from exporter.model.driver import DriverReading
 from exporter.model.health import MOST_REASONS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason, Verdict
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage, Subject
@@ -21,6 +21,7 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.page_words import CLOCKS_SECONDS, GRACE_SECONDS, GROWN_SECONDS
 from exporter.ownership.rows import Attribution
 from exporter.ownership.verdicts import MISSING_SECONDS, Verdicts, verdict_by
+from exporter.sources.nvml.library import GPU_IS_LOST, GPU_NOT_FOUND, LOST, RESET_REQUIRED, UNASKED, UNKNOWN
 from tests.support.looks import GPU as GPU_AT
 from tests.support.looks import Looks, row
 
@@ -162,14 +163,14 @@ def test_a_source_that_is_late_changes_nothing_for_a_while() -> None:
     for at in (1001, 1050, 1001 + GRACE_SECONDS - 1):
         assert look(verdicts, without, (), None, NOW + at) is first
     late = look(verdicts, without, (), None, NOW + 1001 + GRACE_SECONDS)[KEY]
-    assert (late.verdict, late.code, late.index) == ("unknown", "unread", "0")
+    assert (late.verdict, late.code, late.gpu) == ("unknown", "unread", "0")
     assert look(verdicts, looked(), (), None, NOW + 2000) == first
 
 
 def test_a_gpu_that_the_page_lacks_is_missing_for_a_day() -> None:
     verdicts = Verdicts()
     look(verdicts, looked(), (), None, NOW)
-    assert verdict_of(verdicts, looked(EMPTY), at=NOW + 1) == DeviceVerdict(index="0")
+    assert verdict_of(verdicts, looked(EMPTY), at=NOW + 1) == DeviceVerdict(gpu="0")
     lacking = looked(EMPTY, word="Healthy")
     seen = verdict_of(verdicts, lacking, at=NOW + 1 + GRACE_SECONDS)
     assert seen is not None
@@ -286,22 +287,22 @@ def test_an_error_counts_until_the_gpu_s_counters_begin_anew() -> None:
 @pytest.mark.parametrize(
     ("why", "verdict", "code"),
     [
-        ("lost", "gone", "nvml-lost"),
-        ("not_found", "gone", "nvml-lost"),
-        ("reset", "failing", "reset-required"),
-        ("", "unknown", "nvml"),
+        (GPU_IS_LOST, "gone", "nvml-lost"),
+        (GPU_NOT_FOUND, "gone", "nvml-lost"),
+        (RESET_REQUIRED, "failing", "reset-required"),
+        (UNKNOWN, "unknown", "nvml"),
     ],
 )
-def test_what_nvml_says(why: WhyLost, verdict: str, code: str) -> None:
+def test_what_nvml_says(why: int, verdict: str, code: str) -> None:
     gpus = Inventory(gpus=(InventoryGpu(uuid=GPU, index="0"), InventoryGpu(uuid=OTHER, index="1")))
     snapshot, verdicts = looked(None, inventory=gpus), Verdicts()
     well = look(verdicts, snapshot, reading=DriverReading(inventory=gpus, read_at=0.0))
     assert {each.verdict for each in well.values()} == {"ok"}
-    lost = DriverReading(inventory=gpus, lost={GPU: why}, read_at=1.0)
+    lost = DriverReading(inventory=gpus, lost={GPU: LOST.get(why, UNASKED)}, read_at=1.0)
     seen_lost = look(verdicts, snapshot, reading=lost)
     assert (seen_lost[KEY].verdict, seen_lost[KEY].code) == (verdict, code)
     assert seen_lost[DeviceKey(uuid=OTHER)].verdict == "ok"
-    again = DriverReading(inventory=gpus, lost={GPU: why}, read_at=2.0)
+    again = DriverReading(inventory=gpus, lost={GPU: LOST.get(why, UNASKED)}, read_at=2.0)
     assert look(verdicts, snapshot, reading=again, at=NOW + 1) is seen_lost
     fewer = DriverReading(inventory=Inventory(gpus=gpus.gpus[1:]), read_at=3.0)
     look(verdicts, snapshot, reading=fewer, at=NOW + 2)

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
-from exporter.model.driver import DriverReading, GpuProcess, WhyLost
+from exporter.model.driver import DriverReading, GpuProcess
+from exporter.model.health import HealthReason
 from exporter.sources.nvml.gpus import ListedProcess, NvmlGpu, busy, listed, read_gpu, together
 from exporter.sources.nvml.library import (
-    GPU_IS_LOST,
-    GPU_NOT_FOUND,
     IN_A_POD,
+    LOST,
     MOST_GPUS,
     MOST_PROCESSES,
     NO_PERMISSION,
     REMEDY_OF_GPU,
-    RESET_REQUIRED,
+    UNASKED,
     Failed,
     Library,
 )
@@ -144,21 +144,14 @@ LOST_SECONDS = 60.0
 SAMPLE_SECONDS = 0.1
 
 
-_WHY: Mapping[int, WhyLost] = {GPU_IS_LOST: "lost", RESET_REQUIRED: "reset", GPU_NOT_FOUND: "not_found"}
-
-
 @dataclass(slots=True)
 class _Lost:
     """A GPU that cannot be asked; `known` is what it was before."""
 
     in_inventory: InventoryGpu | None
-    failed: Failed
+    says: str
+    reason: HealthReason
     until: float
-
-    @property
-    def why(self) -> WhyLost:
-        """What NVML says of it."""
-        return _WHY.get(self.failed.code, "")
 
 
 class NvmlReader:
@@ -207,7 +200,7 @@ class NvmlReader:
             unknown=frozenset(unknown),
             memory_used={device: memory.used for device, memory in memories.items()},
             busy=self._least_busy,
-            lost={lost.in_inventory.uuid: lost.why for lost in self._lost.values() if lost.in_inventory},
+            lost={each.in_inventory.uuid: each.reason for each in self._lost.values() if each.in_inventory},
             read_at=now,
         )
 
@@ -270,7 +263,7 @@ class NvmlReader:
         self._gpus.pop(index, None)
         if self._pages is not None and in_inventory is not None:
             self._pages.lose(in_inventory.uuid)
-        self._lost[index] = _Lost(in_inventory, failed, now + LOST_SECONDS)
+        self._lost[index] = _Lost(in_inventory, str(failed), LOST.get(failed.code, UNASKED), now + LOST_SECONDS)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
         """The processes of all GPUs, and the UUIDs of the GPUs whose processes are not known."""
@@ -346,7 +339,7 @@ class NvmlReader:
             index, lost = min(self._lost.items())
             uuid = f" ({lost.in_inventory.uuid})" if lost.in_inventory else ""
             more = f", and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
-            return Trouble("unreachable", f"GPU {index}{uuid} cannot be asked{more}: {lost.failed}", REMEDY_OF_GPU)
+            return Trouble("unreachable", f"GPU {index}{uuid} cannot be asked{more}: {lost.says}", REMEDY_OF_GPU)
         if self._may_not_ask:
             says = "the processes of a MIG instance may not be listed: their memory is not known"
             return Trouble("permission", says, f"{IN_A_POD}; of MIG also NVIDIA_MIG_MONITOR_DEVICES=all")
