@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generator import endpoints, flags, metrics, operator_fields
+from docs.generator import endpoints, flags, metrics, operator_fields, xids
 
 FOLDER = Path(__file__).parents[1]
 
@@ -15,4 +15,5 @@ def texts() -> Mapping[str, str]:
         "endpoints.md": endpoints.page(),
         "metrics.md": metrics.page(),
         "operator-fields.md": operator_fields.page(),
+        "xids.md": xids.page(),
     }

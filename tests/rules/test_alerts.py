@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rules.cases import CASES, EXPORTER, GPU, Cases, Firing, Quiet
+from tests.rules.cases import EXPORTER, GPU, Cases, Firing, Quiet
+from tests.rules.health_cases import HEALTH
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, groups, metrics, records, run
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.real
+CASES: Cases = {**EXPORTER, **GPU, **HEALTH}
 OF_OWNERS = re.compile(r',?(?:namespace|pod|container|gpu_shared)="[^"]*"')
 # where the documentation is, for all that links to it
 DOCUMENTATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
@@ -30,7 +32,7 @@ def expected(rule: dict[str, Any], case: Firing | Quiet) -> list[dict[str, Any]]
     """The alerts that promtool is to find."""
     if isinstance(case, Quiet):
         return []
-    annotations = {name: expanded(text, case) for name, text in rule["annotations"].items()}
+    annotations = {name: case.annotations.get(name, expanded(text, case)) for name, text in rule["annotations"].items()}
     return [{"exp_labels": {**case.labels, **rule["labels"]}, "exp_annotations": annotations}]
 
 
@@ -76,9 +78,11 @@ def test_the_rival_has_fewer() -> None:
     [
         (["alerts-exporter"], EXPORTER, False),
         (["alerts-gpu"], GPU, False),
+        (["alerts-gpu"], HEALTH, False),
         (["recording", "alerts-gpu"], GPU, False),
         (["alerts-exporter"], EXPORTER, True),
         (["alerts-gpu"], GPU, True),
+        (["recording", "alerts-gpu"], GPU, True),
     ],
 )
 def test_alerts_fire_when_they_should_and_only_then(
@@ -115,7 +119,7 @@ def without_owners(cases: Cases) -> Cases:
 @pytest.mark.parametrize("of_days", [False, True])
 def test_alerts_do_the_same_where_samples_name_no_owner(promtool: Path, tmp_path: Path, of_days: bool) -> None:
     cases = without_owners(GPU)
-    assert sum(map(len, cases.values())) > 15
+    assert sum(map(len, cases.values())) > 12
     test_alerts_fire_when_they_should_and_only_then(promtool, tmp_path, ["alerts-gpu"], cases, of_days)
 
 

@@ -14,8 +14,8 @@ OWN: dict[str, set[str]] = {
     **{family.name: set(family.labels) for family in FAMILIES},
     **{family.name: set(family.labels) for family in OF_NODES},
 }
-LABELS_OF_RULES = {"cluster", "class"}  # an external label, and one that a record makes
-RECORD = re.compile(r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m)")
+LABELS_OF_RULES = {"cluster"}  # an external label
+RECORD = re.compile(r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|first_holders)")
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
 BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
 
