@@ -121,7 +121,7 @@ def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what a look adds to its snapshot afterwards
-_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
+_ADDED = frozenset({Need.VERDICTS, Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
 
 
 class Node:
@@ -202,6 +202,11 @@ class Node:
                 pods, of_owners = self.sources.pods.now.pods, self._owners.pods_of_owners.pods
                 workloads = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
                 snapshot = replace(snapshot, workloads=await workloads)
+            if Need.VERDICTS in needs:
+                log = self.sources.kernel_log
+                errors = log.events.standing if log else ()
+                verdicts = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
+                snapshot = replace(snapshot, verdicts=verdicts)
             if Need.ACCOUNTS in needs and self._accounting is not None:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
             if Need.PROCESSES in needs and self.sources.measuring:

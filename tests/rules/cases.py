@@ -77,9 +77,6 @@ def _copies(family: str, values: str) -> Series:
     return {f"{family}{{{_GPU},{owner}}}": values for owner in (_OWNER, _OTHER)}
 
 
-_GONE = "A GPU has fallen off the bus, the driver does not see it any more, or it was taken out."
-
-
 def _failing(node: str, values: str) -> Series:
     """What Prometheus makes of an alert on a GPU that fires."""
     return {f'ALERTS{{alertname="GpuFailing",alertstate="firing",node="{node}",UUID="GPU-a"}}': values}
@@ -546,75 +543,6 @@ GPU: Cases = {
         Firing(at="70m", series=_xid("79", "_x60 1x5 stale"), labels={**_BY_ROW, "xid": "79"}),
         Firing(at="70m", series=_xid("48", "1x60 2x30"), labels={**_BY_ROW, "xid": "48"}),
         Quiet(at="70m", series={**_xid("79", "1x90"), **_xid("31", "_x20 1x90")}),
-    ],
-    "GpuGone": [
-        Firing(
-            at="80m",
-            series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"},
-            labels={"node": "n"},
-            value="1",
-            annotations={"description": _GONE},
-        ),
-        # whose it is, where a pod holds it still
-        Firing(
-            at="80m",
-            series={
-                **_THERE,
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60",
-                f'pod_gpu_device_verdict{{verdict="unknown",reason="unread",{_ROW}}}': "_x60 1x60",
-                f'pod_gpu_device_verdict{{verdict="ok",UUID="GPU-b",{_OTHER},{_OWN}}}': "1x120",
-            },
-            labels={"node": "n"},
-            value="1",
-            annotations={"description": f"{_GONE} Nobody reads GPU-a, which ml/p holds."},
-        ),
-        # another alert told of one of two, hours ago
-        Firing(
-            at="300m",
-            series={
-                **dict.fromkeys(_THERE, "1x400"),
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x140 6x200",
-                **_failing("n", "_x60 1x60 stale"),
-            },
-            labels={"node": "n"},
-            value="1",
-            annotations={"description": _GONE},
-        ),
-        Quiet(
-            at="300m",
-            series={
-                **dict.fromkeys(_THERE, "1x400"),
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x340",
-                **_failing("n", "_x60 1x60 stale"),
-            },
-        ),
-        Quiet(at="66m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"}),
-        # the driver is gone with all of them
-        Firing(
-            at="80m",
-            series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale"},
-            labels={"node": "n"},
-            value="8",
-            annotations={"description": _GONE},
-        ),
-        Quiet(at="80m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x120"}),
-        # the node is gone with its exporter
-        Quiet(
-            at="80m",
-            series={
-                f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x60 stale",
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale",
-            },
-        ),
-        # a driver that names the model otherwise
-        Quiet(
-            at="80m",
-            series={
-                **_THERE,
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale",
-                f'node_gpu_capacity{{model="NVIDIA H100",{_OWN}}}': "_x61 8x60",
-            },
-        ),
     ],
     "GpuThrottledForHeat": [
         Firing(

@@ -34,7 +34,12 @@ def _degraded(holders: str, reasons: str) -> dict[str, str]:
     }
 
 
+def _capacity(values: str, model: str = "H100") -> Series:
+    return {f'node_gpu_capacity{{model="{model}",{_OWN}}}': values}
+
+
 _WELL = verdict("ok", "1x10 stale")
+_THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x150"}
 
 HEALTH: Cases = {
     "GpuFailing": [
@@ -137,6 +142,79 @@ HEALTH: Cases = {
         ),
         Quiet(at="30m", series={**verdict("degraded", "1x5 stale", reason="hot"), **verdict("ok", "_x6 1x40")}),
     ],
+    "GpuGone": [
+        # it is missing on the page: whose it is
+        Firing(
+            at="25m",
+            series={
+                **_WELL,
+                **verdict("ok", "_x11 1x1 stale", pod=""),
+                **verdict("unknown", "_x13 1x20", reason="missing", pod=""),
+            },
+            labels=_DEVICE,
+            annotations={"summary": "GPU-a on n is not there any more; held by ml/p"},
+        ),
+        Firing(
+            at="15m",
+            series={
+                **verdict("unknown", "1x20", reason="missing", pod=""),
+                f'node_gpu_capacity{{model="H100",{_OWN}}}': "7x20",
+                **_THERE,
+            },
+            labels=_DEVICE,
+            annotations={"summary": "GPU-a on n is not there any more; held by nobody"},
+        ),
+        Firing(
+            at="80m",
+            series={**_THERE, **_capacity("8x60 7x60")},
+            labels={"node": "n"},
+            annotations={"summary": "n has 1 GPUs fewer than it had"},
+        ),
+        # another alert told of one of two
+        Firing(
+            at="110m",
+            series={**_THERE, **_capacity("8x60 7x20 6x90"), **verdict("gone", "_x60 1x10 stale", reason="nvml-lost")},
+            labels={"node": "n"},
+            annotations={"summary": "n has 1 GPUs fewer than it had"},
+        ),
+        Quiet(
+            at="110m",
+            series={**_THERE, **_capacity("8x60 7x120"), **verdict("gone", "_x60 1x10 stale", reason="nvml-lost")},
+        ),
+        Quiet(
+            at="85m",
+            series={**_THERE, **_capacity("8x60 7x120"), **verdict("gone", "_x60 1x60", reason="nvml-lost")},
+        ),
+        Quiet(at="66m", series={**_THERE, **_capacity("8x60 7x60")}),
+        Quiet(
+            at="80m",
+            series={
+                **verdict("unknown", "_x60 1x60", reason="unread"),
+                **verdict("unknown", "_x60 1x60", reason="missing", instance="3"),
+                **verdict("degraded", "_x60 1x60", reason="hot", uuid="GPU-b"),
+            },
+        ),
+        # the driver is gone with all of them
+        Firing(
+            at="80m",
+            series={**_THERE, **_capacity("8x60 stale")},
+            labels={"node": "n"},
+            annotations={"summary": "n has 8 GPUs fewer than it had"},
+        ),
+        Quiet(at="80m", series={**_THERE, **_capacity("8x120")}),
+        # the node is gone with its exporter
+        Quiet(
+            at="80m",
+            series={**dict.fromkeys(_THERE, "1x60 stale"), **_capacity("8x60 stale")},
+        ),
+        # a driver that names the model otherwise
+        Quiet(
+            at="80m",
+            series={**_THERE, **_capacity("8x60 stale"), **_capacity("_x61 8x60", model="NVIDIA H100")},
+        ),
+        # six hours later
+        Quiet(at="480m", series={**dict.fromkeys(_THERE, "1x600"), **_capacity("8x60 7x500")}),
+    ],
     "GpuHeldWhileFailing": [
         Firing(
             at="10m",
@@ -145,7 +223,11 @@ HEALTH: Cases = {
                 **verdict("failing", "1x20", reason="ecc", pod="", uuid="GPU-b"),
             },
             labels={**_DEVICE, "namespace": "ml", "pod": "p"},
-            annotations={"summary": "ml/p holds a GPU that is failing"},
+        ),
+        Firing(
+            at="10m",
+            series=verdict("unknown", "1x20", reason="missing"),
+            labels={**_DEVICE, "namespace": "ml", "pod": "p"},
         ),
         Quiet(at="10m", series={**verdict("degraded", "1x20", reason="hot"), **verdict("gone", "1x20", pod="")}),
     ],
@@ -155,7 +237,9 @@ HEALTH: Cases = {
             series={
                 **verdict("unknown", "1x60", reason="not-offered"),
                 **verdict("unknown", "1x60", reason="not-offered", pod="q"),
-                **verdict("unknown", "1x60", reason="not-offered", uuid="GPU-b"),
+                **verdict("unknown", "1x60", reason="unread", uuid="GPU-b"),
+                # GpuGone tells of it
+                **verdict("unknown", "1x60", reason="missing", uuid="GPU-c"),
             },
             labels={"node": "n"},
             value="2",

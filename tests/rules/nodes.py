@@ -149,18 +149,32 @@ HISTORIES: Mapping[str, History] = {
     "by dcgm-exporter's page alone": History(
         series={
             **_node(),
+            **verdict("unknown", f"_x{DIES + 2} 1x90", reason="missing", pod="pod-3", uuid=DEAD, index=3),
+            _UNMATCHED: _AFTER,
+        },
+        moments=[
+            *_later({}, 29),
+            *_later(_held_by("pod-3"), 32, 41),
+            *_later({"GpuGone": [_OF_GPU], **_held_by("pod-3")}, 42, 46, 61, 95),
+        ],
+        page="GpuGone",
+    ),
+    # the exporter starts anew then, and does not know of it any more; its pod holds it still
+    "and the exporter forgets": History(
+        series={
+            **_node(),
             **verdict("unknown", _AFTER, reason="unread", pod="pod-3", uuid=DEAD, index=3),
             _UNMATCHED: _AFTER,
         },
         moments=[
             *_later({}, 39),
-            *_later({"GpuGone": [{"node": NODE}]}, 41, 46, 58),
+            *_later({"GpuGone": [{"node": NODE}]}, 40, 46, 58),
             *_later({"GpuGone": [{"node": NODE}], **_UNKNOWN}, 61, 95),
         ],
         page="GpuGone",
     ),
-    # the device plugin holds it in use, so that the node is thought to have it still
-    "on dcgm-exporter's page, and counted still": History(
+    # and counts it all the same, since its pod holds it
+    "and is counted as held": History(
         series={
             **_node(),
             _CAPACITY: f"8x{LASTS}",
