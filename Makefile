@@ -110,7 +110,7 @@ protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
 dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its generator
 	@$(BIN)/python -m deploy.grafana.generator
 
-reference: $(VENV)/installed-dev  ## write flags, endpoints, metrics, operator-fields and xids of docs/ anew, from the program
+reference: $(VENV)/installed-dev  ## write flags, endpoints, metrics and operator-fields of docs/ anew, from the program
 	@$(BIN)/python -m docs.generator
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generator import endpoints, flags, metrics, operator_fields, xids
+from docs.generator import endpoints, flags, metrics, operator_fields
 
 FOLDER = Path(__file__).parents[1]
 
@@ -15,5 +15,4 @@ def texts() -> Mapping[str, str]:
         "endpoints.md": endpoints.page(),
         "metrics.md": metrics.page(),
         "operator-fields.md": operator_fields.page(),
-        "xids.md": xids.page(),
     }

@@ -544,24 +544,20 @@ GPU: Cases = {
         Firing(at="70m", series=_xid("48", "1x60 2x30"), labels={**_BY_ROW, "xid": "48"}),
         Quiet(at="70m", series={**_xid("79", "1x90"), **_xid("31", "_x20 1x90")}),
     ],
-    "GpuThrottledForHeat": [
-        Firing(
-            at="40m",
-            series=_throttled("thermal", "2.1"),
-            labels={"node": "n", "UUID": "GPU-a"},
-            value="7%",
-        ),
-        Quiet(at="40m", series=_throttled("thermal", "1")),
-        Quiet(at="40m", series=_throttled("power", "30")),
-    ],
-    "GpuThrottledByHardware": [
+    "GpuThrottled": [
         Firing(
             at="40m",
             series=_throttled("hw_slowdown", "2.1"),
             labels={"node": "n", "UUID": "GPU-a", "reason": "hw_slowdown"},
             value="7%",
         ),
-        Quiet(at="40m", series={**_throttled("thermal", "30"), **_throttled("low_util", "30")}),
+        Firing(
+            at="40m",
+            series=_throttled("thermal", "2.1"),
+            labels={"node": "n", "UUID": "GPU-a", "reason": "thermal"},
+            value="7%",
+        ),
+        Quiet(at="40m", series={**_throttled("power", "30"), **_throttled("low_util", "30")}),
         Quiet(at="40m", series=_throttled("reliability", "1")),
     ],
     "GpuThrottledForPower": [
@@ -606,9 +602,5 @@ GPU: Cases = {
         Firing(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90"), labels=_BY_GPU, value="8"),
         Quiet(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "8x150")),
         Quiet(at="72m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90")),
-    ],
-    "GpuNvlinkRecoveries": [
-        Firing(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 1, 4), labels=_BY_GPU, value="3"),
-        Quiet(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 4, 4)),
     ],
 }
