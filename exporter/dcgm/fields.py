@@ -55,7 +55,7 @@ OTEL: Mapping[str, Field] = MappingProxyType(
     }
 )
 """The fields that OpenTelemetry has a metric for, with what makes its unit of theirs; what comes first counts."""
-HEALTH = MappingProxyType({name: RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES})
+HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES}
 """The fields that say how their GPU is."""
 METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
 """The JSON fields of /container/metrics, in their order there."""

@@ -17,12 +17,11 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.snapshot import KUBELET, Snapshot
+from exporter.model.snapshot import KUBELET, Snapshot, known_devices
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.devices import amounts_of, explainer, users_of_devices
 from exporter.ownership.explain import is_kubelet_silent
-from exporter.ownership.node_devices import known_devices
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")

@@ -1,9 +1,8 @@
 """What an error in the kernel's log says of how its GPU is, and for how long.
 
-Nothing in the log says that a GPU is well again, but a recovery action that becomes None (XID 154, drivers since R555).
-So what makes a GPU failing counts until then, until its counters begin anew (a reset, or the driver was loaded anew),
-or for a day: a GPU that has worked for so long was set right in a way that nobody saw. What only degrades it counts for
-an hour: an error that does not come back within one was passing. A restart of the machine ends all, with the log.
+Nothing there says that a GPU is well again, but a recovery action that becomes None (XID 154, drivers since R555). What
+makes a GPU failing counts until then, until its counters begin anew, or for a day: then it was set right unseen.
+What only degrades it counts for an hour. A restart of the machine ends all, with the log.
 """
 
 import re

@@ -1,15 +1,10 @@
-"""What a page of samples says of how its GPUs are, by the rules that stand beside the fields (dcgm/table.py).
+"""What a page of samples says of how its GPUs are, by the rules of DCGM's fields, and for how long.
 
-A field that says how the GPU is now counts while the page has it. Reasons for lowered clocks come and go within
-seconds, and an error that is counted is over when it is seen: these count for a while. A page shows the last XID for
-good, so a new value is an error, and the value that was there first is one only if the GPU had to be reset since: that
-takes the exporter of the page away, and its XIDs with it.
-
-Pure, except for what it remembers. Moments are seconds since 1970.
+A page shows the last XID for good. So a new value is an error; the one that was there first is one only if the GPU had
+to be reset since, which takes the exporter of the page away, and its XIDs with it. Moments are seconds since 1970.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from exporter.dcgm.fields import FIELDS, HEALTH, Field
 from exporter.dcgm.health import HealthRule
@@ -20,9 +15,6 @@ from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage
 from exporter.model.slices import ITEMS_A_SLICE, Work
 
-if TYPE_CHECKING:
-    from exporter.model.health import HealthReason
-
 # dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
 GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
 MOST_ERRORS = 256
@@ -30,25 +22,25 @@ _MOST_XID = 999
 _FIELD_OF: Mapping[bytes, Field] = {
     name.encode(): field
     for name, field in FIELDS.items()
-    if name in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
+    if name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
 }
-_RULES: Mapping[bytes, tuple[HealthRule, ...]] = {name.encode(): rules for name, rules in HEALTH.items()}
 _FAMILIES = frozenset(_FIELD_OF)
+PageWord = tuple[DeviceKey, HealthRule]
 
 
 class PageWords:
     """Remembers values from look to look.
 
-    `reasons` are the same object as long as they say the same. `errors` are the XIDs that pages showed, and `reset_at`
+    `words` are the same object as long as they say the same. `errors` are the XIDs that pages showed, and `reset_at`
     says when a GPU's counters began anew, by its UUID.
     """
 
     def __init__(self) -> None:
-        self.reasons: frozenset[tuple[DeviceKey, HealthReason]] = frozenset()
+        self.words: frozenset[PageWord] = frozenset()
         self.errors: tuple[DeviceEvent, ...] = ()
         self.reset_at: Mapping[str, float] = {}
         self._values: dict[tuple[bytes, DeviceKey], float] = {}
-        self._until: dict[tuple[DeviceKey, HealthRule], float] = {}
+        self._until: dict[PageWord, float] = {}
 
     def read(self, joined: JoinedPage | None, at: float) -> Work[None]:
         """Take in what the page says at this moment; None for no page."""
@@ -64,11 +56,11 @@ class PageWords:
                 self._take(family, key, value, self._values.get((family, key)), at)
         self._values = self._values if joined is None else values
         self._until = {word: until for word, until in self._until.items() if until > at}
-        reasons = frozenset((key, rule.reason) for key, rule in self._until)
-        self.reasons = self.reasons if reasons == self.reasons else reasons
+        if self.words != self._until.keys():
+            self.words = frozenset(self._until)
 
     def _take(self, family: bytes, key: DeviceKey, value: float, before: float | None, at: float) -> None:
-        for rule in _RULES.get(family, ()):
+        for rule in HEALTH.get(family, ()):
             seconds = CLOCKS_SECONDS if rule.bits else GROWN_SECONDS if rule.grows else GRACE_SECONDS
             if rule.grows:
                 holds = before is not None and value > before

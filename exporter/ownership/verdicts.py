@@ -1,11 +1,8 @@
 """How each device is: one verdict, by all that speak of it. docs/health.md has the rules.
 
-Nobody's word is enough alone. The kubelet knows what its device plugins say, and these see few errors; the kernel's log
-has all errors, and hardly ever says when one is over. So every word counts, and the worst is the verdict. A device that
-was read (samples on a page, NVML) and that nobody complains of is `ok`; one that only the kubelet names is what the
-kubelet says; one of which nobody says anything is `unknown`.
-
-Pure, except for what it remembers. Moments are seconds since 1970.
+Every word counts, and the worst is the verdict. A device that was read (samples on a page, NVML) and that nobody
+complains of is `ok`; one that only the kubelet names is what the kubelet says; one of which nobody says anything is
+`unknown`. Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -17,11 +14,10 @@ from exporter.model.driver import DriverReading
 from exporter.model.health import MOST_REASONS, NO_VERDICTS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason
 from exporter.model.kernel import DeviceEvent
 from exporter.model.slices import Work
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_reasons import ends_at, reason_of
-from exporter.ownership.node_devices import known_devices
 from exporter.ownership.page_words import GRACE_SECONDS, PageWords
 
 MISSING_SECONDS = 86_400.0  # then a GPU that was there is forgotten
@@ -73,18 +69,20 @@ class Verdicts:
         if reading and reading.lost != self._lost:
             self._lost = reading.lost
         known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
-        made_from = (*known_by, snapshot.healths, errors, page.reasons, page.reset_at, self._lost)
+        made_from = (*known_by, snapshot.healths, errors, page.words, page.reset_at, self._lost)
         if same(made_from, self._made_from) and at < self._due_at:
             return self._verdicts
         self._made_from, self._at, self._due_at = made_from, at, float("inf")
         listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
         self._listed |= listed
         read = listed.union(subject.key for subject in subjects or ())
+        read |= {DeviceKey(uuid=key.uuid) for key in read}  # a page may have rows of a GPU's instances alone
         by_device: dict[DeviceKey, set[HealthReason]] = {key: set() for key in self._devices(snapshot, read)}
         yield
+        by_page = ((key, rule.reason) for key, rule in page.words)
         by_nvml = ((DeviceKey(uuid=uuid), reason) for uuid, reason in self._lost.items())
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        for key, reason in chain(page.reasons, by_nvml, by_kernel, _by_kubelet(snapshot, read)):
+        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read)):
             by_device.setdefault(key, set()).add(reason)
         for key in by_device.keys() - read:
             by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
@@ -144,10 +142,9 @@ class Verdicts:
 
 
 def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
-    for uuid in (gpu.uuid, gpu.uuid.removeprefix("GPU-")):
-        yield DeviceKey(uuid=uuid)
-        yield from (DeviceKey(uuid=uuid, instance=mig.instance_id) for mig in gpu.mig)
-    yield from (DeviceKey(uuid=mig.uuid) for mig in gpu.mig)
+    yield DeviceKey(uuid=gpu.uuid)
+    for mig in gpu.mig:
+        yield from (DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), DeviceKey(uuid=mig.uuid))
 
 
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
