@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Trouble
-from exporter.model.pods import Owner
 from exporter.model.states import DeviceState
 
 # Which is the newest of the node's /events; not there where the exporter does not read the kernel's log.
@@ -57,8 +56,8 @@ class HeldDevice:
 class NodeEvent:
     """An error of a GPU or NVSwitch that a node's /events names: one object there. `at_seconds` counts from 1970.
 
-    `holders` held the device then; none also where nobody can say. `text` is the whole object as JSON, of which nothing
-    but these fields has been checked.
+    `holders` are the pods that held the device then, by namespace and name; none also where nobody can say. `text` is
+    the whole object as JSON, of which nothing but these fields has been checked.
     """
 
     node: str
@@ -68,7 +67,7 @@ class NodeEvent:
     uuid: str
     index: str
     instance: str
-    holders: tuple[Owner, ...]
+    holders: tuple[tuple[str, str], ...]
     text: bytes
 
 

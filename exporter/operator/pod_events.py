@@ -87,7 +87,7 @@ class PodEvents:
             if event.kind != "xid" or not event.code or abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
             gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
-            for namespace, pod in dict.fromkeys((each.namespace, each.pod) for each in event.holders):
+            for namespace, pod in event.holders:
                 device = f"{event.uuid} {event.instance}"
                 held = _HeldAtXid(owner, node, namespace, pod, device, gpu, event.code, event.at_seconds)
                 if held not in self._heard and not self.waiting.full() and not self._is_paused(held):
@@ -125,15 +125,15 @@ class PodEvents:
                     self._on_change(held.owner)
                 return
         except SourceError as error:
-            failures = before.failures + 1 if before else 1
-            pause = max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
-            trouble = as_trouble(error)
-            message = f"events on pods of the namespace {held.namespace} are not written: {trouble.message}"
-            refusal = _Refusal(replace(trouble, message=message), failures, self._clock() + pause)
+            failures, why = before.failures + 1 if before else 1, as_trouble(error)
+            until = self._clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
+            why = replace(
+                why, message=f"no events are written on pods of the namespace {held.namespace}: {why.message}"
+            )
             _bound(self._refusals, _MOST_NAMESPACES)
-            self._refusals[key] = refusal
-            if before is None or before.trouble != refusal.trouble:
-                log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(refusal.trouble))
+            self._refusals[key] = _Refusal(why, failures, until)
+            if before is None or before.trouble != why:
+                log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(why))
                 self._on_change(held.owner)
         self._heard.discard(held)
 
@@ -149,18 +149,14 @@ class PodEvents:
         if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= MOST_IN_NAMESPACE:
             return
         pods = await self._reader.selected(POD, {"metadata.name": held.pod}, held.namespace)
-        pod = next((pod for pod in pods if _is_holder(pod, held)), None)
-        if pod is None:
-            return
-        about = f"{text(metadata(pod), 'uid')} {held.device} {held.code}"
-        name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
-        if held.at_seconds - written.get(name, 0.0) < AGAIN_SECONDS:
-            return
-        xid = XIDS.get(held.code, OTHER_XID)
-        gpu = one_line(held.gpu, _MOST_CHARS)
-        note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
-        await self._events.write(pod, noted(Event("Warning", REASON, "Hold", note)), name, held.at_seconds)
-        written[name] = held.at_seconds
+        for pod in (pod for pod in pods if _is_holder(pod, held)):
+            about = f"{text(metadata(pod), 'uid')} {held.device} {held.code}"
+            name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
+            if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
+                xid, gpu = XIDS.get(held.code, OTHER_XID), one_line(held.gpu, _MOST_CHARS)
+                note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
+                await self._events.write(pod, noted(Event("Warning", REASON, "Hold", note)), name, held.at_seconds)
+                written[name] = held.at_seconds
 
     async def _written_in(self, namespace: str) -> dict[str, float]:
         written = self._written.get(namespace)

@@ -24,7 +24,7 @@ from exporter.operator.objects.fields import written
 from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE, PodEvents
 from exporter.outputs.objects import event_rows as rows
 from exporter.sources.exporters.events import MOST_ROW_CHARS, read_events
-from tests.operator.looking import OWNER, body, by_node, looking
+from tests.operator.looking import OWNER, answers, body, by_node, looking
 from tests.operator.made import Object
 from tests.operator.made import pod as made_pod
 from tests.sources.exporters.conftest import Serve, whole
@@ -281,7 +281,7 @@ async def test_a_right_that_is_missing_is_told_once_and_costs_little(told: Told)
         await told.hear(made, xid())
         (trouble,) = made.troubles(OWNER)
         assert trouble.reason == "Forbidden"
-        assert "events on pods of the namespace ml are not written" in trouble.message
+        assert "no events are written on pods of the namespace ml" in trouble.message
         assert trouble.remedy
         assert told.changed == [OWNER]
         asked = len(told.api.asked)

@@ -5,7 +5,6 @@ from datetime import datetime
 from exporter.errors import Malformed
 from exporter.lenient import AnyObject, mappings, number, text
 from exporter.model.cluster import NodeEvent
-from exporter.model.pods import Owner
 from exporter.model.slices import Work
 from exporter.ownership.kernel_events import MOST_EVENTS
 from exporter.sources.exporters.asking import LOOK_THERE
@@ -50,9 +49,6 @@ def _event(row: AnyObject, node: str, at_seconds: float, raw: str) -> NodeEvent:
         uuid=text(row, "device_uuid"),
         index=text(row, "device_id"),
         instance=text(row, "mig_instance_id"),
-        holders=tuple(
-            Owner(namespace=text(each, "namespace"), pod=text(each, "pod"), container=text(each, "container"))
-            for each in mappings(row, "holders", _MOST_HOLDERS)
-        ),
+        holders=tuple({(text(of, "namespace"), text(of, "pod")): 0 for of in mappings(row, "holders", _MOST_HOLDERS)}),
         text=raw.encode(),
     )
