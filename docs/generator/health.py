@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from docs.generator.markdown import code, document, prose, table
-from exporter.dcgm.health import RULES
+from exporter.dcgm.fields import RULES
 from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, verdict_of
 from exporter.model.health import VERDICTS, HealthReason
-from exporter.ownership.kernel_reasons import OF_KIND
+from exporter.ownership.kernel_events import OF_KIND
 from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
 from exporter.sources.nvml.library import LOST, UNASKED
 

@@ -16,11 +16,17 @@ from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
-from exporter.ownership.kernel_reasons import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
+from exporter.ownership.kernel_events import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.page_words import CLOCKS_SECONDS, GRACE_SECONDS, GROWN_SECONDS
 from exporter.ownership.rows import Attribution
-from exporter.ownership.verdicts import MISSING_SECONDS, Verdicts, verdict_by
+from exporter.ownership.verdicts import (
+    CLOCKS_SECONDS,
+    GRACE_SECONDS,
+    GROWN_SECONDS,
+    MISSING_SECONDS,
+    Verdicts,
+    verdict_by,
+)
 from exporter.sources.nvml.library import GPU_IS_LOST, GPU_NOT_FOUND, LOST, RESET_REQUIRED, UNASKED, UNKNOWN
 from tests.support.looks import GPU as GPU_AT
 from tests.support.looks import Looks, row
