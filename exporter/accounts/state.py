@@ -136,6 +136,7 @@ def _forget_holders(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
     for state in ledger.states.values():
         for counters in state.counters:
             counters.held = counters.held.without(is_other)
+    ledger.publish()
 
 
 def _read(content: _Json, now_ns: int) -> Ledger:

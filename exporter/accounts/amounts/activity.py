@@ -87,7 +87,7 @@ class Activity:
                     is_idle = active * WHOLE < least * of_all
                     amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
                     amounts[IDLE] = amounts.get(IDLE, 0) + (ns if is_idle else 0)
-                    _note(gpu, entry, begin_ns if is_idle else None)
+                    _note(entry, begin_ns if is_idle else None)
             for device in held.devices if measured else ():
                 if device.key.instance in activities and device.key.instance in measured:
                     _count_measured(gpu, stretch, device, activities[device.key.instance], (begin_ns, least))
@@ -138,12 +138,12 @@ def _holds(held: HeldGpu, instance: str) -> bool:
     return any(device.key.instance == instance for device, _ in held.holders)
 
 
-def _note(gpu: GpuAtLook, entry: Entry, idle_since_ns: int | None) -> None:
-    """Note that a holder was idle from a moment on, or that it was not."""
-    if idle_since_ns is None:
+def _note(entry: Entry, idle_since_ns: int | None) -> None:
+    """Note that a holder was idle from a moment on, or that it was not, or has let go of the device since."""
+    if idle_since_ns is None or entry.gone_at_ns is not None:
         entry.idle_since_at_ns = None
     elif entry.idle_since_at_ns is None:
-        entry.idle_since_at_ns, entry.idle_seen_at_ns = idle_since_ns, gpu.at_ns
+        entry.idle_since_at_ns = entry.idle_seen_at_ns = idle_since_ns
 
 
 def _note_seen(gpu: GpuAtLook, least: int) -> None:
@@ -179,6 +179,6 @@ def _count_measured(
         is_idle = part * WHOLE < least * device_ns
         entry.add(ACTIVE, part)
         entry.add(IDLE, ns if is_idle else 0)
-        _note(gpu, entry, begin_ns if is_idle else None)
+        _note(entry, begin_ns if is_idle else None)
     if nobodys:
         gpu.nobody(device.key).add(ACTIVE, nobodys)
