@@ -149,12 +149,14 @@ def _note(entry: Entry, idle_since_ns: int | None) -> None:
 def _note_seen(gpu: GpuAtLook, least: int) -> None:
     """Note who is still idle by this look's page, and forget since when of those whom none has shown for too long."""
     rows = {**gpu.samples.of("utilization"), **gpu.samples.of("activity")}
+    unseen_ns = gpu.interval.ns if gpu.interval and not gpu.interval.is_gap else 0
+    oldest_ns = gpu.at_ns - max(gpu.keep_ns, unseen_ns)
     for device in gpu.holders_now.devices:
         instance = device.key.instance
         # what its kernels do is in none of the rows
         is_idle = instance in rows and (rows[instance] < least or instance in gpu.kernels)
         for entry, _ in device.holders:
-            if gpu.at_ns - entry.idle_seen_at_ns > gpu.keep_ns:
+            if entry.idle_seen_at_ns < oldest_ns:
                 entry.idle_since_at_ns = None
             elif is_idle and entry.idle_since_at_ns is not None:
                 entry.idle_seen_at_ns = gpu.at_ns
