@@ -21,7 +21,7 @@ from exporter.dividing.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
 from exporter.log import log
-from exporter.model.devices import Assignment, Inventory, Owners
+from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces, Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
@@ -149,6 +149,7 @@ class Node:
         self._pages = pages
         self._name = name
         self._claims_seen_in: frozenset[Assignment] = frozenset()
+        self._places_seen: CdiPlaces = NO_PLACES
         self._specs_read_for: frozenset[Assignment] = frozenset()
         self._reading_specs: Attempt | None = None
         self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
@@ -373,8 +374,11 @@ class Node:
         if self._reading_specs is not None and not self._reading_specs.done():
             return streams  # this look could not wait for what the node itself says
         places = {**self._owners.knowledge.places, **self.sources.inventory.inventory.places}
-        if not any(needs_slices(assignment, places) for assignment in assignments):
-            self._claims_seen_in = assignments
+        seen = self._places_seen
+        is_as_before = [places.get(name, place) for name, place in seen.items()] == list(seen.values())
+        unseen = assignments - self._claims_seen_in if is_as_before else assignments
+        if not any(needs_slices(assignment, places) for assignment in unseen):
+            self._claims_seen_in, self._places_seen = assignments, places
             return streams
         # every look tries again until it is there: a token may be mounted later
         begin(slices, streams)

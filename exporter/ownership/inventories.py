@@ -23,11 +23,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.model.devices import NO_PLACES, CdiPlace, Inventory, InventoryDoubt, InventoryGpu, MigInstance
+from exporter.model.devices import NO_PLACES, CdiPlace, CdiPlaces, Inventory, InventoryDoubt, InventoryGpu, MigInstance
 from exporter.reading import Invalid, closed, each, shown, whole
 from exporter.reading import text as name_reader
 
@@ -158,7 +159,13 @@ def _place(device: CdiDevice, places: Mapping[int, CutPlace]) -> CdiPlace | None
     minors = device.minors | {place.minor for place in cut}
     if len(minors) > 1 or len(cut) > 1 or (device.caps and not cut):
         return None
-    return CdiPlace(minor="".join(map(str, minors)), instance="".join(str(place.instance) for place in cut))
+    return _cdi_place("".join(map(str, minors)), "".join(str(place.instance) for place in cut))
+
+
+@lru_cache(maxsize=1024)
+def _cdi_place(minor: str, instance: str) -> CdiPlace:
+    """One object for one place: places are compared for each claim that comes."""
+    return CdiPlace(minor=minor, instance=instance)
 
 
 def _mixed(uuid: str, file: str) -> InventoryDoubt:
@@ -294,8 +301,13 @@ def put_together(parts: Sequence[Part]) -> Inventory:
             for uuid, by in answers.gpus.items()
         ),
         doubts=(*(doubt for part in parts for doubt in part.inventory.doubts), *_doubts(answers)),
-        places=next((part.inventory.places for part in parts if part.inventory.places), NO_PLACES),
+        places=places_among(part.inventory for part in parts),
     )
+
+
+def places_among(inventories: Iterable[Inventory]) -> CdiPlaces:
+    """The places of CDI names: a single source reads them."""
+    return next((inventory.places for inventory in inventories if inventory.places), NO_PLACES)
 
 
 def _instances(all_answers: _AllAnswers) -> Mapping[str, tuple[MigInstance, ...]]:
