@@ -87,6 +87,19 @@ XIDS: Mapping[int, XidMeaning] = MappingProxyType(
             144 + number: XidMeaning(f"NVLINK: {unit} Error", "a link, or what is at its other end", _LINK)
             for number, unit in enumerate(("SAW", "RLW", "TLW", "TREX", "NVLPW_CTRL", "NETIR", "MSE"))
         },
+        **dict.fromkeys(
+            (39, 40, 41, 70, 71, 72, 75, 76, 77, 80, 85, *range(126, 136)),
+            XidMeaning("Copy Engine Exception", _CRASH, _APP),
+        ),
+        # of decoders, encoders, JPEG and optical flow
+        **dict.fromkeys(
+            (60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139),
+            XidMeaning("Video processor exception", _CRASH, _AGAIN),
+        ),
+        **dict.fromkeys((11, 25), XidMeaning("Invalid or illegal push buffer commands", _CRASH, _APP)),
+        **dict.fromkeys(
+            (14, 37, 44, 66, 67, 106, 107, 108, 141, 152, 153), XidMeaning("Error that the GPU survives", "", _NOTHING)
+        ),
         154: XidMeaning("GPU Recovery Action Changed", "the error before it", "do what its text says"),
         155: XidMeaning("NVLINK: SW Defined Error", "a link went down, perhaps on purpose", _LINK),
         156: XidMeaning("Resource Retirement Event", _MEMORY, _RESET),
