@@ -21,13 +21,14 @@ from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import Key
 from exporter.operator.pod_events import PodEvents
 from exporter.simulator.failure import ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP
-from tests.end_to_end.clusters import NODE
+from tests.end_to_end.clusters import NODE, Target, jobs, quick
 from tests.operator.looking import OWNER, looking
 from tests.operator.made import pod as made_pod
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.demo import demo
 from tests.support.exporter import config_of, running
+from tests.support.prometheus import Prometheus, prometheus
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import wait_until
 
@@ -84,7 +85,7 @@ class Dying:
         self._background = background
         self.stack = stack
         self.node = SimulatedNode(World(gpus=4, seed=4), NODE, fails_after_seconds=0.0)
-        self.base = ""
+        self.base = self.namespace = ""
 
     async def start(self) -> None:
         await self.node.start()
@@ -121,6 +122,7 @@ class Dying:
         self._background.run(self._look())
         assert self.node.failure
         (pod,) = self.node.failure.holders
+        self.namespace = pod.namespace
         return self.node.failure.gpu, pod.name
 
     def live(self, steps: int) -> None:
@@ -187,6 +189,42 @@ def dying() -> Iterator[Dying]:
     finally:
         background.run(stack.aclose())
         background.close()
+
+
+def alerts(server: Prometheus, uuid: str) -> dict[str, str]:
+    """What is active about a GPU: labels and annotations by the alert's name."""
+    active = server.ask("alerts")["alerts"]
+    return {
+        each["labels"]["alertname"]: json.dumps([each["labels"], each["annotations"]])
+        for each in active
+        if each["labels"].get("UUID") == uuid
+    }
+
+
+# issue 30, "Must show" 3
+@pytest.mark.real
+def test_alerts_name_who_held_the_gpu_then(dying: Dying, tmp_path: Path) -> None:
+    base = dying.base
+    with prometheus(tmp_path, list(jobs([Target("a", base[7:])])), "1s", quick(tmp_path)) as server:
+        server.wait_for_scrapes(2)
+        wait_until(lambda: server.query('pod_gpu_device_verdict{namespace!=""}'))
+        uuid, pod = dying.die()
+        says = f'{uuid} on {NODE} is gone; held by {dying.namespace}/{pod}"'
+        wait_until(lambda: says in alerts(server, uuid).get("GpuFailing", ""), why=lambda: alerts(server, uuid))
+        wait_until(lambda: f'"pod": "{pod}"' in alerts(server, uuid).get("GpuXid", ""))
+        dying.live(ENDS_STEP)
+        wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))
+        wait_until(lambda: not server.query(f'pod_gpu_device_verdict{{UUID="{uuid}",namespace!=""}}'))
+        assert says in alerts(server, uuid)["GpuFailing"]
+        dying.live(REPAIRED_STEP - ENDS_STEP)
+        wait_until(lambda: healths(base, uuid) == {("", "ok")}, why=lambda: healths(base, uuid))
+        dying.live(RETAKEN_STEP - REPAIRED_STEP)
+        wait_until(lambda: holders(base, uuid).isdisjoint({"", pod}), why=lambda: holders(base, uuid))
+        (after,) = holders(base, uuid)
+        wait_until(lambda: server.query(f'pod_gpu_device_verdict{{UUID="{uuid}",pod="{after}"}}'))
+        wait_until(lambda: "GpuFailing" not in alerts(server, uuid), why=lambda: alerts(server, uuid))
+        assert after not in json.dumps(alerts(server, uuid))
+        assert not server.query(f'count_over_time(ALERTS{{pod="{after}"}}[1h])')
 
 
 # issue 30, "Must show" 3
