@@ -22,9 +22,7 @@ _AGAIN = "start the program again; if it comes back with other programs, ask the
 _RESET = "stop what runs on the GPU and reset it (nvidia-smi --gpu-reset); if it comes back, ask the vendor of the node"
 _REBOOT = "drain the node and restart it; if it comes back, ask the vendor of the node"
 _OTHERS = "look at the errors before it"
-_LINK = (
-    "look at nvidia-smi nvlink -e and at the switch; if it is fatal or comes back, reset the GPU, and check the link"
-)
+_LINK = "look at nvidia-smi nvlink -e and at the switch; if it is fatal or comes back, reset the GPU, and check it"
 _CRASH = "a bug of the program"
 _MEMORY = "failing memory of the GPU"
 _FIRMWARE = "the GPU's own processor, or its firmware"
@@ -48,6 +46,8 @@ _VERDICTS: Mapping[str, Verdict] = MappingProxyType(
     }
 )
 _FALLEN_OFF = 79
+_OF_PROGRAMS = (11, 14, 25, 37, 39, 40, 41, 44, 60, 66, 67, 68, 70, 71, 72, 75, 76, 77, 80, *range(82, 87), 88, 89)
+_OF_PROGRAMS += (*range(96, 109), *range(126, 136), 139, 141, 152, 153)
 XIDS: Mapping[int, XidMeaning] = MappingProxyType(
     {
         0: XidMeaning("No Error"),
@@ -57,9 +57,7 @@ XIDS: Mapping[int, XidMeaning] = MappingProxyType(
         32: XidMeaning("Invalid or corrupted push buffer stream", "a poor PCIe connection, or the driver", _AGAIN),
         38: XidMeaning("Driver firmware error", "the driver", _AGAIN),
         43: XidMeaning("GPU stopped processing", "the program failed, and was ended", _NOTHING),
-        45: XidMeaning(
-            "Preemptive cleanup, due to previous errors", "the program was ended, or another error", _OTHERS
-        ),
+        45: XidMeaning("Preemptive cleanup, due to previous errors", "the program ended, or another error", _OTHERS),
         46: XidMeaning("GPU stopped processing", "the GPU hangs", _RESET),
         48: XidMeaning("Double Bit ECC Error", _MEMORY, _RESET),
         54: XidMeaning("Auxiliary power is not connected to the GPU board", "cabling", _CONNECT),
@@ -87,6 +85,8 @@ XIDS: Mapping[int, XidMeaning] = MappingProxyType(
             144 + number: XidMeaning(f"NVLINK: {unit} Error", "a link, or what is at its other end", _LINK)
             for number, unit in enumerate(("SAW", "RLW", "TLW", "TREX", "NVLPW_CTRL", "NETIR", "MSE"))
         },
+        # of copies, videos and bad commands, and those that the GPU survives
+        **dict.fromkeys(_OF_PROGRAMS, XidMeaning("Error of an engine or a channel", _CRASH, _APP)),
         154: XidMeaning("GPU Recovery Action Changed", "the error before it", "do what its text says"),
         155: XidMeaning("NVLINK: SW Defined Error", "a link went down, perhaps on purpose", _LINK),
         156: XidMeaning("Resource Retirement Event", _MEMORY, _RESET),

@@ -121,7 +121,7 @@ def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what a look adds to its snapshot afterwards
-_ADDED = frozenset({Need.VERDICTS, Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
+_ADDED = frozenset(Need) - {Need.NODE, Need.READINESS}
 
 
 class Node:
@@ -208,8 +208,8 @@ class Node:
                 errors = log.events.standing if log else ()
                 verdicts = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
                 snapshot = replace(snapshot, verdicts=verdicts)
-            if Need.ACCOUNTS in needs and self._accounting is not None:
-                snapshot = replace(snapshot, accounts=self._accounting.show())
+            if self._accounting is not None and not needs.isdisjoint((Need.ACCOUNTS, Need.IDLE_SINCE)):
+                snapshot = replace(snapshot, accounts=self._accounting.show(whole=Need.ACCOUNTS in needs))
             if Need.PROCESSES in needs and self.sources.measuring:
                 # rows show the measurement of the page's moment
                 pods, kubelet = self.sources.pods.now.pods, self.sources.kubelet

@@ -75,7 +75,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
-    others = users_of_devices(snapshot)
+    others, idle_since = users_of_devices(snapshot), _idle_since(snapshot)
     objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
@@ -102,6 +102,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **({"used_by": others[key]} if key in others else {}),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
+                "idle_since": rfc3339(idle_since.get((key, owner))),
             }
             why = "" if owner.pod else words.why_unknown(device) or silence
             row["state"] = state = state_of(row, idle_below=snapshot.context.idle_below, why_unknown=why)
@@ -120,6 +121,16 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
     since, of = snapshot.held_since, owner if owner.pod else None
     # who holds a whole GPU holds its instances
     return rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
+
+
+def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
+    """Since when those who hold a device idle do so (seconds since 1970, as the family has it)."""
+    accounts = snapshot.accounts.rows if snapshot.accounts else ()
+    return {
+        (row.device, row.owner): row.idle_since_ns // 1_000_000 / 1000
+        for row in accounts
+        if row.idle_since_ns is not None
+    }
 
 
 def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set[int]]:

@@ -68,6 +68,7 @@ def verdict_of(verdicts: Verdicts, snapshot: Snapshot, *errors: DeviceEvent, at:
         (looked(None, word="Unknown"), (), "unknown", "kubelet"),
         (looked(word="Unknown", message="its device plugin no longer offers it"), (), "unknown", "not-offered"),
         (looked(), (error(31),), "ok", ""),
+        (looked(), (error(68),), "ok", ""),
         (looked(), (error(63),), "degraded", "xid"),
         (looked(), (error(48),), "failing", "xid"),
         (looked(), (error(79),), "gone", "fell-off-bus"),

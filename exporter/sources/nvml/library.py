@@ -139,9 +139,7 @@ class Library:
     def open(self) -> None:
         """Load the library, if nobody has yet, and initialise it.
 
-        Raises:
-            NotThere: there is no such library.
-            Failed: it cannot be initialised.
+        Raises NotThere: there is no such library. Failed: it cannot be initialised.
         """
         self.calling = "dlopen"
         self._load()
@@ -165,11 +163,7 @@ class Library:
             self._unload()
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - each call has an answer of its own
-        """What a function of the bindings returns.
-
-        Raises:
-            Failed: anything but success.
-        """
+        """What a function of the bindings returns. Raises Failed: anything but success."""
         bindings = self._bindings
         assert bindings is not None, "not open"  # noqa: S101 - a fault of this program
         self.calling = name
@@ -212,11 +206,7 @@ class Library:
 
 
 def _dlopen(path: str) -> int:
-    """The handle of a library.
-
-    Raises:
-        NotThere: it cannot be loaded.
-    """
+    """The handle of a library. Raises NotThere: it cannot be loaded."""
     import ctypes  # noqa: PLC0415 - see Library
 
     program = ctypes.CDLL(None)

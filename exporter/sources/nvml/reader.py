@@ -61,8 +61,7 @@ class NvmlEvents:
     def listen(self, gpus: Iterable[NvmlGpu]) -> bool:
         """Have the driver report events of these GPUs alone. Returns whether one is new: events before this are lost.
 
-        Raises:
-            Failed: the library is gone.
+        Raises Failed: the library is gone.
         """
         now = {gpu.in_inventory.uuid: gpu for gpu in gpus}
         for uuid in self._answered_of.keys() - now.keys():
@@ -82,11 +81,7 @@ class NvmlEvents:
         return any(self._answered_of[gpu.in_inventory.uuid] & MIG_CHANGE for gpu in new)
 
     def have_changed(self) -> bool:
-        """Take what has come. Returns whether MIG instances may have changed.
-
-        Raises:
-            Failed: the library is gone.
-        """
+        """Take what has come. Returns whether MIG instances may have changed. Raises Failed: the library is gone."""
         is_changed = False
         for _ in range(MOST_EVENTS):
             if self._set is None:
@@ -171,9 +166,8 @@ class NvmlReader:
     def read(self, now: float) -> DriverReading:
         """One reading at `now`; `trouble` then says what is odd about it.
 
-        Raises:
-            NotThere: there is no library.
-            Failed: NVML as a whole cannot be asked. Everything is let go of, and the next read loads it anew.
+        Raises NotThere: there is no library. Failed: NVML as a whole cannot be asked. Everything is let go of, and the
+        next read loads it anew.
         """
         try:
             if not self.library.is_open:
