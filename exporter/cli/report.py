@@ -1,29 +1,37 @@
 """`report`: who held and used what over a span, from a Prometheus server."""
 
 import asyncio
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, tzinfo
+from functools import partial
 from types import TracebackType
 from typing import Self, TextIO, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
+from exporter.report.costs import read_prices
 from exporter.report.formatting import clean, fit
 from exporter.report.forms import render_csv, render_json, render_table
-from exporter.report.groups import GroupBy, read_by, read_prices
+from exporter.report.groups import KINDS, read_by
+from exporter.report.notes import nothing_there
 from exporter.report.page import render_page
-from exporter.report.report import Report, ReportInput, make_report, nothing_there
+from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
 from exporter.sources.prometheus.history.api import FLAG, PrometheusApi
-from exporter.sources.prometheus.history.collect import collect, read_match
+from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgress, collect, read_match
 
 _BAR = 24
 _MOST_CHARS_OF_NOTE = 2000
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_BY = f"{', '.join(KINDS)} or label:NAME"
 FORMATS = ("table", "csv", "json", "html")
 T = TypeVar("T")
 
@@ -71,12 +79,31 @@ class Progress:
 @click.option("--since", metavar="DURATION", help="The span: so long, until now, such as 12h or 4w.  [default: 7d]")
 @click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
 @click.option("--to", "end", metavar="TIME", help="Where it ends.  [default: now]")
+@click.option("--month", metavar="YYYY-MM", help="The span: a calendar month, such as 2026-10, by --time-zone.")
+@click.option(
+    "--time-zone",
+    default="UTC",
+    show_default=True,
+    metavar="ZONE",
+    help="Whose clocks --month and times without a zone go by, such as Europe/Berlin.",
+)
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Say what changed since the span before, of the same length; of a month, the month before.",
+)
 @click.option(
     "--by",
     default="namespace",
     show_default=True,
     metavar="WHAT",
-    help="namespace, workload, model, node, pod or label:NAME, a label of pods.",
+    help=f"{_BY}, a label of pods.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help='Only so many groups, those that held most; a line "others" has the rest.',
 )
 @click.option(
     "--format",
@@ -98,7 +125,14 @@ class Progress:
     "--match",
     multiple=True,
     metavar="LABEL=VALUE",
-    help="Only series with this label (also !=, =~, !~), where a server has several clusters. Repeatable.",
+    help="Only series with this label (also !=, =~, !~). Repeatable.",
+)
+@click.option(
+    "--cluster-label",
+    default=CLUSTER_LABEL,
+    show_default=True,
+    metavar="LABEL",
+    help="The label that tells clusters apart, where a server has several.",
 )
 @click.option(
     "--timeout",
@@ -114,11 +148,16 @@ def report(
     since: str | None,
     start: str | None,
     end: str | None,
+    month: str | None,
+    time_zone: str,
+    compare: bool,
     by: str,
+    top: int | None,
     form: str,
     gpu_prices: Sequence[str],
     price_per_kwh: str | None,
     match: Sequence[str],
+    cluster_label: str,
     timeout: str,
 ) -> None:
     """Say who held and used GPUs over a span: GPU-hours, energy and cost.
@@ -130,34 +169,56 @@ def report(
       pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --since 30d --by label:team
       pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --price-per-gpu-hour 2.50 --format html > gpus.html
     """  # noqa: D301, E501 - \b is click's word for "leave these lines as they are"
-    grouped = _parsed("--by", by, read_by, "namespace, workload, model, node, pod or label:NAME")
+    grouped = _parsed("--by", by, read_by, _BY)
     matchers = [_parsed("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
     url = _parsed("--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it")
+    label = _parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
     seconds = _parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
+    zone = _parsed(
+        "--time-zone",
+        time_zone,
+        _zone,
+        "a name of the tz database, such as Europe/Berlin, if this machine has it (tzdata)",
+    )
     try:
-        span = make_span(since=since, start=start, end=end, now_ms=time.time_ns() // 1_000_000)
+        span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
         prices = read_prices(gpu_prices, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     http = read_http_file(http_config, FLAG)
+    spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
         api = PrometheusApi(url=url, timeout_seconds=seconds, http=http, on_wait=progress.say)
+        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label)
         try:
-            collected = asyncio.run(_collect(api, span, matchers, grouped, progress.note))
+            *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
     if not collected.grown:
         raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
-    _write(make_report(collected, grouped, prices), form)
+    _write(make_report(collected, grouped, prices, top=top, before=before[0] if before else None), form)
 
 
 async def _collect(
-    api: PrometheusApi, span: Span, matchers: Sequence[str], by: GroupBy, on_progress: Callable[[int, int], None]
-) -> ReportInput:
+    api: PrometheusApi, ask: Callable[..., Awaitable[ReportInput]], spans: Sequence[Span], on_progress: OnProgress
+) -> Sequence[ReportInput]:
     try:
-        return await collect(api, span, matchers=matchers, wanted=by.wanted, on_progress=on_progress)
+        return [await ask(span, on_progress=on_progress) for span in spans]
     finally:
         await api.close()
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(name) from error
+
+
+def _label_name(text: str) -> str:
+    if not _LABEL.fullmatch(text):
+        raise ValueError(text)
+    return text
 
 
 def _write(made: Report, form: str) -> None:

@@ -9,12 +9,22 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
+from itertools import islice
 
-from exporter.report.formatting import clean, fit, name_of, number, percent
-from exporter.report.forms import MOST_CHARS_OF_NOTE, Column, columns_of_groups, columns_of_wasteful
+from exporter.report.costs import apportioned
+from exporter.report.formatting import clean, fit, money, name_of, number, percent
+from exporter.report.forms import (
+    MOST_CHARS_OF_NOTE,
+    WORDS,
+    Column,
+    columns_of_groups,
+    columns_of_wasteful,
+    of_all_there_was,
+    rows_of,
+)
 from exporter.report.report import Line, Moment, Report
 from exporter.report.rows import Amounts
-from exporter.report.span import long_written, written
+from exporter.report.span import long_written
 
 MOST_ROWS = 500  # more than anybody reads; the other forms have all
 MOST_BARS = 20
@@ -63,24 +73,27 @@ def render_page(report: Report) -> str:
     style_hash = b64encode(sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'"
     by = escape(clean(str(report.by)))
-    begin, end = written(report.span.from_ms), written(report.span.to_ms)
+    begin, end = report.span.shown()
+    before = f"; before: {' to '.join(report.span_before.shown())}" if report.span_before else ""
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="referrer" content="no-referrer">',
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         f"<title>GPU report, {begin} to {end}</title><style>{_STYLE}</style></head><body><main>",
-        f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}</p>',
+        f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}{before}</p>',
         _tiles(report),
         *_section(f"GPU-hours by {by}", bars_of_groups(report), _KEY),
         '<div class="wide">',
         _table(str(report.by), report.groups, columns_of_groups(report), report.total),
         "</div>",
+        f'<p class="dim">{escape(of_all_there_was(report))}</p>',
         *_section("GPUs at a time", columns_of_time(report.moments), _KEY),
     ]
     if report.wasteful:
         table = _table("workload", report.wasteful, columns_of_wasteful(report))
         parts += ["<h2>Workloads that hold most and use least</h2>", f'<div class="wide">{table}</div>']
+        parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in WORDS]
     if report.notes:
         notes = "".join(f"<li>{escape(clean(str(note), MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
         parts.append(f'<h2>What could not be known</h2><ul class="notes">{notes}</ul>')
@@ -98,25 +111,28 @@ def _tiles(report: Report) -> str:
     if report.capacity_hours:
         tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
     tiles += [("GPU-hours idle", number(total.idle_hours)), ("kWh", number(total.kwh))]
-    if report.prices.are_given:
-        tiles.append(("cost", number(total.cost)))
+    costs = (("cost", total.cost, True), ("idle cost", total.idle_cost, False), ("free cost", total.free_cost, False))
+    for name, cost, is_always_shown in costs:
+        if report.prices.are_given and (is_always_shown or cost is not None):
+            tiles.append((name, money(apportioned((cost,), 2)[0])))
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{escape(value)}</dd></div>' for name, value in tiles)}</dl>"
 
 
 def _table(by: str, lines: Sequence[Line], columns: Sequence[Column], total: Line | None = None) -> str:
     heads = "".join(f'<th scope="col" title="{escape(column.means)}">{column.heading}</th>' for column in columns)
     heading = escape(clean(by.removeprefix("label:")))
-    body = "".join(_row(name_of(line.name, by), line, columns) for line in lines[:MOST_ROWS])
+    rows = zip(lines, rows_of(lines, columns), strict=True)
+    body = "".join(_row(name_of(line.name, by), cells) for line, cells in islice(rows, MOST_ROWS))
     if len(lines) > MOST_ROWS:
         more = f"and {len(lines) - MOST_ROWS} more, which the total has too (--format csv names them)"
         body += f'<tr><td colspan="{len(columns) + 1}">{more}</td></tr>'
-    foot = f"<tfoot>{_row('total', total, columns)}</tfoot>" if total else ""
+    foot = f"<tfoot>{_row('total', rows_of([total], columns)[0])}</tfoot>" if total else ""
     return f'<table><thead><tr><th scope="col">{heading}</th>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table>'
 
 
-def _row(name: str, line: Line, columns: Sequence[Column]) -> str:
-    cells = "".join(f"<td>{escape(column.cell(line))}</td>" for column in columns)
-    return f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
+def _row(name: str, cells: Sequence[str]) -> str:
+    columns = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    return f'<tr><th scope="row">{escape(name)}</th>{columns}</tr>'
 
 
 def bars_of_groups(report: Report) -> str:
@@ -127,7 +143,7 @@ def bars_of_groups(report: Report) -> str:
         rest = Amounts()
         for line in held[MOST_BARS:]:
             rest = rest.plus(line.amounts)
-        rows.append((f"{len(held) - MOST_BARS} others", Line(name=None, amounts=rest, cost=None)))
+        rows.append((f"{len(held) - MOST_BARS} others", Line(name=None, amounts=rest)))
     if not rows:
         return ""
     most = max(max(line.held_hours, line.used_hours) for _, line in rows)
@@ -172,14 +188,14 @@ def columns_of_time(moments: Sequence[Moment]) -> str:
         wide = max(1.0, moment.span.ms * per_ms - 2)
         says = [escape(number(value)) for value in (held, used)]
         parts += [
-            f"<g><title>{written(moment.span.from_ms)}: {says[0]} GPUs held, {says[1]} used</title>",
+            f"<g><title>{moment.span.shown()[0]}: {says[0]} GPUs held, {says[1]} used</title>",
             _rect("held", x, _HEAD + high - held * scale, wide, held * scale),
             _rect("used", x, _HEAD + high - used * scale, wide, used * scale),
             "</g>",
         ]
     foot = _HEIGHT - 8
-    parts.append(f'<text x="{_LEFT}" y="{foot}">{written(moments[0].span.from_ms)}</text>')
-    parts.append(f'<text class="name" x="{_WIDTH}" y="{foot}">{written(moments[-1].span.to_ms)}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{foot}">{moments[0].span.shown()[0]}</text>')
+    parts.append(f'<text class="name" x="{_WIDTH}" y="{foot}">{moments[-1].span.shown()[1]}</text>')
     return _svg(_HEIGHT, "GPUs held and used over time", parts)
 
 

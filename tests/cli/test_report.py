@@ -104,6 +104,13 @@ def held(expression: str, at_seconds: float) -> list[dict[str, object]]:
         (["--prometheus=http://x", "--match=x"], "--match: 'x' is not allowed"),
         (["--prometheus=http://x", "--timeout=0s"], "--timeout: '0s' is not allowed"),
         (["--prometheus=http://x", "--format=xml"], "--format"),
+        (["--prometheus=http://x", "--month=2026-13"], "--month: '2026-13' is not allowed; it takes a month"),
+        (["--prometheus=http://x", "--month=2026-01", "--to=now"], "--month says where the span begins and ends"),
+        (["--prometheus=http://x", "--time-zone=Mars/Olympus"], "--time-zone: 'Mars/Olympus' is not allowed"),
+        (["--prometheus=http://x", "--time-zone=../etc"], "--time-zone: '../etc' is not allowed"),
+        (["--prometheus=http://x", "--time-zone="], "--time-zone: '' is not allowed"),
+        (["--prometheus=http://x", "--cluster-label=a b"], "--cluster-label: 'a b' is not allowed"),
+        (["--prometheus=http://x", "--top=0"], "--top"),
         (["--prometheus=http://x", "--prometheus.http-config=/no/such"], "--prometheus.http-config: '/no/such' cannot"),
     ],
 )
