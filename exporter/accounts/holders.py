@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from exporter.accounts.entries import Entries, Entry
 from exporter.accounts.holdings import Device, Gpus, gpus_of
-from exporter.accounts.observation import is_away
 from exporter.dividing.instances import apportion
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pages import Subject
@@ -156,7 +155,7 @@ class Holders:
         if snapshot.joined is None:
             return self.subjects
         subjects = snapshot.joined.subjects
-        if not self.subjects or not is_away(snapshot):
+        if not self.subjects or not snapshot.is_page_away:
             return subjects
         gpus = {subject.gpu for subject in subjects}
         return {**{subject: count for subject, count in self.subjects.items() if subject.gpu not in gpus}, **subjects}

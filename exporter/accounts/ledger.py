@@ -14,7 +14,7 @@ from exporter.accounts.amounts import held, new_amounts, xids
 from exporter.accounts.entries import Entries
 from exporter.accounts.gpu import GpuAtLook, GpuState, Interval, Power
 from exporter.accounts.holders import MOST_GPUS, Holders
-from exporter.accounts.observation import GpuSamples, ObservationReader, is_away
+from exporter.accounts.observation import GpuSamples, ObservationReader
 from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED, KernelTimes
 from exporter.model.accounts import GAPS, Accounts, Gap
 from exporter.model.kernel import XidCounts
@@ -66,7 +66,7 @@ class Gaps:
         reason = "exporter" if since > _LATE * interval_ns else failing or self.failing
         if reason in _HOLDERS_UNKNOWN or self.failing == "kubelet":
             self.is_gap = True
-        elif reason is None and is_away(snapshot):
+        elif reason is None and snapshot.is_page_away:
             reason = "page"  # of some devices; the others were seen
         if reason is not None and since > 0:
             self.ns[reason] += since
@@ -140,7 +140,7 @@ class Ledger:
         self.look += 1
         yield from self.holders.update(snapshot, at_ns)
         samples = (yield from self._pages.read(snapshot.joined)) if snapshot.joined is not None else {}
-        away = self.states.keys() - samples.keys() if is_away(snapshot) else ()
+        away = self.states.keys() - samples.keys() if snapshot.is_page_away else ()
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else NOT_MEASURED
         is_gap = interval is None or interval.is_gap
         kernels = self._kernels.since_last(measured, {} if is_gap else holders_before, at_ns)

@@ -11,7 +11,6 @@ from exporter.dcgm.fields import FIELDS
 from exporter.dividing.decimals import is_amount
 from exporter.model.pages import JoinedPage, Reading, Sampled
 from exporter.model.slices import ITEMS_A_SLICE, Work, listed
-from exporter.model.snapshot import Snapshot
 
 _NO_ROWS: Mapping[str, int] = MappingProxyType({})
 _REASONS = "reasons"
@@ -94,13 +93,6 @@ _MOST_DIGITS = 40
 _MOST_ZEROS = 60
 # What DCGM prints for "not supported" is larger than this.
 _USUAL = 2**31 - 16
-
-
-def is_away(snapshot: Snapshot) -> bool:
-    """Whether a source of pages failed, one or all of them: the devices on its page were not seen."""
-    return snapshot.joined is None or any(
-        (health := snapshot.health.get(source)) is not None and health.up is False for source in snapshot.page_sources
-    )
 
 
 def units(text: bytes, power: int) -> int | None:

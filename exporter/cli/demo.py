@@ -108,6 +108,16 @@ MOST_NODES = 50
     metavar="FILE",
     help="Write this file: with --config.file FILE other commands see the simulated node, too.",
 )
+@click.option(
+    "--fail",
+    "fails_after",
+    type=click.FloatRange(0),
+    is_flag=False,
+    flag_value=30.0,
+    default=None,
+    metavar="SECONDS",
+    help="After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
@@ -125,6 +135,7 @@ def demo(
     seed: int,
     collect_interval: float,
     settings_file: Path | None,
+    fails_after: float | None,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
@@ -142,20 +153,12 @@ def demo(
         kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
     step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    world_of = partial(
-        World,
-        gpus=gpus,
-        shared=shared,
-        mig=mig,
-        claims=claims,
-        dynamic=int(claims > 1),
-        units=units,
-        strangers=strangers,
-        speed=speed,
-    )
+    parts: dict[str, Any] = {"shared": shared, "mig": mig, "claims": claims, "units": units}
+    world_of = partial(World, gpus=gpus, **parts, dynamic=int(claims > 1), strangers=strangers, speed=speed)
     node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
     if nodes == 1:
-        asyncio.run(_demo(node_of(world_of(seed=seed), socket.gethostname()), step_seconds, given, settings_file))
+        one = node_of(world_of(seed=seed), socket.gethostname(), fails_after_seconds=fails_after)
+        asyncio.run(_demo(one, step_seconds, given, settings_file))
         return
     if settings_file:
         raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
@@ -163,7 +166,10 @@ def demo(
         raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
     from exporter.cli.demo_cluster import TEAMS, demo_of_nodes  # noqa: PLC0415
 
-    several = [node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}") for number in range(nodes)]
+    several = [
+        node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}", fails_after_seconds=after)
+        for number, after in enumerate([fails_after, *[None] * (nodes - 1)])
+    ]
     asyncio.run(demo_of_nodes(several, partial(_of_one_of_many, given), partial(_web, given), step_seconds))
 
 
@@ -229,6 +235,7 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
         "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,
+        "kernel_log_mode": "on",
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
     page = {} if "off" in (given.get("dcgm_mode") or ()) else {"dcgm_url": simulated.url}
@@ -266,6 +273,7 @@ or, in another terminal,
   {top}
   curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    # GPU metrics with their pods, as Prometheus gets them
   curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
+  curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
 
 Ctrl-C ends it.
 """,

@@ -101,6 +101,13 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return values
 
 
+def as_yaml(content: object) -> str:
+    """Plain data as YAML, in its own order."""
+    import yaml  # noqa: PLC0415 - see _read_yaml
+
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+
+
 def _read_yaml(text: str, path: str, flag: str) -> object:
     # 1 MiB of memory that only such a file is worth
     import yaml  # noqa: PLC0415

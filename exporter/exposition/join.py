@@ -151,9 +151,10 @@ class OwnedPage:
         return chain.from_iterable(block.readings(body[start:end], families) for block, (start, end) in parts)
 
 
-def own(shape: PageShape, attribute: Attribute, reader: PageReader, nobodys: Rows | None) -> Work[OwnedPage]:
+def own(shape: PageShape, attribute: Attribute, reader: PageReader, closings: Closings) -> Work[OwnedPage]:
     """A page's blocks with what each sample gains. What a block has from another page is kept where it still holds."""
-    additions = _Additions(nobodys)
+    closings.turn()
+    additions = _Additions(closings)
     yield from additions.work_out(shape, attribute)
     # of two samples of one series the first goes out, and they may be in two blocks
     for_this_page = (attribute, additions.follow_from_subjects and not shape.repeated)
@@ -167,7 +168,7 @@ def own(shape: PageShape, attribute: Attribute, reader: PageReader, nobodys: Row
             rows = additions.to(block)
             if isinstance(block, PlainBlock):
                 block = shape.blocks[number] = reader.lay_out(block)  # noqa: PLW2901 - it takes its place
-            owned = lay_out_for(nobodys, block.shape, rows, shape.repeated, laid_out)
+            owned = lay_out_for(closings.nobodys, block.shape, rows, shape.repeated, laid_out)
             if shape.series_count > MOST_KEPT_SERIES:
                 owned = owned.lean()
         block.owned, block.owned_for = owned, for_this_page
@@ -183,8 +184,8 @@ class _Additions:
     are attributed together.
     """
 
-    def __init__(self, nobodys: Rows | None) -> None:
-        self._closings = Closings(nobodys)
+    def __init__(self, closings: Closings) -> None:
+        self._closings = closings
         self._rows_of_block: dict[Block, Sequence[Rows]] = {}
         self._by_subject: dict[int, Rows] | None = None  # by the subjects' own ids
         self._closing_by_subject: Mapping[int, bytes] | None = None
@@ -255,7 +256,7 @@ class Joiner:
 
         With `nobodys` its row goes out for every sample, whoever owns the device.
         """
-        self._own = partial(own, nobodys=nobodys)
+        self._own = partial(own, closings=Closings(nobodys))
         self._reader = PageReader(SeriesReader(read_subject, is_owner_label, renaming), wanted)
         self._page: OwnedPage | None = None
 

@@ -61,12 +61,17 @@ class Owned:
 
 
 class Closings:
-    """The text that closes a sample's labels, by the rows that it gains. For one state of owners."""
+    """The text that closes a sample's labels, by the rows that it gains. Kept for the rows that the last page had."""
 
     def __init__(self, nobodys: Rows | None = None) -> None:
         """With `nobodys` the text is that of its row, whoever owns the device."""
-        self._nobodys = nobodys
+        self.nobodys = nobodys
+        self._before: dict[int, tuple[Rows, bytes | None]] = {}
         self._of: dict[int, tuple[Rows, bytes | None]] = {}  # by the rows' own id; held, so that it stays theirs
+
+    def turn(self) -> None:
+        """Another state of owners follows."""
+        self._before, self._of = self._of, {}
 
     def of(self, rows: Iterable[Rows]) -> list[bytes] | None:
         """The closing text for each of `rows`; None where one of them is several rows, or has values of its own."""
@@ -85,11 +90,14 @@ class Closings:
         return None if closings is None else {_NO_SAMPLE: b"", **dict(zip(rows_of, closings, strict=True))}
 
     def _close(self, rows: Rows) -> tuple[Rows, bytes | None]:
-        closing: bytes | None = None
-        if rows.values is None and len(rows.each) == 1:
-            extra = render_labels((self._nobodys or rows).each[0].labels)
-            closing = b",%b} " % extra if extra else _BRACE
-        closed = self._of[id(rows)] = (rows, closing)
+        closed = self._before.get(id(rows))
+        if closed is None:
+            closing: bytes | None = None
+            if rows.values is None and len(rows.each) == 1:
+                extra = render_labels((self.nobodys or rows).each[0].labels)
+                closing = b",%b} " % extra if extra else _BRACE
+            closed = (rows, closing)
+        self._of[id(rows)] = closed
         return closed
 
 
@@ -138,10 +146,9 @@ class PlainBlock:
     def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
         """The same where rows and texts follow from the samples' subjects, by their own ids."""
         ids = self._subject_ids
-        added_size = sum(count * (len(closing_of[id(subject)]) - len(_BRACE)) for subject, count in self.subjects)
-        added_size += self._longer
         rows = partial(map, rows_of.__getitem__, tuple(filter(None, ids)))
         closings = tuple(map(closing_of.__getitem__, ids))
+        added_size = self._longer + sum(map(len, closings)) - len(self.series) * len(_BRACE)
         return Owned(self.cuts, self.series, rows, self._opened, closings, added_size, Selections())
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Trouble
+from exporter.model.pods import Owner
 from exporter.model.states import DeviceState
 
 # Of a node whose kubelet does not say who holds its GPUs: they look as if nobody did.
@@ -48,6 +49,25 @@ class HeldDevice:
     def device(self) -> tuple[str, str]:
         """The device's identity on its node."""
         return (self.uuid, self.instance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """An error of a GPU or NVSwitch that a node's /events names: one object there. `at_seconds` counts from 1970.
+
+    `holders` held the device then; none also where nobody can say. `text` is the whole object as JSON, of which nothing
+    but these fields has been checked.
+    """
+
+    node: str
+    at_seconds: float
+    kind: str
+    code: int | None
+    uuid: str
+    index: str
+    instance: str
+    holders: tuple[Owner, ...]
+    text: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ from exporter.model.devices import (
     SliceDevice,
     SliceDeviceName,
 )
+from exporter.model.health import NO_VERDICTS, DeviceVerdicts
 from exporter.model.pages import Attribute, JoinedPage, nobodys
 from exporter.model.pods import Owner
 from exporter.model.states import IDLE_BELOW
@@ -101,6 +102,7 @@ class Snapshot:
     `events` are the last of the kernel's log, the newest first; None where that is not read.
     `device_files` are those of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded. `cuda` is None
     where no probe runs. `healths` say how devices are that containers hold, as far as the kubelet says it.
+    `verdicts` say how all devices are, by all that speak of them, if they were asked for.
     """
 
     node: str
@@ -121,7 +123,15 @@ class Snapshot:
     unmeasured: Trouble | None = None
     cuda: "CudaUses | None" = None
     healths: DeviceHealths = field(default_factory=lambda: NO_HEALTHS)
+    verdicts: DeviceVerdicts = field(default_factory=lambda: NO_VERDICTS)
     events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)
+
+    @property
+    def is_page_away(self) -> bool:
+        """Whether a source of pages failed, one or all of them: the devices on its page were not seen."""
+        return self.joined is None or any(
+            (health := self.health.get(source)) is not None and health.up is False for source in self.page_sources
+        )

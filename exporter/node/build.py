@@ -167,7 +167,7 @@ def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners
             keep_ns=round(settings.keep_seconds * 1e9),
         ),
         # workloads are a label of the accounts only where the user says by which label they are called
-        needs=LOOK_AT_NODE | {Need.WORKLOADS} if config.workloads.labels else LOOK_AT_NODE,
+        needs=LOOK_AT_NODE | {Need.VERDICTS, *((Need.WORKLOADS,) if config.workloads.labels else ())},
         asked_first=(sources.kubelet, sources.allocatable),
         owners=owners,
         kernel_log=sources.kernel_log,

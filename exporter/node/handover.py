@@ -14,6 +14,7 @@ from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.ownership.current import CurrentOwners, Tenures
 from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.owners import Knowledge, read_assignment
+from exporter.ownership.verdicts import Verdicts
 from exporter.sources.kubelet.assignments import KeptAssignments
 from exporter.sources.source import SourceCache
 from exporter.telemetry import Telemetry
@@ -88,6 +89,7 @@ class NodeHandover:
         self.kernel_events: KernelEvents | None = None
         self.tenures = Tenures()
         self.health_watch = HealthWatch()
+        self.verdicts = Verdicts()
         self.cache: SourceCache | None = None
         self.owners: CurrentOwners | None = None
         self._sharing = ""

@@ -21,7 +21,7 @@ from exporter.dividing.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
 from exporter.log import log
-from exporter.model.devices import Assignment, Inventory, Owners
+from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces, Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
@@ -121,7 +121,7 @@ def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what a look adds to its snapshot afterwards
-_ADDED = frozenset({Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
+_ADDED = frozenset({Need.VERDICTS, Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
 
 
 class Node:
@@ -149,6 +149,7 @@ class Node:
         self._pages = pages
         self._name = name
         self._claims_seen_in: frozenset[Assignment] = frozenset()
+        self._places_seen: CdiPlaces = NO_PLACES
         self._specs_read_for: frozenset[Assignment] = frozenset()
         self._reading_specs: Attempt | None = None
         self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
@@ -202,6 +203,11 @@ class Node:
                 pods, of_owners = self.sources.pods.now.pods, self._owners.pods_of_owners.pods
                 workloads = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
                 snapshot = replace(snapshot, workloads=await workloads)
+            if Need.VERDICTS in needs:
+                log = self.sources.kernel_log
+                errors = log.events.standing if log else ()
+                verdicts = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
+                snapshot = replace(snapshot, verdicts=verdicts)
             if Need.ACCOUNTS in needs and self._accounting is not None:
                 snapshot = replace(snapshot, accounts=self._accounting.show())
             if Need.PROCESSES in needs and self.sources.measuring:
@@ -368,8 +374,10 @@ class Node:
         if self._reading_specs is not None and not self._reading_specs.done():
             return streams  # this look could not wait for what the node itself says
         places = {**self._owners.knowledge.places, **self.sources.inventory.inventory.places}
-        if not any(needs_slices(assignment, places) for assignment in assignments):
-            self._claims_seen_in = assignments
+        is_as_before = all(places.get(name, place) == place for name, place in self._places_seen.items())
+        unseen = assignments - self._claims_seen_in if is_as_before else assignments
+        if not any(needs_slices(assignment, places) for assignment in unseen):
+            self._claims_seen_in, self._places_seen = assignments, places
             return streams
         # every look tries again until it is there: a token may be mounted later
         begin(slices, streams)

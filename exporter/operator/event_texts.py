@@ -33,14 +33,12 @@ class Event(NamedTuple):
 
 def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
     """The events of a GPUExporter: from its status before and now, and what was written for it."""
-    return [
-        _noted(event) for event in (*_of_changes(old, new, changes), *_of_readiness(old, new), *_of_nodes(old, new))
-    ]
+    return [noted(event) for event in (*_of_changes(old, new, changes), *_of_readiness(old, new), *_of_nodes(old, new))]
 
 
 def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
     """The same of a GPUAutoscaler."""
-    return [_noted(event) for event in (*_of_changes(old, new, changes), *_of_scaling(old, new))]
+    return [noted(event) for event in (*_of_changes(old, new, changes), *_of_scaling(old, new))]
 
 
 def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Iterator[Event]:
@@ -139,7 +137,8 @@ def _scaled(scale: AnyObject) -> str:
     return f"scaled {there}{': ' if reason else ''}{reason}"
 
 
-def _noted(event: Event) -> Event:
+def noted(event: Event) -> Event:
+    """The event with a note on one line, of the length that the API takes."""
     note = one_line(event.note, MOST_NOTE_BYTES)
     if len(note.encode()) > MOST_NOTE_BYTES:
         note = f"{note.encode()[: MOST_NOTE_BYTES - 3].decode(errors='ignore')}…"

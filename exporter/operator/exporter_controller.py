@@ -1,6 +1,6 @@
 """GPUExporters: their objects and their status (exporters/), and what the exporters say (exporter_health.py)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,17 +43,22 @@ class ExporterController(Controller):
         reader: Reader,
         health: ExporterHealth,
         *,
+        event_troubles: Callable[[Key], Sequence[Trouble]] = lambda _: (),
         namespaces: Sequence[str] = (),
         image: str | None = None,
         dcgm_image: str | None = None,
     ) -> None:
-        """`image` and `dcgm_image` are the defaults (None: this version's). No `namespaces` means all."""
+        """`image` and `dcgm_image` are the defaults (None: this version's). No `namespaces` means all.
+
+        `event_troubles` are why events on pods are not written for a GPUExporter that wants them.
+        """
         self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
         self._lists: Sequence[Sequence[AnyObject]] = ()  # of GPUExporters, as the reader gave them last
         self._nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = {}  # by the labels that select them
         self._image, self._dcgm_image = image, dcgm_image
         self._reader = reader
         self._health = health
+        self._event_troubles = event_troubles
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
         """What is to be written for it, and what is there."""
@@ -126,6 +131,8 @@ class ExporterController(Controller):
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         """Its status, whole. That the operator may not list pods is an obstacle, and no error."""
         key, obstacles = key_of(outcome.owner), _obstacles(outcome)
+        has_events = text(mapping(outcome.owner, "spec"), "events") == "on"
+        obstacles += self._event_troubles(key) if has_events else ()
         pods: Sequence[AnyObject] = ()
         try:
             pods = await self._reader.listed(kinds.POD, key.namespace, selector(key.name), _used_of)
@@ -134,7 +141,7 @@ class ExporterController(Controller):
                 raise
             obstacles.append(as_trouble(error))
         else:
-            self._health.follow(key, pods)
+            self._health.follow(key, pods, has_events=has_events)
         daemon_set = next((item for each, item in outcome.live.items() if each.kind == kinds.DAEMON_SET.name), None)
         seen = ExporterObjects(
             daemon_set=daemon_set,

@@ -8,9 +8,10 @@ an answer, such as a NetworkPolicy, is a trouble of that node.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from http import HTTPStatus
 from ipaddress import ip_address
 from itertools import count
 
@@ -18,12 +19,18 @@ from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
 from exporter.log import log
+from exporter.model.cluster import NodeEvent
 from exporter.operator.exporters.desired import METRICS_PORT
 from exporter.operator.exporters.nodes import EXPORTER, NodeTrouble, node_of, on_node
 from exporter.operator.objects.fields import is_going, steady
+from exporter.operator.objects.kinds import Key
 from exporter.sources.exporters.asking import ExporterClient
+from exporter.sources.exporters.events import PATH as EVENTS_PATH
+from exporter.sources.exporters.events import read_events
 from exporter.sources.exporters.healths import MOST_BYTES, OPERATED_EXPORTERS, PATH, read_health
+from exporter.sources.http import HttpRefusal
 from exporter.sources.pause import Pause
+from exporter.sources.slices import in_slices
 from exporter.sources.source import Bound
 
 EVERY_SECONDS = 30.0
@@ -40,7 +47,6 @@ CONNECT_SECONDS = 2.0
 TOGETHER_SECONDS = 1.0
 MOST_IN_FLIGHT_BYTES = 8 * 1024 * 1024
 
-Owner = Hashable
 _Kind = tuple[str, str]
 
 
@@ -48,9 +54,10 @@ _Kind = tuple[str, str]
 class _Exporter:
     """An exporter that is asked. `troubles` count; `unconfirmed` failures were seen once."""
 
-    owner: Owner
+    owner: Key
     node: str
     url: str
+    has_events: bool = False
     asks: int = 0
     failures: int = 0
     troubles: Mapping[_Kind, NodeTrouble] = field(default_factory=dict)
@@ -69,25 +76,32 @@ class ExporterHealth:
     def __init__(
         self,
         *,
-        on_change: Callable[[Owner], None],
+        on_change: Callable[[Key], None],
+        on_events: Callable[[Key, str, Sequence[NodeEvent]], None] = lambda *_: None,
         url_of: Callable[[AnyObject], str] | None = None,
         every_seconds: float = EVERY_SECONDS,
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:
-        """`on_change` hears of each GPUExporter whose troubles are others now; `url_of` says where a pod answers."""
-        self._on_change = on_change
+        """`on_change` hears of each GPUExporter whose troubles are others now; `url_of` says where a pod answers.
+
+        `on_events` hears what the exporter of a node answers at /events, where that is asked for.
+        """
+        self._on_change, self._on_events = on_change, on_events
         self._url_of = url_of or url_of_pod
         self._every_seconds, self._again_seconds = every_seconds, again_seconds
-        self._followed: dict[Owner, dict[str, _Exporter]] = {}
-        self._owners: set[Owner] = set()
+        self._followed: dict[Key, dict[str, _Exporter]] = {}
+        self._owners: set[Key] = set()
         self._due: list[tuple[float, int, _Exporter]] = []
         self._numbers = count()
         self._woken = asyncio.Event()
-        self._to_tell: dict[Owner, asyncio.TimerHandle] = {}
+        self._to_tell: dict[Key, asyncio.TimerHandle] = {}
         self.bounds: Mapping[str, Bound] = {"operator_exporters": Bound(MOST_PODS, self._count)}
 
-    def follow(self, owner: Owner, pods: Iterable[AnyObject]) -> None:
-        """These are the pods of a GPUExporter now; those that may answer are asked from now on, the others no more."""
+    def follow(self, owner: Key, pods: Iterable[AnyObject], *, has_events: bool = False) -> None:
+        """These are the pods of a GPUExporter now; those that may answer are asked from now on, the others no more.
+
+        `has_events`: for their events, too.
+        """
         before = self._followed.get(owner, {})
         others = self._count() - len(before)
         now: dict[str, _Exporter] = {}
@@ -99,13 +113,14 @@ class ExporterHealth:
             if exporter is None or exporter.url != url:
                 exporter = _Exporter(owner, node, url)
                 self._ask_in(exporter, 0.0)
+            exporter.has_events = has_events
             now[node] = exporter
         for exporter in before.values():
             exporter.is_followed = now.get(exporter.node) is exporter
         self._followed[owner] = now
         self._learn(owner)
 
-    def forget(self, owner: Owner) -> None:
+    def forget(self, owner: Key) -> None:
         """There is no such GPUExporter any more."""
         for exporter in self._followed.pop(owner, {}).values():
             exporter.is_followed = False
@@ -113,12 +128,12 @@ class ExporterHealth:
         if waiting := self._to_tell.pop(owner, None):
             waiting.cancel()
 
-    def keep_only(self, owners: Container[Owner]) -> None:
+    def keep_only(self, owners: Container[Key]) -> None:
         """There are no other GPUExporters than these."""
         for owner in [owner for owner in self._followed if owner not in owners]:
             self.forget(owner)
 
-    def troubles(self, owner: Owner) -> Sequence[NodeTrouble] | None:
+    def troubles(self, owner: Key) -> Sequence[NodeTrouble] | None:
         """What its exporters say of sources that fail; None while some of the first have not been asked yet."""
         if owner not in self._owners:
             return None
@@ -179,6 +194,8 @@ class ExporterHealth:
         try:
             body = await asking.ask(exporter.url)
             failing = read_health(body, exporter.node)
+            if exporter.has_events:
+                self._on_events(exporter.owner, exporter.node, await _events_of(asking, exporter))
         except SourceError as error:
             self._note(exporter, {EXPORTER: _unheard(error.trouble)}, answered=False)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other nodes
@@ -210,23 +227,32 @@ class ExporterHealth:
         if exporter.troubles != before:
             self._tell(exporter.owner)
 
-    def _learn(self, owner: Owner) -> None:
+    def _learn(self, owner: Key) -> None:
         """Note it when all exporters that a GPUExporter had at first have been asked."""
         if owner not in self._owners and all(exporter.is_known for exporter in self._followed[owner].values()):
             self._owners.add(owner)
             self._tell(owner)
 
-    def _tell(self, owner: Owner) -> None:
+    def _tell(self, owner: Key) -> None:
         if owner not in self._to_tell:
             loop = asyncio.get_running_loop()
             self._to_tell[owner] = loop.call_later(TOGETHER_SECONDS, partial(self._note_told, owner))
 
-    def _note_told(self, owner: Owner) -> None:
+    def _note_told(self, owner: Key) -> None:
         self._to_tell.pop(owner, None)
         self._on_change(owner)
 
     def _count(self) -> int:
         return sum(map(len, self._followed.values()))
+
+
+async def _events_of(asking: ExporterClient, exporter: _Exporter) -> Sequence[NodeEvent]:
+    try:
+        return await in_slices(read_events(await asking.ask(exporter.url, EVENTS_PATH), exporter.node))
+    except HttpRefusal as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return ()  # it does not read the kernel's log, or not yet
 
 
 def url_of_pod(pod: AnyObject) -> str:

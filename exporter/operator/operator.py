@@ -20,8 +20,9 @@ from exporter.operator.api.writer import Writer
 from exporter.operator.autoscaler_controller import AutoscalerController
 from exporter.operator.exporter_controller import ExporterController
 from exporter.operator.exporter_health import ExporterHealth
-from exporter.operator.objects.kinds import Key, Kind
+from exporter.operator.objects.kinds import Kind
 from exporter.operator.outputs import OUTPUTS, OperatorLook, OperatorMetrics, OperatorView
+from exporter.operator.pod_events import PodEvents
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work_queue import EVERYTHING, MOST_KEYS, WorkQueue
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
@@ -57,7 +58,7 @@ class OperatorParts:
     """What the role is made of. While it works, `beside` goes on, and `watch` names changes of the served kinds."""
 
     writer: Writer
-    beside: Callable[[], Coroutine[Any, Any, object]]
+    beside: Sequence[Callable[[], Coroutine[Any, Any, object]]]
     work: WorkQueue
     watch: Callable[[AbstractSet[Kind]], Coroutine[Any, Any, None]]
     reconciler: Reconciler
@@ -151,7 +152,8 @@ class Operator:
     async def _work(self) -> None:
         """As the leader: until this is cancelled."""
         tasks = [
-            asyncio.create_task(each) for each in (self._watch(), self._parts.reconciler.run(), self._parts.beside())
+            asyncio.create_task(each)
+            for each in (self._watch(), self._parts.reconciler.run(), *(run() for run in self._parts.beside))
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -209,11 +211,12 @@ def make_role(config: OperatorConfig, before: object = None) -> Operator:
     reader = Reader(writer)
     work = WorkQueue()
     events = Events(writer, handover.identity)
-    health = ExporterHealth(on_change=lambda owner: work.add(owner) if isinstance(owner, Key) else None)
+    pod_events = PodEvents(reader, events, work.add)
+    health = ExporterHealth(on_change=work.add, on_events=pod_events.hear)
     handover.telemetry.bound("operator_exporters", *health.bounds["operator_exporters"])
     parts = OperatorParts(
         writer=writer,
-        beside=health.run,
+        beside=(health.run, pod_events.run),
         work=work,
         watch=Watching(
             api=writer,
@@ -230,6 +233,7 @@ def make_role(config: OperatorConfig, before: object = None) -> Operator:
                 ExporterController(
                     reader,
                     health,
+                    event_troubles=pod_events.troubles,
                     namespaces=operator.namespaces,
                     image=operator.exporter_image,
                     dcgm_image=operator.dcgm_image,

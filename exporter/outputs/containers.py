@@ -61,6 +61,6 @@ OUTPUT = Output(
     path="/container/metrics",
     says="the same by container, as JSON",
     make=_make,
-    needs=frozenset({Need.NODE, Need.WORKLOADS}),
+    needs=frozenset({Need.NODE, Need.WORKLOADS, Need.VERDICTS}),
     refuse=_refuse,
 )

@@ -17,10 +17,11 @@ from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.pages import Subject
 from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot
 from exporter.model.states import is_at_work, used_by
-from exporter.outputs.devices import explainer, seen_devices, users_of_devices
+from exporter.outputs.devices import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
+from exporter.ownership.node_devices import seen_devices
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGp
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import in_parts
-from exporter.outputs.devices import explainer, seen_devices
+from exporter.outputs.devices import explainer
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer
+from exporter.ownership.node_devices import seen_devices
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -173,5 +174,5 @@ OUTPUT = Output(
     path="/debug/mapping",
     says="every device, its owner, and why one has none",
     make=_make,
-    needs=frozenset({Need.NODE, Need.DIAGNOSIS}),
+    needs=frozenset({Need.NODE, Need.DIAGNOSIS, Need.VERDICTS}),
 )

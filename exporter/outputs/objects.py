@@ -13,15 +13,16 @@ from typing import Any
 
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dividing.decimals import number
-from exporter.model.devices import HEALTH_OF_WORD, DeviceKey
+from exporter.model.devices import DeviceKey
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
-from exporter.outputs.devices import amounts_of, explainer, known_devices, users_of_devices
+from exporter.outputs.devices import amounts_of, explainer, users_of_devices
 from exporter.ownership.explain import is_kubelet_silent
+from exporter.ownership.node_devices import known_devices
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
@@ -248,13 +249,14 @@ def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
 
 
 def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
-    """How the device is, where the kubelet says it."""
-    healths = snapshot.healths
+    """How the device is, and why; the message is the kubelet's."""
+    verdict, healths = snapshot.verdicts.get(device), snapshot.healths
     health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
-    if health is None:
-        return {}
-    message = {"health_message": health.message} if health.message else {}
-    return {"health": HEALTH_OF_WORD[health.word], **message}
+    message = {"health_message": health.message} if health and health.message else {}
+    if verdict is None:
+        return message
+    reasons = {"health_reasons": [str(each) for each in verdict.reasons]} if verdict.reasons else {}
+    return {"health": verdict.verdict, **reasons, **message}
 
 
 def rfc3339(seconds: float | None) -> str | None:

@@ -35,7 +35,7 @@ OUTPUT = Output(
     path="/metrics",
     says="the exporter's own metrics, and which pod holds which GPU",
     make=_make,
-    needs=frozenset({Need.NODE, Need.ACCOUNTS}),
+    needs=frozenset({Need.NODE, Need.ACCOUNTS, Need.VERDICTS}),
     has_open=True,
 )
 METRIC = Output(

@@ -25,6 +25,7 @@ from exporter.model.devices import (
     Assignment,
     CdiPlaces,
     DeviceKey,
+    Holder,
     Inventory,
     Owners,
     SliceDevice,
@@ -34,9 +35,9 @@ from exporter.model.pages import Page, Subject
 from exporter.model.pods import Owner, PodInfo, PodsOfNames
 from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners, of_their_containers
+from exporter.ownership.owners import Knowledge, OwnersBuilder, of_their_containers
 from exporter.ownership.pods_of_names import Listing, PodName, PodsOfOwners
-from exporter.ownership.rows import Attribution
+from exporter.ownership.rows import Attribution, OfPods
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -57,7 +58,6 @@ class Tenures:
     def __init__(self) -> None:
         self.since: Since = {}
         self._noted: Owners | None = None
-        self._holders: Mapping[DeviceKey, frozenset[Owner]] = {}
         self._changed: dict[str, tuple[bytes | int, float]] = {}
 
     def look(self, owners: Owners | None, pages: Sequence[Page], at_seconds: float) -> float | None:
@@ -81,24 +81,25 @@ class Tenures:
         return oldest
 
     def _note(self, owners: Owners, at_seconds: float) -> None:
-        is_first = self._noted is None
-        before, self._noted = self._holders, owners
-        now = {key: frozenset(holder.owner for holder in holders) for key, holders in owners.holders.items()}
-        self._holders = now
-        if is_first:
+        noted, self._noted = self._noted, owners
+        if noted is None:
             return
+        before, now = noted.holders, owners.holders
+        changed = {key for key in before.keys() | now.keys() if before.get(key) is not now.get(key)}
         since = {
             (key, owner): moment
             for (key, owner), moment in self.since.items()
-            if (owner in now.get(key, ()) if owner else key not in now and at_seconds - moment < _NOBODYS_SECONDS)
+            if (key not in changed or owner in _holding(now, key)) and (owner or at_seconds - moment < _NOBODYS_SECONDS)
         }
-        for key, holders in now.items():
-            since |= dict.fromkeys(((key, owner) for owner in holders - before.get(key, frozenset())), at_seconds)
-        since |= dict.fromkeys(((key, None) for key in before.keys() - now.keys()), at_seconds)
+        for key in changed:
+            since |= dict.fromkeys(((key, owner) for owner in _holding(now, key) - _holding(before, key)), at_seconds)
         self.since = since
 
 
-OfPods = Mapping[PodName, PodAdditions]
+def _holding(holders: Mapping[DeviceKey, Sequence[Holder]], key: DeviceKey) -> frozenset[Owner | None]:
+    return frozenset(holder.owner for holder in holders.get(key, ())) or frozenset({None})
+
+
 MeasuredFor = Callable[[Owners], "Measured | None"]
 NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
 NO_PODS: PodsOfNames = MappingProxyType({})
@@ -140,6 +141,7 @@ class CurrentOwners:
         self._held_from: tuple[Any, ...] = ()
         self._looked_up: tuple[Any, ...] = ()  # by what `knowledge` was put together
         self._made_from: tuple[Any, ...] = ()
+        self._builder = OwnersBuilder()
         self._of_pods: OfPods = {}
         self._labelled: Mapping[PodName, PodInfo] | None = None
         self._attributed_from: tuple[object, ...] = ()
@@ -187,7 +189,7 @@ class CurrentOwners:
             self._looked_up = looked_up
         made_from = (assignments, subjects, self.knowledge, allocatable)
         if not same(self._made_from, made_from):
-            self.owners = build_owners(assignments, subjects, self.knowledge, allocatable)
+            self.owners = self._builder.build(assignments, subjects, self.knowledge, allocatable)
             self._made_from = made_from
         if measured is not None or self.measured is not None:
             self._turn_to_measured(measured(self.owners) if measured else None, pages)
@@ -201,7 +203,12 @@ class CurrentOwners:
         if not same(self._attributed_from, attributed_from):
             self._attributed_from = attributed_from
             self.attribution = Attribution(
-                self.owners, self._policy, of_pods=self._of_pods, book=self.book, measured=self._shares
+                self.owners,
+                self._policy,
+                of_pods=self._of_pods,
+                book=self.book,
+                measured=self._shares,
+                before=self.attribution,
             )
         return self.attribution
 
@@ -212,7 +219,7 @@ class CurrentOwners:
     def owners_of(self, subjects: Mapping[Subject, int]) -> Owners:
         """The owners by the assignments of the last update, for the subjects of a page that is away."""
         assignments, _, knowledge, allocatable = self._made_from
-        return build_owners(assignments, subjects, knowledge, allocatable)
+        return OwnersBuilder().build(assignments, subjects, knowledge, allocatable)
 
     def keep(self, wanted: Collection[Hashable]) -> None:
         """Forget the attribution of every set of sources that is not in `wanted`."""

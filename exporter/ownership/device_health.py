@@ -26,6 +26,9 @@ _NOT_OFFERED_OR_UNHEALTHY = DeviceHealth(
 )
 
 
+NOT_OFFERED = frozenset({_NOT_OFFERED.message, _NOT_OFFERED_OR_UNHEALTHY.message})
+
+
 class HealthWatch:
     """Remembers how devices were, and since when nobody has offered a device that somebody holds."""
 

@@ -27,7 +27,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.model.devices import NO_PLACES, CdiPlace, Inventory, InventoryDoubt, InventoryGpu, MigInstance
+from exporter.model.devices import NO_PLACES, CdiPlace, CdiPlaces, Inventory, InventoryDoubt, InventoryGpu, MigInstance
 from exporter.reading import Invalid, closed, each, shown, whole
 from exporter.reading import text as name_reader
 
@@ -294,8 +294,13 @@ def put_together(parts: Sequence[Part]) -> Inventory:
             for uuid, by in answers.gpus.items()
         ),
         doubts=(*(doubt for part in parts for doubt in part.inventory.doubts), *_doubts(answers)),
-        places=next((part.inventory.places for part in parts if part.inventory.places), NO_PLACES),
+        places=places_among(part.inventory for part in parts),
     )
+
+
+def places_among(inventories: Iterable[Inventory]) -> CdiPlaces:
+    """The places of CDI names: a single source reads them."""
+    return next((inventory.places for inventory in inventories if inventory.places), NO_PLACES)
 
 
 def _instances(all_answers: _AllAnswers) -> Mapping[str, tuple[MigInstance, ...]]:

@@ -17,12 +17,14 @@ from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, O
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.ownership.kernel_reasons import is_well_again, reason_of
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
 MOST_EVENTS = 100
 MOST_WAITING = 500
+MOST_STANDING = 256
 ONE_ERROR_US = 1_000_000
 # an answer of the kubelet that was asked for so soon after an event is of its moment
 AT_ONCE_SECONDS = 0.5
@@ -40,10 +42,14 @@ class _Waiting:
 
 
 class KernelEvents:
-    """The last events, the newest first, and those that wait until it is clear who held the GPU."""
+    """The last events, the newest first, and those that wait until it is clear who held the GPU.
+
+    `standing` are those that say how a GPU is, the last one of each number, until the driver calls it well again.
+    """
 
     def __init__(self) -> None:
         self.newest: tuple[DeviceEvent, ...] = ()
+        self.standing: tuple[DeviceEvent, ...] = ()
         self._waiting: deque[_Waiting] = deque()
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
         self._errors: dict[tuple[object, ...], int] = {}  # since when lines are of one error
@@ -119,6 +125,7 @@ class KernelEvents:
             index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
             settled = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in reversed(settled)]
             self.newest = (*settled, *self.newest)[:MOST_EVENTS]
+            self._stand(reversed(settled))
         self._owners, self._measured = owners, measured
 
     def take(self) -> XidCounts:
@@ -129,6 +136,16 @@ class KernelEvents:
     def before_waiting(self, sequence: int) -> int:
         """The number of the last record up to which everything is settled, where `sequence` was read last."""
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
+
+    def _stand(self, settled: Iterable[DeviceEvent]) -> None:
+        standing = {_error_of(each): each for each in self.standing}
+        for each in settled:
+            if is_well_again(each):
+                standing = {error: other for error, other in standing.items() if other.uuid != each.uuid}
+            elif each.uuid and reason_of(each):
+                standing.pop(_error_of(each), None)
+                standing[_error_of(each)] = each
+        self.standing = tuple(standing.values())[-MOST_STANDING:]
 
     def _settled(
         self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: "_HoldersOf"
@@ -159,6 +176,10 @@ class KernelEvents:
             holders=None if holders is None else tuple(sorted(holders)),
             container=of_process[0] if of_process else None,
         )
+
+
+def _error_of(event: DeviceEvent) -> tuple[object, ...]:
+    return (event.uuid, event.event.instance, event.event.kind, event.event.code)
 
 
 def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:

@@ -45,7 +45,8 @@ from exporter.model.devices import (
 )
 from exporter.model.pods import Owner
 from exporter.ownership.device_ids import complete_pools, devices_of
-from exporter.ownership.owners import Knowledge, identity, read_assignment
+from exporter.ownership.device_names import identity
+from exporter.ownership.owners import Knowledge, read_assignment
 
 Read = Callable[[Assignment], DeviceRef | None]
 

@@ -139,6 +139,10 @@ class MeasuredRows:
         return self._shares.sm_ns.get(device)
 
 
+OfPods = Mapping[tuple[str, str], PodAdditions]
+RowsOfSubject = tuple[Subject, tuple[Holder, ...], Rows]  # the holders are those of the subject's device
+
+
 class Attribution:
     """Says which rows go out for the samples of whole pages. One object for one state of owners."""
 
@@ -147,12 +151,14 @@ class Attribution:
         owners: Owners,
         policy: LabelPolicy,
         *,
-        of_pods: Mapping[tuple[str, str], PodAdditions] = MappingProxyType({}),
+        of_pods: OfPods = MappingProxyType({}),
         book: CounterBook | None = None,
         measured: MeasuredShares | None = None,
+        before: "Attribution | None" = None,
     ) -> None:
         """`of_pods`: the labels that a pod's owners gain, by (namespace, pod). `book` outlives this object.
 
+        Devices whose holders are those of `before`, as an object, keep its rows as far as they depend on nothing else.
         `measured` has the same owners for the life of this object; its values may change from page to page.
         """
         self._owners = owners
@@ -169,7 +175,13 @@ class Attribution:
             MeasuredRows(measured, policy.sharing, self._idle_row) if measured and policy.sharing != DEVICE else None
         )
         self._measurable: Mapping[bytes, Measurable] = self._measured.measurable if self._measured else {}
+        self._rows_of: dict[int, RowsOfSubject] = {}
+        self._rows_before = before.rows_with(of_pods) if before else {}
         self._of_gpu = {name: kind for name, kind in self._additive.items() if name.decode() in OF_GPU}
+
+    def rows_with(self, of_pods: OfPods) -> Mapping[int, RowsOfSubject]:
+        """By the subjects' own ids, the rows that depend on holders and these labels of pods alone."""
+        return self._rows_of if self._of_pods is of_pods else {}
 
     @property
     def looks_at_families(self) -> bool:
@@ -215,13 +227,15 @@ class Attribution:
 
     def _by_subject_alone(self, samples: Sequence[tuple[bytes, Subject]]) -> list[Rows]:
         worked_out: dict[int, Rows] = {}
-        rows = []
         for _, subject in samples:
-            its_rows = worked_out.get(id(subject))
-            if its_rows is None:
-                its_rows = worked_out[id(subject)] = self._rows(subject, None, per_owner=bool(subject.vgpu))
-            rows.append(its_rows)
-        return rows
+            if id(subject) not in worked_out:
+                holders = self._owners.of(subject.key)
+                last = self._rows_before.get(id(subject))
+                if last is None or last[1] is not holders:
+                    last = (subject, holders, self._rows(subject, None, per_owner=bool(subject.vgpu)))
+                self._rows_of[id(subject)] = last
+                worked_out[id(subject)] = last[2]
+        return [worked_out[id(subject)] for _, subject in samples]
 
     def _rows(
         self, subject: Subject, kind: Additive | None, *, per_owner: bool, measurable: Measurable | None = None

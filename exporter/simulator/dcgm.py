@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -104,7 +105,7 @@ class SimulatedDcgm:
         """A row for each MIG instance of a GPU, and one for the GPU where it is whole or parents are asked for."""
         machine = self._world.machine
         own = self._own(gpu.uuid)
-        rows = []
+        rows: list[SimulatedRow] = []
         if self._with_parents or not gpu.instances:
             readings = {**of_whole(machine, gpu, later_ns), **own}
             rows.append(SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings))
@@ -121,6 +122,10 @@ class SimulatedDcgm:
                 )
                 for instance in gpu.instances
             )
+        if gpu.is_lost:
+            # DCGM has blank values, which dcgm-exporter leaves out; XIDs are told, not read
+            of_xids = {name: reading for name, reading in own.items() if "XID" in name}
+            rows = [replace(row, readings=of_xids) for row in rows]
         return rows
 
     def _own(self, uuid: str) -> Mapping[str, Reading]:

@@ -7,7 +7,7 @@ claim's devices, and until no pod has the claim.
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulator.parts import DRA_DRIVER, Instance, Pod, SimulatedGpu
+from exporter.simulator.parts import DRA_DRIVER, Instance, Pod, SimulatedGpu, bus_id
 
 CDI_SPEC = "var/run/cdi/nvidia.yaml"  # where the toolkit's nvidia-cdi-refresh writes
 _CLAIMS = "var/run/cdi/k8s.gpu.nvidia.com-claim_{uid}.yaml"
@@ -38,7 +38,7 @@ GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
 def write(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
     """Write all of it anew: each file is renamed into place, as the toolkit does, and nobody sees half of it."""
     for gpu in gpus:
-        location = f"0000:{0x19 + gpu.index * 0x12:02x}:00.0"
+        location = bus_id(gpu.index)[4:].lower()
         _put(
             root / _GPUS / location / "information", _INFORMATION.format(gpu=gpu, irq=80 + gpu.index, location=location)
         )

@@ -125,10 +125,14 @@ ROW_XIDS = (48, 63, 94)
 
 
 class Xid(NamedTuple):
-    """An error that the driver reported, at a moment of the clock (nanoseconds)."""
+    """An error that the driver reported, at a moment of the clock (nanoseconds).
+
+    `of` is the process that had it, where one did: the UID of its pod, and the device, as `RunningPod` names it.
+    """
 
     at_ns: int
     xid: int
+    of: tuple[str, str] = ("", "")
 
 
 class RunningPod(NamedTuple):
@@ -217,9 +221,9 @@ class Machine:
                 does = _of_holder(holder, life)
                 yield RunningPod(device_id, *holder.of, memory=does.memory * holder.part, activity=does.activity)
 
-    def add_xid(self, uuid: str, xid: int) -> None:
-        """The driver reports an error of a GPU."""
-        self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid))
+    def add_xid(self, uuid: str, xid: int, of: tuple[str, str] = ("", "")) -> None:
+        """The driver reports an error of a GPU. For `of` see Xid."""
+        self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid, of))
 
     def reload_driver(self) -> None:
         """The driver is loaded anew: energy, times of throttling and volatile errors begin at 0; no XID is known."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from exporter.simulator import driver_files
 from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.failure import GpuFailure
+from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.nvml import NvmlValues, SimulatedNvml
@@ -36,8 +38,12 @@ class SimulatedNode:
         families: Sequence[SimulatedFamily] = (),
         with_parents: bool = False,
         collect_seconds: float = 0.0,
+        fails_after_seconds: float | None = None,
     ) -> None:
-        """For `generation`, `counters`, `families`, `with_parents` and `collect_seconds` see SimulatedDcgm."""
+        """For `generation`, `counters`, `families`, `with_parents` and `collect_seconds` see SimulatedDcgm.
+
+        `fails_after_seconds`, where it is given, is when one of the GPUs is lost (see `failure`).
+        """
         self.world = world
         self.dcgm = SimulatedDcgm(
             world,
@@ -62,7 +68,12 @@ class SimulatedNode:
         self.inventory_file = Path(self._folder.name) / "inventory.json"
         self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
         self._values = NvmlValues(world)
-        self._processes = SimulatedProcesses((self.root, self.root / "empty"))
+        roots = (self.root, self.root / "empty")
+        self.processes = SimulatedProcesses(roots)
+        self.kernel_log = SimulatedKernelLog(roots)
+        self.failure: GpuFailure | None = None
+        if fails_after_seconds is not None:
+            self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
         self._cut: dict[str, tuple[Instance, ...]] = {}
         self._life: asyncio.Task[None] | None = None
 
@@ -70,6 +81,7 @@ class SimulatedNode:
         """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
         self.write_inventory()
         driver_files.write(self.root, self.world.gpus)
+        self.kernel_log.open()
         await self.kubelet.start()
         await self.pods_api.start()
         self.api_url = await self.api.start()
@@ -92,11 +104,12 @@ class SimulatedNode:
         await self.pods_api.stop()
         await self.api.stop()
         await self.dcgm.stop()
+        self.kernel_log.close()
         self._folder.cleanup()
 
     def write_processes(self) -> list[str]:
         """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
-        lines = [*self._processes.look(self.world), *self._values.lines()]
+        lines = [*self.processes.look(self.world), *self._values.lines()]
         self._write_nvml(lines)
         return lines
 
@@ -116,5 +129,14 @@ class SimulatedNode:
             await asyncio.sleep(min(SAMPLE_SECONDS, step_seconds))
             if loop.time() >= due:
                 due += step_seconds
-                self.world.live()
+                self.live()
+            if self.failure:
+                self.failure.look(self.processes.pids)
             self.write_processes()
+
+    def live(self) -> None:
+        """A step of life. The kernel's log has the errors of pods that crash while their processes are known."""
+        self.world.live()
+        if self.failure:
+            self.failure.live()
+        self.kernel_log.write_xids(self.world.machine, self.processes.pids)

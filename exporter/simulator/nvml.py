@@ -120,6 +120,7 @@ _KIB = 2**10
 _MILLI = 1000
 _WHOLE = -1
 _MOST_XIDS = 200  # that nvml.c takes
+_GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _DEV = "DCGM_FI_DEV_"
 _SENT, _RECEIVED = ((FIELD_VALUES, field) for field in (138, 139))  # over all NVLinks, in KiB
 # What nvml.c answers by a call and an argument.
@@ -153,6 +154,8 @@ class NvmlValues:
         held = _in_processes(self._world)
         yield f"text -1 nvmlSystemGetDriverVersion {DRIVER_VERSION}"
         for gpu in self._world.gpus:
+            if gpu.is_lost:
+                yield f"fail * {_GPU_IS_LOST} {gpu.index}"
             of_instances = 0
             for mig in gpu.instances:
                 readings: Mapping[str, Reading] = of_instance(machine, mig)

@@ -94,8 +94,9 @@ DRA_POOL = "gpu-node-1"
 
 
 def bus_id(index: int) -> str:
-    """Where a GPU is on the PCI bus, as NVML and DCGM write it."""
-    return f"00000000:{0x19 + index * 0x12:02X}:00.0"
+    """Where a GPU is on the PCI bus, as NVML and DCGM write it; Linux leaves out the first four digits."""
+    domain, bus = divmod(0x19 + index * 0x12, 256)
+    return f"{domain:08X}:{bus:02X}:00.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,8 @@ class SimulatedGpu:
     """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, or in units by gpu-manager.
 
     A `dynamic` one is claimed, too: whole, or in instances that the driver cuts for each claim. `units` are the ids,
-    each as (resource, id), that stand for each quarter of it. They do not tell that.
+    each as (resource, id), that stand for each quarter of it. They do not tell that. One that `is_lost` has fallen off
+    the bus.
     """
 
     index: int
@@ -127,6 +129,7 @@ class SimulatedGpu:
     dynamic: bool = False
     instances: tuple[Instance, ...] = ()
     units: tuple[tuple[tuple[str, str], ...], ...] = ()
+    is_lost: bool = False
 
     @property
     def card(self) -> GpuModel:
@@ -177,8 +180,8 @@ class SimulatedGpu:
 
     @property
     def offers(self) -> tuple[tuple[str, str], ...]:
-        """What its device plugin offers the kubelet, each as (resource, device id)."""
-        if self.claimed:
+        """What the kubelet has to offer of it, each as (resource, device id)."""
+        if self.claimed or self.is_lost:
             return ()
         return tuple(unit for part in self.units for unit in part) or self.slots
 

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from exporter.simulator.machine import RunningPod
@@ -32,6 +32,11 @@ class SimulatedProcesses:
             namespace.symlink_to(_HOST_NAMESPACE)
             for folder in ("var/log/containers", "var/log/pods"):
                 (root / folder).mkdir(parents=True)
+
+    @property
+    def pids(self) -> Mapping[tuple[str, str], int]:
+        """The processes by the UID of the pod and the device, as the machine names it."""
+        return {(uid, device): pid for (uid, _, device), pid in self._pids.items()}
 
     def look(self, world: World) -> list[str]:
         """Bring the files up to date. Returns the lines of NVML's processes and samples (nvml.c)."""

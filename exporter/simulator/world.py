@@ -243,7 +243,7 @@ class World:
     @property
     def used_share(self) -> float:
         """The part of the node's GPUs that pods hold, 0 to 1. Of a GPU in parts, as many as are held."""
-        free = dict(self._free())
+        free = dict(self.free())
         parts = [len(free.get(gpu.uuid, ())) / len(gpu.slots) for gpu in self._gpus]
         return 1.0 - sum(parts) / len(parts) if parts else 1.0
 
@@ -271,8 +271,9 @@ class World:
 
         What serves waits for its next start with its devices; all else has failed, and gives them back.
         """
-        crashed = next(gpu for gpu in self.gpus if not set(pod.devices).isdisjoint(ids_of(gpu)))
-        self.machine.add_xid(crashed.uuid, xid)
+        crashed, device = next((gpu, one) for gpu in self.gpus for one in pod.devices if one in ids_of(gpu))
+        is_instance = any(mig.device_id == device for mig in crashed.instances)
+        self.machine.add_xid(crashed.uuid, xid, of=(pod.uid, device if is_instance else crashed.uuid))
         if pod.owner[1] not in SERVICES:
             return self.end(pod, "Failed")
         waiting = tuple(replace(container, running=False) for container in pod.containers)
@@ -317,8 +318,8 @@ class World:
                 yield from (claim.device for claim in container.claims)
                 yield from container.chosen
 
-    def _free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-        """The slots that no pod holds, by GPU."""
+    def free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """The slots that a pod could have, by GPU."""
         held = set(self.held())
         for gpu in self._gpus:
             placements = gpu.placements
@@ -328,7 +329,7 @@ class World:
                 for slot in gpu.slots
                 if slot[1] not in held and taken.isdisjoint(placements.get(slot[1], ("", ()))[1])
             ]
-            if slots:
+            if slots and not gpu.is_lost:
                 yield gpu.uuid, slots
 
     def _cut(self, gpu: SimulatedGpu) -> SimulatedGpu:
@@ -361,7 +362,7 @@ class World:
         return gpu if not new and kept == gpu.instances else replace(gpu, instances=(*kept, *new))
 
     def _new_pod(self) -> Pod | None:
-        return self.make.pod_with([slot for _, slots in self._free() for slot in slots])
+        return self.make.pod_with([slot for _, slots in self.free() for slot in slots])
 
 
 def ids_of(gpu: SimulatedGpu) -> set[str]:

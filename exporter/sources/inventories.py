@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from exporter.config.files import identity_of, read_structured
@@ -10,7 +11,7 @@ from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.log import log
 from exporter.model.devices import Inventory, InventoryDoubt
 from exporter.ownership.current import same
-from exporter.ownership.inventories import Part, put_together, read_inventory
+from exporter.ownership.inventories import Part, places_among, put_together, read_inventory
 from exporter.reading import Invalid
 from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, NoSource, OnHealth, Source, absent
 
@@ -70,7 +71,11 @@ class Inventories:
         """The one in force; the same object as long as no part knows anything else."""
         parts = tuple([part.inventory for part in self.parts])
         if not same(parts, self._made_of):
-            self._made_of = parts
+            before, self._made_of = self._made_of, parts
+            if [(part.gpus, part.doubts) for part in parts] == [(part.gpus, part.doubts) for part in before]:
+                # a claim came or went
+                self._inventory = replace(self._inventory, places=places_among(parts))
+                return self._inventory
             self._inventory = put_together(
                 [
                     Part(name=part.name, inventory=inventory, wins=part is self._user)

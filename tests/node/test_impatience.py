@@ -10,8 +10,7 @@ import pytest
 from exporter.exposition.join import Joiner
 from exporter.exposition.page_reader import PageReader
 from exporter.node.pages import KEPT_SECONDS, Joins
-from exporter.ownership import current
-from exporter.ownership.owners import build_owners
+from exporter.ownership.owners import OwnersBuilder
 from tests.support.exporter import Exporter, Start
 from tests.support.simulated import SimulatedNode
 
@@ -50,7 +49,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return counted
 
-    monkeypatch.setattr(current, "build_owners", counting("owners", build_owners))
+    monkeypatch.setattr(OwnersBuilder, "build", counting("owners", OwnersBuilder.build))
     monkeypatch.setattr(PageReader, "read", counting("lines", PageReader.read))
     return done
 

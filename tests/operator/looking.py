@@ -8,11 +8,12 @@ from typing import Any
 
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.exporters.nodes import NodeTrouble
+from exporter.operator.objects.kinds import Key
 from tests.operator.made import Object, pod
 from tests.sources.exporters.conftest import Respond, whole
 
-OWNER = "ml/gpu"
-FAST = {"every_seconds": 0.05, "again_seconds": 0.02}
+OWNER = Key("GPUExporter", "ml", "gpu")
+FAST: dict[str, Any] = {"every_seconds": 0.05, "again_seconds": 0.02}
 
 
 @asynccontextmanager
@@ -34,7 +35,7 @@ async def looking(urls: Mapping[str, str], **settings: Any) -> AsyncIterator[tup
         assert task.cancelled()
 
 
-def by_node(looks: ExporterHealth, owner: str = OWNER) -> dict[str, NodeTrouble]:
+def by_node(looks: ExporterHealth, owner: Key = OWNER) -> dict[str, NodeTrouble]:
     return {each.node: each for each in looks.troubles(owner) or ()}
 
 

@@ -33,10 +33,12 @@ EVERYTHING: Object = {
         {"key": "pool", "operator": "Equal", "value": "gpu", "effect": "NoExecute", "tolerationSeconds": 60},
     ],
     "sharing": "split",
-    "labels": {"names": "legacy", "podUid": True, "podLabels": ["app", "team|tier", "x{1,2}"]},
+    "labels": {"names": "legacy", "podUid": True, "podLabels": ["app", "team|tier", "x{1,2}"], "owners": "on"},
     "workloads": "off",
     "nvml": "on",
     "probe": "on",
+    "kernelLog": "on",
+    "events": "on",
     "resources": {"exporter": SMALL, "dcgm": {"limits": {"cpu": "2", "memory": "1Gi"}}},
     "serviceMonitor": {"enabled": "on", "labels": {"release": "prometheus"}, "intervalSeconds": 15},
 }
@@ -119,6 +121,11 @@ REFUSED = [
     Refused("GPUExporter", {"workloads": True}, "workloads"),
     Refused("GPUExporter", {"nvml": False}, "nvml"),
     Refused("GPUExporter", {"probe": "auto"}, "probe"),
+    Refused("GPUExporter", {"kernelLog": True}, "kernelLog"),
+    Refused("GPUExporter", {"events": "auto", "kernelLog": "on"}, "events"),
+    Refused("GPUExporter", {"events": "on"}, "events", by_rule=True),
+    Refused("GPUExporter", {"labels": {"owners": "maybe"}}, "labels.owners"),
+    Refused("GPUExporter", {"labels": {"owners": "off"}, "sharing": "split"}, "labels.owners", by_rule=True),
     Refused("GPUExporter", {"resources": {"dcgm": {"limits": {"cpu": "much"}}}}, "resources.dcgm.limits.cpu"),
     Refused(
         "GPUExporter", {"resources": {"exporter": {"requests": {"memory": 1.5}}}}, "resources.exporter.requests.memory"
@@ -240,6 +247,7 @@ VALID = st.fixed_dictionaries(
         "workloads": _ONE_OF_TWO,
         "nvml": _ONE_OF_THREE,
         "probe": _ONE_OF_TWO,
+        "kernelLog": _ONE_OF_TWO,
         "resources": st.fixed_dictionaries({}, optional={"exporter": _RESOURCES, "dcgm": _RESOURCES}),
         "serviceMonitor": st.fixed_dictionaries(
             {}, optional={"enabled": _ONE_OF_THREE, "labels": _LABELS, "intervalSeconds": st.integers(1, 3600)}

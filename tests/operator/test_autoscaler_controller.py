@@ -36,7 +36,7 @@ class Stored(Reader):
         items = (*self.scalers, gpu_autoscaler("trainer", UID))
         return [use(item) for item in items if item["kind"] == kind.name]
 
-    async def selected(self, kind: Kind, fields: Mapping[str, str], _: str) -> Sequence[AnyObject]:
+    async def selected(self, kind: Kind, fields: Mapping[str, str], *_: Any) -> Sequence[AnyObject]:
         return [
             item for item in self.scalers if (item["kind"], name_of(item)) == (kind.name, fields.get("metadata.name"))
         ]

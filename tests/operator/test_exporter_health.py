@@ -8,6 +8,7 @@ import pytest
 from exporter.operator import exporter_health as module
 from exporter.operator.exporter_health import ExporterHealth, url_of_pod
 from exporter.operator.exporters.status import ExporterObjects, status_of
+from exporter.operator.objects.kinds import Key
 from exporter.sources.exporters.asking import ExporterClient
 from tests.operator.looking import FAST, OWNER, answers, body, by_node, down, looking
 from tests.operator.made import NOW, Object, ago, daemon_set, gpu_exporter, pod
@@ -216,7 +217,7 @@ async def test_too_many_pods_are_not_followed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "MOST_PODS", 3)
     looks = ExporterHealth(on_change=lambda _: None)
     for owner in ("one", "other"):
-        looks.follow(owner, [pod(f"{owner}-{number}") for number in range(2)])
+        looks.follow(Key("GPUExporter", "ml", owner), [pod(f"{owner}-{number}") for number in range(2)])
     assert looks.bounds["operator_exporters"].used() == 3
 
 

@@ -96,7 +96,7 @@ def test_no_golden_file_is_left_over() -> None:
 def test_the_operator_is_shipped_with_the_manifests(request: pytest.FixtureRequest) -> None:
     monitor = objects_of(ROOT / "deploy" / "prometheus" / "podmonitor.yaml")
     shipped = {kind: of_kind((*PLAIN, *monitor), kind) for kind in ("DaemonSet", "Service", "PodMonitor")}
-    for component in ("measured-use", "cuda-probe"):
+    for component in ("measured-use", "cuda-probe", "kernel-log"):
         (shipped[component],) = objects_of(KUSTOMIZE / "components" / component / "exporter.yaml")
     path = ROOT / "exporter" / "operator" / "exporters" / "shipped.json"
     if request.config.getoption("--update-golden"):
@@ -170,6 +170,12 @@ def test_with_the_probe_the_pod_is_that_of_the_component(tmp_path: Path) -> None
     assert f"{CONFIG_FOLDER}/{CONFIG_KEY}" in environment.values()
 
 
+@pytest.mark.real
+def test_with_the_kernel_log_the_pod_is_that_of_the_component(tmp_path: Path) -> None:
+    expected = kustomized_with("kernel-log", "sidecar", tmp_path)
+    assert template_of(objects({"workloads": "off", "kernelLog": "on"})) == template_of(expected)
+
+
 def test_the_fields_are_those_of_the_plain_manifests() -> None:
     assert (KUSTOMIZE / "sidecar" / "counters.csv").read_text() == counters_csv(None)
     assert of_kind(PLAIN, "ConfigMap")["data"] in [item.get("data") for item in objects({})]
@@ -221,7 +227,7 @@ def test_the_settings_of_the_default_are_those_of_the_program(tmp_path: Path) ->
     config, usual = config_of({}, tmp_path), config_from(["serve"])
     for group in ("sharing", "labels", "nvml", "probe"):
         assert getattr(config, group) == getattr(usual, group)
-    assert settings_of(spec_of({})).count("\n") == 6
+    assert settings_of(spec_of({})).count("\n") == 7
 
 
 ASCII = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
@@ -274,6 +280,13 @@ CONFIG = "ConfigMap gpus-config data.config.yaml"
 COUNTERS_MAP = "ConfigMap gpus-counters"
 TOKEN = {"ClusterRoleBinding", "ServiceAccount", f"{POD}.serviceAccountName", f"{POD}.automountServiceAccountToken"}
 BEFORE: Object = {"workloads": "off"}
+KERNEL_LOG = {
+    f"{EXPORTER}.env.POD_GPU_EXPORTER_KERNEL_LOG_MODE",
+    f"{EXPORTER}.securityContext.privileged",
+    f"{EXPORTER}.securityContext.allowPrivilegeEscalation",
+    f"{EXPORTER}.volumeMounts.kmsg",
+    f"{POD}.volumes.kmsg",
+}
 EDITS: dict[str, Edit] = {
     "image": Edit(
         {"image": "x:1"},
@@ -303,6 +316,7 @@ EDITS: dict[str, Edit] = {
     "sharing": Edit({"sharing": "split"}, {CONFIG}),
     "labels.names": Edit({"labels": {"names": "legacy"}}, {CONFIG}),
     "labels.podUid": Edit({"labels": {"podUid": True}}, {CONFIG, *TOKEN}),
+    "labels.owners": Edit({"labels": {"owners": "off"}}, {CONFIG}),
     "labels.podLabels": Edit({"labels": {"podLabels": ["app"]}}, {CONFIG, *TOKEN}),
     "workloads": Edit({"workloads": "on"}, TOKEN),
     "nvml": Edit(
@@ -326,6 +340,9 @@ EDITS: dict[str, Edit] = {
             *LOGS,
         },
     ),
+    "kernelLog": Edit({"kernelLog": "on"}, KERNEL_LOG),
+    # who asks is the operator
+    "events": Edit({"kernelLog": "on", "events": "on"}, KERNEL_LOG),
     "resources.exporter": Edit(
         {"resources": {"exporter": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}}},
         {f"{EXPORTER}.resources.limits.memory"},

@@ -68,7 +68,7 @@ class Made:
         self.api, self.worker, self.watcher, self.work = Api(), Worker(), Watcher(), WorkQueue()
         parts = OperatorParts(
             writer=self.api,
-            beside=asyncio.Event().wait,
+            beside=[asyncio.Event().wait],
             work=self.work,
             watch=self.watcher.run,
             reconciler=self.worker,

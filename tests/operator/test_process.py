@@ -41,6 +41,8 @@ EDITS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "workloads": ({"workloads": "off"}, {"DaemonSet", "-ServiceAccount", "-ClusterRoleBinding"}),
     "nvml": ({"nvml": "off"}, {"ConfigMap"}),
     "probe": ({"probe": "on"}, {"DaemonSet", "ConfigMap"}),  # it needs other rights
+    "kernelLog": ({"kernelLog": "on"}, {"DaemonSet"}),  # it needs a privileged container
+    "events": ({"kernelLog": "on", "events": "on"}, {"DaemonSet"}),
     "resources": ({"resources": {"exporter": {"limits": {"memory": "256Mi"}}}}, {"DaemonSet"}),
     "serviceMonitor": ({"serviceMonitor": {"enabled": "off"}}, set()),
 }

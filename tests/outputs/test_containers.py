@@ -139,6 +139,7 @@ async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ign
         "holder_since": None,
         "state": "unknown",
         "state_reason": objects.SILENT,
+        "health": "ok",
     }
     assert sum(row[name] is not None for name in METRICS) == 2
 

@@ -11,7 +11,7 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.outputs import mapping
 from exporter.outputs.page import node as page
-from exporter.ownership import owners
+from exporter.ownership import device_names
 from exporter.ownership.explain import Explainer
 from exporter.ownership.owners import Unmatched, build_owners
 
@@ -111,18 +111,18 @@ def test_the_page_goes_through_the_holders_a_few_times() -> None:
 # issue 7, line 23
 def test_mig_ids_by_profile_are_looked_up_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     work = 0
-    plain = owners._normal
+    plain = device_names._normal
 
     def counted(profile: str) -> str:
         nonlocal work
         work += 1
         return plain(profile)
 
-    monkeypatch.setattr(owners, "_normal", counted)
+    monkeypatch.setattr(device_names, "_normal", counted)
     refs = [DeviceRef(form="x", mig=f"MIG-{number}", profile="1g.10gb") for number in range(MANY)]
     subjects = {Subject(uuid=f"GPU-{number}", instance="7", profile="1g.10gb"): 1 for number in range(MANY)}
-    devices = owners.NodeDevices(subjects, Inventory(), refs)
-    assert [devices.key_of(ref) for ref in refs] == [DeviceKey(uuid=ref.mig) for ref in refs]
+    devices, rivals = device_names.NodeDevices(subjects, Inventory()), device_names.rivals_among(refs)
+    assert [devices.key_of(ref, rivals) for ref in refs] == [DeviceKey(uuid=ref.mig) for ref in refs]
     assert work < 10 * MANY
 
 
@@ -142,8 +142,10 @@ def test_mig_ids_by_profile_are_looked_up_and_not_compared(monkeypatch: pytest.M
 def test_the_only_instance_of_a_profile_on_its_parent(others: tuple[DeviceRef, ...], *, found: bool) -> None:
     wanted = DeviceRef(form="x", mig="MIG-1", profile="1g.10gb", parent="GPU-1")
     subjects = {Subject(uuid=f"GPU-{number}", instance="7", profile="1g.10gb"): 1 for number in (1, 2)}
-    devices = owners.NodeDevices(subjects, Inventory(), (wanted, *others))
-    assert devices.key_of(wanted) == (DeviceKey(uuid="GPU-1", instance="7") if found else DeviceKey(uuid="MIG-1"))
+    devices, rivals = device_names.NodeDevices(subjects, Inventory()), device_names.rivals_among((wanted, *others))
+    assert devices.key_of(wanted, rivals) == (
+        DeviceKey(uuid="GPU-1", instance="7") if found else DeviceKey(uuid="MIG-1")
+    )
     # without a parent there are two instances that it could be
     bare = DeviceRef(form="x", mig="MIG-9", profile="1g.10gb")
-    assert owners.NodeDevices(subjects, Inventory(), (bare,)).key_of(bare) == DeviceKey(uuid="MIG-9")
+    assert devices.key_of(bare, device_names.rivals_among((bare,))) == DeviceKey(uuid="MIG-9")

@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter import __version__
+from exporter.cli.doctor import conformance
+from exporter.config.files import as_yaml
 from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
+from exporter.errors import ExporterError
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
@@ -27,15 +30,19 @@ from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 # A connection that nobody answers ends after 10 s (the API sources' own timeout).
 FIRST_WORD_SECONDS = 15.0
 _AGAIN_SECONDS = 0.1
-_NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS}
+_NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What one look at a node showed. `files` go into the bundle, by name; they hold no token and no password."""
+    """What one look at a node showed, by the exporter at `where` or, if that is "", by doctor in its place.
+
+    `files` go into the bundle, by name; they hold no token and no password.
+    """
 
     report: Diagnosis
     files: Mapping[str, bytes]
+    where: str = ""
 
     def remarked(self, finding: Finding) -> "Checkup":
         """A copy of this checkup in which `finding` comes first."""
@@ -50,6 +57,24 @@ class Checkup:
                 entry = tarfile.TarInfo(f"pod-gpu-metrics-exporter/{name}")
                 entry.size, entry.mtime = len(body), int(time.time())
                 archive.addfile(entry, io.BytesIO(body))
+
+    def with_evidence(self, path: Path) -> "Checkup":
+        """Write the evidence for Kubernetes' AI conformance; a copy of this checkup with what came of it.
+
+        Raises:
+            ExporterError: the file cannot be written, or the exporter is of a version whose answers cannot be read.
+        """
+        where, moment = self.where or "doctor, in its place", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        try:
+            judged = conformance.judge(where, self.files)
+            form = conformance.as_form(judged, where=where, version=__version__, moment=moment, file=path.name)
+            path.write_text(as_yaml(form), encoding="utf-8")
+        except OSError as error:
+            raise ExporterError(f"--conformance: {path} cannot be written: {error.strerror}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExporterError(f"--conformance: {where} is of another version than doctor") from error
+        findings = (*(each.finding for each in judged), *self.report.findings)
+        return replace(self, report=replace(self.report, findings=findings))
 
 
 async def examine(config: Config) -> Checkup:
@@ -98,11 +123,13 @@ def _are_unheard(snapshot: Snapshot) -> bool:
     return any(state.up is None for state in snapshot.health.values())
 
 
-def by_running(where: str, report: Diagnosis, answers: Mapping[str, bytes]) -> Checkup:
-    """What the exporter at `where` says of itself. `answers` are the bodies of its pages, by path."""
+def by_running(url: str, version: object, report: Diagnosis, answers: Mapping[str, bytes]) -> Checkup:
+    """What the exporter at `url` says of itself. `answers` are the bodies of its pages, by path."""
     names = {"/debug/mapping": "mapping.json", "/gpu/metrics": "gpu-metrics.prom", "/metrics": "metrics.prom"}
-    seen = Checkup(report=report, files={names[path]: body for path, body in answers.items() if path in names})
-    return seen.remarked(fine("doctor", f"asked the exporter that runs here, {where}"))
+    seen = Checkup(
+        report=report, files={names[path]: body for path, body in answers.items() if path in names}, where=url
+    )
+    return seen.remarked(fine("doctor", f"asked the exporter that runs here, {url} ({version})"))
 
 
 def _json(content: object) -> bytes:

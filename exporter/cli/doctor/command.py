@@ -25,12 +25,17 @@ _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 
 @click.command()
 @click.option("--bundle", metavar="FILE.tar.gz", help="Also write all of it to a file for a bug report; no secrets.")
+@click.option(
+    "--conformance",
+    metavar="FILE",
+    help="Also write evidence for Kubernetes' AI conformance, as YAML; what fails of it makes the exit code 1.",
+)
 @click.option("--strict", is_flag=True, help="Warnings, too, end it with exit code 1.")
 @click.option(
     "--cuda-binary", metavar="FILE", help="Only list the CUDA kernels in a program, library, object, fatbin or cubin."
 )
 @setting_options()
-def doctor(bundle: str | None, strict: bool, cuda_binary: str | None, **given: Any) -> None:  # noqa: ANN401 - see serve; click's way
+def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binary: str | None, **given: Any) -> None:  # noqa: ANN401 - see serve; click's way
     """Say what works, what does not, why, and what to do.
 
     Without flags the exporter that runs here is asked, at its default address (or the one that the environment or
@@ -40,11 +45,13 @@ def doctor(bundle: str | None, strict: bool, cuda_binary: str | None, **given: A
     Exit code 0 only if the main job works and every device that a container holds was attributed.
     """
     if cuda_binary is not None:
-        _list_kernels(cuda_binary, alone=not (bundle or strict))
+        _list_kernels(cuda_binary, alone=not (bundle or conformance or strict))
         return
     config = read_config(given)
     start_logging("error", config.log.format)
     seen = _look(config, by_own_settings=any(value for name, value in given.items() if name not in _WHERE))
+    if conformance:
+        seen = seen.with_evidence(Path(conformance))
     print(seen.report.render(), end="")
     if bundle:
         try:
@@ -59,7 +66,7 @@ def _list_kernels(path: str, *, alone: bool) -> None:
     from exporter.cli.doctor import cuda_binary  # noqa: PLC0415 - see _look
 
     if not alone:
-        raise ConfigError("--cuda-binary is about a file alone; leave out --bundle and --strict")
+        raise ConfigError("--cuda-binary is about a file alone; leave out --bundle, --conformance and --strict")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print(cuda_binary.listing(path, width), end="")
 
@@ -79,9 +86,8 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     except (KeyError, TypeError, ValueError):
         why = "the exporter that runs here is of another version"
     else:
-        return checkup.by_running(
-            f"{exporter} ({mapping.get('version')})", report, {"/debug/mapping": body, **_pages(exporter)}
-        )
+        pages = {"/debug/mapping": body, **_pages(exporter)}
+        return checkup.by_running(str(exporter), mapping.get("version"), report, pages)
     return asyncio.run(checkup.examine(config)).remarked(
         warning(
             "doctor",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from exporter.errors import SourceError
 from exporter.lenient import AnyObject, text
 from exporter.log import debug
-from exporter.operator.api.writer import Writer
+from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata
 from exporter.operator.objects.resources import Object
@@ -62,6 +62,18 @@ class Events:
         except SourceError as error:
             debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
 
+    async def write(self, about: AnyObject, event: Event, name: str, at_seconds: float) -> None:
+        """Write an event of this name, which happened at `at_seconds` since 1970; one that is there stays as it is.
+
+        Raises:
+            SourceError: it is not written.
+        """
+        try:
+            await self._writer.create(self._object(about, event, at_seconds, name), tries=2)
+        except Refused as error:
+            if error.reason_given != "AlreadyExists":
+                raise
+
     async def _again(self, series: _Series, now: float) -> None:
         series.count, series.last_seconds = series.count + 1, now
         if now - series.written_seconds < QUIET_SECONDS and series.count > 2:  # noqa: PLR2004 - the second makes a series
@@ -70,16 +82,19 @@ class Events:
         named = {name: series.item[name] for name in ("apiVersion", "kind", "metadata")}
         await self._writer.merge({**named, "series": {"count": series.count, "lastObservedTime": _micro(now)}})
 
-    def _object(self, about: AnyObject, event: Event, now: float) -> Object:
+    def _object(self, about: AnyObject, event: Event, now: float, name: str = "") -> Object:
         named = metadata(about)
-        name, namespace = text(named, "name"), text(named, "namespace") or "default"
+        namespace = text(named, "namespace") or "default"
         regarding = {key: about.get(key) for key in ("apiVersion", "kind")}
         regarding |= {key: text(named, key) for key in ("name", "namespace", "uid")}
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
             # as client-go names them: when it was, in hexadecimal nanoseconds
-            "metadata": {"name": f"{name[:230].rstrip('-.')}.{time.time_ns():x}", "namespace": namespace},
+            "metadata": {
+                "name": name or f"{text(named, 'name')[:230].rstrip('-.')}.{time.time_ns():x}",
+                "namespace": namespace,
+            },
             "eventTime": _micro(now),
             "reportingController": OPERATOR,
             "reportingInstance": self._instance[:128],

@@ -137,13 +137,15 @@ class Reader:
             return listed.began_seconds >= self.named_at_seconds
         return now - listed.began_seconds <= min(_TIMES_OLDER * listed.took_seconds, _MOST_SECONDS_OLDER)
 
-    async def selected(self, kind: Kind, fields: Mapping[str, str], namespace: str) -> Sequence[AnyObject]:
-        """The objects of a kind with these values in fields by which it can be selected.
+    async def selected(
+        self, kind: Kind, fields: Mapping[str, str], namespace: str, use: Use = as_it_is, most: int | None = None
+    ) -> Sequence[AnyObject]:
+        """What `use` makes of the objects of a kind with these values in fields by which it can be selected.
 
         Raises:
-            SourceError: it is not known.
+            SourceError: it is not known, or they are more than `most`.
         """
-        return await self._list(kind, namespace, "fieldSelector", fields)
+        return await self._list(kind, namespace, "fieldSelector", fields, use, most)
 
     async def document(self, path: str) -> AnyObject | None:
         """What stands at a path; None where there is nothing.

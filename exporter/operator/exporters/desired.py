@@ -1,7 +1,7 @@
 """A GPUExporterSpec → the objects that it stands for, as they are applied. Pure: equal specs give equal objects.
 
 They are made of shipped.json, which a test holds to daemonset.yaml, deploy/prometheus/podmonitor.yaml and the patches
-for `nvml` and `probe` of deploy/kustomize/components. These say what each line is for.
+for `nvml`, `probe` and `kernelLog` of deploy/kustomize/components. These say what each line is for.
 """
 
 import json
@@ -118,6 +118,7 @@ def settings(spec: GPUExporterSpec) -> str:
         "labels.names": spec.labels.names,
         "labels.pod-uid": "on" if spec.labels.pod_uid else "off",
         "labels.pod-labels": [*spec.labels.pod_labels],
+        "labels.owners": spec.labels.owners,
         "nvml.mode": spec.nvml,
         # the probe's kill switch: pods that are still to be replaced take it over, too
         "probe.mode": spec.probe,
@@ -145,8 +146,9 @@ def _daemon_set(name: str, spec: GPUExporterSpec, image: str, avoids: Sequence[M
 def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
     """The pod of daemonset.yaml, with what the operator adds and what the spec changes."""
     pod = _patched(_SPEC["template"]["spec"], {"containers": [_CONFIGURED]})
-    for component, is_on in (("measured-use", spec.nvml == "on"), ("cuda-probe", spec.probe == "on")):
-        if is_on:
+    components = {"measured-use": spec.nvml, "cuda-probe": spec.probe, "kernel-log": spec.kernel_log}
+    for component, mode in components.items():
+        if mode == "on":
             pod = _patched(pod, _SHIPPED[component]["spec"]["template"]["spec"])
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     pod["volumes"] = [

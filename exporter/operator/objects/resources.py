@@ -88,6 +88,7 @@ class Labels:
     pod_labels: tuple[str, ...] = of(
         each(parsed(regex, "a regular expression of at least one character", 200, r"[ -~]+"), 32, once=True), ()
     )
+    owners: OnOff = of(one_of("on", "off"), "on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,8 @@ class GPUExporterSpec:
     workloads: OnOff = of(one_of("on", "off"), "on")
     nvml: AutoOnOff = of(one_of("auto", "on", "off"), "auto")
     probe: OnOff = of(one_of("off", "on"), "off")
+    kernel_log: OnOff = of(one_of("off", "on"), "off")
+    events: OnOff = of(one_of("off", "on"), "off")
     resources: Resources = of(group(Resources), Resources())
     service_monitor: Monitor = of(group(Monitor), Monitor())
 
@@ -209,6 +212,10 @@ def read_exporter(item: object) -> GPUExporterSpec:
     spec = read(GPUExporterSpec, {} if given is None else given, "spec")
     if spec.collectors and (spec.collectors.fields is None) == (spec.collectors.config_map is None):
         raise Invalid("spec.collectors", "give either fields or configMap")
+    if spec.sharing == "split" and spec.labels.owners == "off":
+        raise Invalid("spec.labels.owners", "off contradicts spec.sharing split, which divides among owners")
+    if spec.events == "on" and spec.kernel_log != "on":
+        raise Invalid("spec.events", '"on" needs spec.kernelLog "on": XIDs are read from the kernel\'s log')
     for index, toleration in enumerate(spec.tolerations):
         _check(toleration, f"spec.tolerations[{index}]")
     return spec

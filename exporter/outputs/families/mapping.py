@@ -111,6 +111,15 @@ def _health(look: Look) -> Samples:
     ]
 
 
+def _verdicts(look: Look) -> Samples:
+    owners, node = look.snapshot.owners, look.snapshot.node
+    return [
+        ((*container_labels(owner, device, node), verdict.index, verdict.verdict, verdict.code), 1.0)
+        for device, verdict in look.snapshot.verdicts.items()
+        for owner in dict.fromkeys(holder.owner for holder in owners.of(device)) or (None,)
+    ]
+
+
 MAP_INFO = gauge(
     "pod_and_gpu_map_info",
     "A pod that holds a GPU; always 1.",
@@ -138,5 +147,12 @@ FAMILIES = (
         "How a device is that a container holds, by the kubelet: Healthy, Unhealthy or Unknown; always 1.",
         (*OF_CONTAINER, "health"),
         fill=_health,
+    ),
+    gauge(
+        "pod_gpu_device_verdict",
+        "How a device is, by all that speak of it (kubelet, kernel, driver, page): ok, degraded, unknown, failing or"
+        " gone, with the first reason; always 1. docs/health.md has the rules.",
+        (*OF_CONTAINER, "gpu", "verdict", "reason"),
+        fill=_verdicts,
     ),
 )

@@ -19,7 +19,7 @@ from exporter.model.pages import Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.devices import known_devices
+from exporter.ownership.node_devices import known_devices
 
 Attributes = tuple[tuple[str, str], ...]
 Number = int | float

@@ -36,4 +36,4 @@ def _make(look: Look) -> Work[Answer]:
     return render(look.snapshot, look.outputs)
 
 
-OUTPUT = Output(path="/", says="", make=_make, needs=frozenset({Need.NODE, Need.WORKLOADS}))
+OUTPUT = Output(path="/", says="", make=_make, needs=frozenset({Need.NODE, Need.WORKLOADS, Need.VERDICTS}))

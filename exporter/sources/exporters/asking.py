@@ -68,8 +68,8 @@ class ExporterClient:
         )
         self.close = self._client.close
 
-    async def ask(self, url: str) -> bytes:
-        """The body that answers the question below a URL.
+    async def ask(self, url: str, path: str = "") -> bytes:
+        """The body that answers below a URL, at the client's own path or another one.
 
         Raises:
             Unavailable: no URL yet (""), nobody answers, or not with status 200. TimedOut, Malformed: see `Client.ask`.
@@ -80,7 +80,7 @@ class ExporterClient:
         holder = object()
         try:
             return await self._client.ask(
-                url, self._path, on_headers=_check_owners, on_more=partial(self._share, holder)
+                url, path or self._path, on_headers=_check_owners, on_more=partial(self._share, holder)
             )
         finally:
             self.in_flight.free(holder)

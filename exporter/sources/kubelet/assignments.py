@@ -31,7 +31,7 @@ from exporter.ownership.retention import (
     read_by_built_in_rules,
     settled,
 )
-from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, parse
+from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, ListReader
 from exporter.sources.kubelet.socket import SLOW_KUBELET, PodResourcesClient
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Bound, OnHealth
@@ -94,7 +94,7 @@ class KubeletSource(AskedSource):
         """
         super().__init__(NAME, on_health)
         self._settings = settings
-        self._resources = tuple(resources)
+        self._reader = ListReader(resources, claims=claims)
         self._kept = kept or KeptAssignments()
         self._claims = claims
         self._node = node
@@ -272,7 +272,7 @@ class KubeletSource(AskedSource):
         changed = self._last is None or self._last[:2] != (version, body)
         debug("kubelet answered", version=version, bytes=len(body), changed=changed)
         if self._last is None or changed:
-            answer = parse(body, version, resources=self._resources, claims=self._claims)
+            answer = self._reader.read(body, version)
             if self._last is not None and answer == self._last[2]:
                 answer = self._last[2]  # the same in another order: nothing has to be computed again
             self._last = (version, body, answer)

@@ -1,8 +1,9 @@
-"""An answer of the kubelet's List, v1 or v1alpha1, as assignments."""
+"""Answers of the kubelet's List, v1 or v1alpha1, as assignments."""
 
 import heapq
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import NamedTuple
 
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
@@ -28,29 +29,87 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 }
 
 
-def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",), claims: bool = False) -> PodResources:
-    """A serialised ListPodResourcesResponse as the assignments of `resources`; without `claims` no claim is among them.
+class _Holding(NamedTuple):
+    """A pod's containers that hold devices or claims, and how many of these devices `--resources` means."""
 
-    A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up. The
-    order differs in every answer. Ids are counted before anything is made of them: an answer may hold millions.
+    pod: _Pod
+    containers: Sequence[_Container]
+    wanted: int
 
-    Raises:
-        Malformed: the bytes are no such message, or name too many devices.
+
+class _PodAsRead(NamedTuple):
+    """What is kept of a pod: how many containers and devices were counted, and the assignments made of them.
+
+    `is_outside`: some of its devices are of resources that `--resources` leaves out.
     """
-    wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
-    response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)
-    holding = _holding(response)
-    meant = _Meant(resources, claims=claims)
-    wanted = 0
-    for _, container in holding:
-        wanted += sum(len(of.device_ids) for of in container.devices if meant[of.resource_name, False])
-        wanted += sum(1 for driver in _drivers(container) if driver and meant[driver, True])
-    if wanted > MOST_ASSIGNMENTS:
-        message = f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read"
-        raise Malformed("oversize", message, remedy=_NAME_GPUS)
+
+    containers: int
+    wanted: int
+    assignments: frozenset[Assignment]
+    is_outside: bool
+
+
+class ListReader:
+    """Reads one answer after the other, serialised ListPodResourcesResponses, for one choice of `resources`.
+
+    Each answer has its pods in another order, and most of them as they were: these are not read again, and have the
+    same assignments, as objects. Without `claims` no claim is among them.
+    """
+
+    def __init__(self, resources: Sequence[str] = ("*",), *, claims: bool = False) -> None:
+        self._meant = _Meant(resources, claims=claims)
+        self._pods: Mapping[tuple[str, bytes], _PodAsRead] = {}  # by version and serialised pod
+
+    def read(self, body: bytes, version: str = "v1") -> PodResources:
+        """The assignments of an answer.
+
+        A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up.
+        Ids are counted before anything is made of them: an answer may hold millions.
+
+        Raises:
+            Malformed: the bytes are no such message, or name too many devices.
+        """
+        wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
+        response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)
+        # A pod without a name holds nothing. Kubernetes has none, and on every page its names would be nobody's: two
+        # series of the same labels, of which Prometheus keeps the first alone (measured on 2.42).
+        pods = {(version, pod.SerializeToString()): pod for pod in response.pod_resources if pod.name}
+        before = self._pods
+        new = {key: _holding(pod, self._meant) for key, pod in pods.items() if key not in before}
+        as_before = [before[key] for key in pods.keys() - new.keys()]
+        containers = sum(len(of.containers) for of in new.values()) + sum(of.containers for of in as_before)
+        if containers > MOST_ASSIGNMENTS:
+            message = f"more than {MOST_ASSIGNMENTS} containers hold devices"
+            raise Malformed("oversize", message, remedy=_NOT_A_NODE)
+        wanted = sum(of.wanted for of in new.values()) + sum(of.wanted for of in as_before)
+        if wanted > MOST_ASSIGNMENTS:
+            message = f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read"
+            raise Malformed("oversize", message, remedy=_NAME_GPUS)
+        self._pods = {key: before.get(key) or _read(new[key], self._meant) for key in pods}
+        return PodResources(
+            assignments=frozenset().union(*(of.assignments for of in self._pods.values())),
+            listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
+            outside=_outside([pods[key] for key, of in self._pods.items() if of.is_outside], self._meant),
+        )
+
+
+def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",), claims: bool = False) -> PodResources:
+    """A single answer, read by a `ListReader`."""
+    return ListReader(resources, claims=claims).read(body, version)
+
+
+def _holding(pod: _Pod, meant: "_Meant") -> _Holding:
+    containers = [container for container in pod.containers if container.devices or _dynamic(container)]
+    of_plugins = (of for container in containers for of in container.devices if meant[of.resource_name, False])
+    drivers = chain.from_iterable(map(_drivers, containers))
+    wanted = sum(len(of.device_ids) for of in of_plugins) + sum(1 for one in drivers if one and meant[one, True])
+    return _Holding(pod, containers, wanted)
+
+
+def _read(holding: _Holding, meant: "_Meant") -> _PodAsRead:
     assignments: set[Assignment] = set()
-    for pod, container in holding:
-        owner = Owner(namespace=pod.namespace, pod=pod.name, container=container.name)
+    for container in holding.containers:
+        owner = Owner(namespace=holding.pod.namespace, pod=holding.pod.name, container=container.name)
         for of in container.devices:
             if meant[of.resource_name, False] and of.resource_name not in GPU_MANAGER_RESOURCES:
                 assignments.update(
@@ -61,11 +120,12 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
         for claim in _claims(container):
             if meant[claim.driver, True]:
                 assignments.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
-    return PodResources(
-        assignments=frozenset(assignments),
-        listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
-        outside=_outside(holding, meant),
+    is_outside = any(
+        not all(meant[of.resource_name, False] for of in container.devices)
+        or not all(driver and meant[driver, True] for driver in _drivers(container))
+        for container in holding.containers
     )
+    return _PodAsRead(len(holding.containers), holding.wanted, frozenset(assignments), is_outside)
 
 
 def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
@@ -77,23 +137,6 @@ def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Ass
     for resource, of_resource in ids.items():
         if of_resource:
             yield Assignment(owner=owner, resource=resource, device_id=min(of_resource), units=len(of_resource))
-
-
-def _holding(response: ListResponse) -> list[tuple[_Pod, _Container]]:
-    """The containers that hold devices or claims, and their pods. Malformed: they are too many.
-
-    A pod without a name holds nothing. Kubernetes has none, and on every page its names would be nobody's: two series
-    of the same labels, of which Prometheus keeps the first alone (measured on 2.42).
-    """
-    holding: list[tuple[_Pod, _Container]] = []
-    for pod in response.pod_resources:
-        for container in pod.containers if pod.name else ():
-            if container.devices or _dynamic(container):
-                holding.append((pod, container))
-            if len(holding) > MOST_ASSIGNMENTS:
-                message = f"more than {MOST_ASSIGNMENTS} containers hold devices"
-                raise Malformed("oversize", message, remedy=_NOT_A_NODE)
-    return holding
 
 
 class _Meant(dict[tuple[str, bool], bool]):
@@ -110,8 +153,11 @@ class _Meant(dict[tuple[str, bool], bool]):
         return meant
 
 
-def _outside(holding: Sequence[tuple[_Pod, _Container]], meant: _Meant) -> tuple[Assignment, ...]:
+def _outside(pods: Iterable[_Pod], meant: _Meant) -> tuple[Assignment, ...]:
     """What is handed out of other resources: the first MOST_OUTSIDE of it, whatever the order of the answer."""
+    holding = [(pod, container) for pod in pods for container in pod.containers]
+    if not holding:
+        return ()
     devices = (
         (pod.namespace, pod.name, container.name, of.resource_name, device_id)
         for pod, container in holding

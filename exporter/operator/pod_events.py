@@ -1,0 +1,196 @@
+"""Tells pods of XIDs of the GPUs that they held, as Kubernetes events: `kubectl describe pod` shows them.
+
+Node exporters name holders by namespace and name, as the kubelet does. The pod of that name is read from the API, and
+is the holder if it is on that node and its kubelet knew it before the XID: `status.startTime` is of the same clock as
+the XID's moment, so a pod that came later under the same name is told nothing.
+
+An event's name is made of what it tells: what another process wrote is there already. What was written in a namespace
+is listed once by each process, and the times in it, which outlive the process, say what may be written.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from exporter.dcgm.xids import OTHER_XID, XIDS
+from exporter.errors import SourceError, Trouble
+from exporter.lenient import AnyObject, mapping, text
+from exporter.log import log
+from exporter.model.cluster import NodeEvent
+from exporter.operator.api.events import Events
+from exporter.operator.api.reader import Reader
+from exporter.operator.event_texts import Event, noted
+from exporter.operator.objects.fields import as_trouble, moment, one_line
+from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, metadata
+from exporter.ownership.workloads import is_object_name
+from exporter.sources.pause import Pause
+
+REASON = "GpuXid"
+# A pod is told of an XID of a device once in this time, and of none that is older.
+AGAIN_SECONDS = 3600.0
+MOST_IN_NAMESPACE = 20
+MOST_WAITING = 1_000
+_MOST_HEARD = 10_000
+_MOST_LISTED = 2_000  # events of a namespace, which the API server keeps for an hour unless it is told otherwise
+_MOST_NAMESPACES = 1_000
+_MOST_CHARS = 80  # of a GPU's index
+# After a failure in a namespace nothing is asked or written there for a while.
+_PAUSE = Pause(30.0, 600.0)
+_START_SECONDS = 1.0  # metav1.Time has whole seconds
+
+
+class _HeldAtXid(NamedTuple):
+    """A pod that held a device at an XID, by a node's exporter. Its later answers say the same again."""
+
+    owner: Key
+    node: str
+    namespace: str
+    pod: str
+    device: str
+    gpu: str
+    code: int
+    at_seconds: float
+
+
+class _Refusal(NamedTuple):
+    trouble: Trouble
+    failures: int
+    until: float
+
+
+class PodEvents:
+    """What is to be told, and what was. `run` writes until it is cancelled."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        events: Events,
+        on_change: Callable[[Key], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970."""
+        self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)
+        self._reader, self._events, self._on_change, self._clock = reader, events, on_change, clock
+        self._heard: OrderedDict[_HeldAtXid, None] = OrderedDict()
+        # by namespace, when the events there happened, by their names
+        self._written: OrderedDict[str, dict[str, float]] = OrderedDict()
+        self._refusals: OrderedDict[tuple[Key, str], _Refusal] = OrderedDict()
+
+    def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
+        """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
+        for event in [*events][::-1]:
+            if event.kind != "xid" or not event.code or abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
+                continue
+            gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
+            for namespace, pod in dict.fromkeys((each.namespace, each.pod) for each in event.holders):
+                device = f"{event.uuid} {event.instance}"
+                held = _HeldAtXid(owner, node, namespace, pod, device, gpu, event.code, event.at_seconds)
+                if held not in self._heard and not self.waiting.full() and not self._is_paused(held):
+                    _remember(self._heard, held, None, _MOST_HEARD)
+                    self.waiting.put_nowait(held)
+
+    def troubles(self, owner: Key) -> Sequence[Trouble]:
+        """Why events of a GPUExporter are not written, in the first of the namespaces; not what passes by itself."""
+        over = self._clock() - AGAIN_SECONDS
+        lasting = [
+            (namespace, refusal.trouble)
+            for (key, namespace), refusal in self._refusals.items()
+            if key == owner and refusal.until > over and refusal.trouble.reason != "ApiUnavailable"
+        ]
+        return [min(lasting)[1]] if lasting else []
+
+    async def run(self) -> None:
+        """Write what is to be told. Another process may have written meanwhile."""
+        self._heard.clear()
+        self._written.clear()
+        while True:
+            held = await self.waiting.get()
+            await self._attend(held)
+            self.waiting.task_done()
+
+    def _is_paused(self, held: _HeldAtXid) -> bool:
+        refusal = self._refusals.get((held.owner, held.namespace))
+        return refusal is not None and self._clock() < refusal.until
+
+    async def _attend(self, held: _HeldAtXid) -> None:
+        key = held.owner, held.namespace
+        before = self._refusals.get(key)
+        try:
+            if not self._is_paused(held):
+                await self._tell(held)
+                if self._refusals.pop(key, None):
+                    self._on_change(held.owner)
+                return
+        except SourceError as error:
+            failures = before.failures + 1 if before else 1
+            pause = max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
+            trouble = as_trouble(error)
+            message = f"events on pods of the namespace {held.namespace} are not written: {trouble.message}"
+            refusal = _Refusal(replace(trouble, message=message), failures, self._clock() + pause)
+            _remember(self._refusals, key, refusal, _MOST_NAMESPACES)
+            if before is None or before.trouble != refusal.trouble:
+                log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(refusal.trouble))
+                self._on_change(held.owner)
+        self._heard.pop(held, None)
+
+    async def _tell(self, held: _HeldAtXid) -> None:
+        """Write it, unless it is not to be told.
+
+        Raises:
+            SourceError: it is not known whether it is, or it could not be written.
+        """
+        if not (is_object_name(held.namespace) and is_object_name(held.pod)):
+            return
+        written, now = await self._written_in(held.namespace), self._clock()
+        if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= MOST_IN_NAMESPACE:
+            return
+        pods = await self._reader.selected(POD, {"metadata.name": held.pod}, held.namespace)
+        pod = next((pod for pod in pods if _is_holder(pod, held)), None)
+        if pod is None:
+            return
+        about = f"{text(metadata(pod), 'uid')} {held.device} {held.code}"
+        name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
+        if held.at_seconds - written.get(name, 0.0) < AGAIN_SECONDS:
+            return
+        await self._events.write(pod, event_of(held.code, held.gpu), name, held.at_seconds)
+        written[name] = held.at_seconds
+        log(logging.INFO, "a pod was told", namespace=held.namespace, pod=held.pod, xid=held.code, node=held.node)
+
+    async def _written_in(self, namespace: str) -> dict[str, float]:
+        written = self._written.get(namespace)
+        if written is None or len(written) >= _MOST_LISTED:
+            rows = await self._reader.selected(EVENT, {"reason": REASON}, namespace, _used_of, _MOST_LISTED)
+            written = {name: at_seconds for row in rows for name, at_seconds in row.items()}
+            _remember(self._written, namespace, written, _MOST_NAMESPACES)
+        return written
+
+
+def event_of(code: int, gpu: str) -> Event:
+    """What a pod is told of an XID of a GPU, or of an instance, that it held."""
+    xid = XIDS.get(code, OTHER_XID)
+    note = f"Xid {code} on GPU {one_line(gpu, _MOST_CHARS)} ({xid.name}) while this pod held it; {xid.remedy}"
+    return noted(Event("Warning", REASON, "Hold", note))
+
+
+def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
+    """Whether it is the very pod: on that node, and known to its kubelet before the XID."""
+    started = moment(mapping(pod, "status"), "startTime")
+    on_node = text(mapping(pod, "spec"), "nodeName") == held.node
+    return on_node and started is not None and started.timestamp() + _START_SECONDS <= held.at_seconds
+
+
+def _used_of(event: AnyObject) -> AnyObject:
+    """When an event of the operator's happened, by its name; nothing of others'."""
+    at, is_ours = moment(event, "eventTime"), text(event, "reportingController") == OPERATOR
+    return {text(metadata(event), "name"): at.timestamp()} if at and is_ours else {}
+
+
+def _remember(entries: "OrderedDict[Any, Any]", key: Hashable, value: object, most: int) -> None:
+    entries[key] = value
+    if len(entries) > most:
+        entries.popitem(last=False)

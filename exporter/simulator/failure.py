@@ -1,0 +1,89 @@
+"""A GPU that falls off the bus while pods hold it, and what its node shows of that, as `demo --fail` has it.
+
+- At once: the kernel's log has XID 79 and what the driver recommends (154). NVML answers NVML_ERROR_GPU_IS_LOST. The
+  device plugin reports the GPU's devices as Unhealthy, without a message; the kubelet then offers them no more and says
+  so in the status of the pods that hold them (recorded on 1.36).
+- When dcgm-exporter next reads the GPUs: DCGM has blank values of a lost GPU, which dcgm-exporter leaves out. The row
+  of the last XID stays, and does not say 79: NVML tells DCGM of no XID of a GPU that it cannot ask any more.
+- Steps of life later: the programs end, the pods fail, and their controllers make others, on other GPUs.
+- Last, the GPU is well again, as after a restart of the node, and another pod holds it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from exporter.simulator.kernel_log import SimulatedKernelLog
+from exporter.simulator.parts import Pod, SimulatedGpu
+from exporter.simulator.world import World, ids_of
+
+ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP = 2, 12, 13
+
+
+class GpuFailure:
+    """One GPU of the `world` is lost `after_seconds` of its clock: the first that pods hold, if possible whole.
+
+    `gpu` is its UUID and `holders` are the pods that held it, once it is lost.
+    """
+
+    def __init__(self, world: World, log: SimulatedKernelLog, *, after_seconds: float) -> None:
+        self.gpu = ""
+        self.holders: tuple[Pod, ...] = ()
+        self._world = world
+        self._log = log
+        self._due_ns = world.machine.clock() + round(after_seconds * 1e9)
+        self._steps = 0
+
+    def look(self, pids: Mapping[tuple[str, str], int]) -> None:
+        """Lose the GPU if it is time and somebody holds one. For `pids` see SimulatedProcesses."""
+        if self.gpu or self._world.machine.clock() < self._due_ns:
+            return
+        held = (gpu for gpu in self._world.gpus if self._holders_of(gpu))
+        order = sorted(held, key=lambda gpu: (gpu.claimed, bool(gpu.units or gpu.instances), gpu.shared, gpu.index))
+        for gpu in order[:1]:
+            self.gpu, self.holders = gpu.uuid, self._holders_of(gpu)
+            of_holders = (pids.get((pod.uid, gpu.uuid)) for pod in self.holders)
+            self._log.write_lost(gpu, next(filter(None, of_holders), None))
+            self._put(replace(gpu, is_lost=True))
+            for pod in self.holders:
+                self._world.change(pod, _unhealthy(pod, ids_of(gpu)))
+
+    def live(self) -> None:
+        """A step of life has passed."""
+        self._steps += bool(self.gpu)
+        if self._steps == ENDS_STEP:
+            for pod in self._holders_of(self._lost()):
+                self._world.end(pod, "Failed")
+                self._replace(pod)
+        elif self._steps == REPAIRED_STEP:
+            self._world.machine.boards[self.gpu].reload()
+            self._put(replace(self._lost(), is_lost=False))
+            self._log.write_well(self._lost())
+        elif self._steps == RETAKEN_STEP:
+            free = [slot for uuid, slots in self._world.free() if uuid == self.gpu for slot in slots]
+            if new := self._world.make.pod_with(free):
+                self._world.pods += (new,)
+
+    def _replace(self, failed: Pod) -> None:
+        """The pod's controller makes another, where there is as much free of what it held."""
+        free = [slot for _, slots in self._world.free() for slot in slots]
+        first, *others = failed.containers
+        resources = [resource for resource, _ in first.devices]
+        devices = tuple(slot for slot in free if slot[0] in resources)[: len(resources)]
+        if devices and len(devices) == len(resources):
+            first = replace(first, devices=devices, ailing=())
+            self._world.pods += (self._world.make.pod(failed.namespace, failed.owner[1], (first, *others)),)
+
+    def _lost(self) -> SimulatedGpu:
+        return next(gpu for gpu in self._world.gpus if gpu.uuid == self.gpu)
+
+    def _holders_of(self, gpu: SimulatedGpu) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self._world.pods if not pod.has_ended and not ids_of(gpu).isdisjoint(pod.devices))
+
+    def _put(self, new: SimulatedGpu) -> None:
+        self._world.gpus = tuple(new if gpu.uuid == new.uuid else gpu for gpu in self._world.gpus)
+
+
+def _unhealthy(pod: Pod, ids: set[str]) -> Pod:
+    first, *others = pod.containers
+    ailing = tuple((device_id, "Unhealthy", "") for _, device_id in first.devices if device_id in ids)
+    return replace(pod, containers=(replace(first, ailing=ailing), *others))

@@ -1,0 +1,411 @@
+"""Events on pods that held a GPU at an XID: against the simulated API server, with what a node exporter answers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from exporter.errors import Malformed
+from exporter.model.cluster import NodeEvent
+from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.model.pods import Owner
+from exporter.model.slices import at_once
+from exporter.operator import pod_events as module
+from exporter.operator.api.events import Events
+from exporter.operator.api.reader import Reader
+from exporter.operator.api.writer import Writer
+from exporter.operator.exporters.nodes import NodeTrouble
+from exporter.operator.objects.fields import written
+from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE, PodEvents
+from exporter.outputs.events import rows
+from exporter.sources.exporters.events import MOST_ROW_CHARS, read_events
+from tests.operator.looking import OWNER, body, by_node, looking
+from tests.operator.made import Object
+from tests.operator.made import pod as made_pod
+from tests.sources.exporters.conftest import Serve, whole
+from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a fixture
+from tests.support.api_server.server import SimulatedApiServer
+from tests.support.waiting import until
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()
+
+
+def xid(
+    code: int | None = 79,
+    *pods: str,
+    ago: float = 60.0,
+    gpu: int = 3,
+    namespace: str = "ml",
+    kind: Any = "xid",
+    **more: Any,
+) -> DeviceEvent:
+    """An event as a node exporter keeps it; `ago` is in seconds before NOW."""
+    holders = tuple(Owner(namespace=namespace, pod=pod, container="main") for pod in pods or ("train-0",))
+    event = KernelEvent(kind=kind, sequence=1, booted_us=1, address="0000:65:00.0", code=code, text="pid=1")
+    about = {"at_seconds": NOW - ago, "uuid": f"GPU-{gpu}", "index": str(gpu), "holders": holders, **more}
+    return DeviceEvent(event=event, **about)
+
+
+def answered(*events: DeviceEvent, node: str = "a") -> Sequence[NodeEvent]:
+    """The same as the operator reads it of the exporter's answer."""
+    return at_once(read_events(json.dumps(rows(node, events)).encode(), node))
+
+
+def pod(
+    name: str = "train-0", *, namespace: str = "ml", node: str = "a", ago: float = 600.0, uid: str = "u1"
+) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "spec": {"nodeName": node},
+        "status": {"startTime": written(datetime.fromtimestamp(NOW - ago, UTC)), "phase": "Running"},
+    }
+
+
+class Told:
+    """The API server with its namespaces, and operators, one after another, that tell pods."""
+
+    def __init__(self, api: SimulatedApiServer, folder: Path) -> None:
+        self.api, self.now = api, NOW
+        self.changed: list[object] = []
+        self._folder = folder
+        (folder / "token").write_text("token-a")
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncIterator[PodEvents]:
+        """A process that works, until it is left."""
+        writer = Writer(
+            url=self.api.url,
+            token_file=str(self._folder / "token"),
+            ca_file="/nonexistent/ca.crt",
+            on_answer=lambda *_: None,
+            seed=1,
+        )
+        made = PodEvents(Reader(writer), Events(writer, "operator-a"), self.changed.append, lambda: self.now)
+        task = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await writer.close()
+
+    async def hear(self, made: PodEvents, *events: DeviceEvent, node: str = "a") -> None:
+        """A node's answer comes, and is dealt with."""
+        made.hear(OWNER, node, answered(*events, node=node))
+        await made.waiting.join()
+
+    @property
+    def events(self) -> list[Object]:
+        return self.api.all("Event")
+
+    def notes(self) -> list[str]:
+        return [event["note"] for event in self.events]
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[Told]:
+    api = SimulatedApiServer()
+    for name in ("ml", "vision"):
+        api.add_namespace(name)
+    await api.start()
+    yield Told(api, tmp_path)
+    await api.stop()
+
+
+# issue 30, "Told to the team"
+async def test_the_pod_that_held_the_gpu_is_told(told: Told) -> None:
+    told.api.put(pod())
+    async with told.operator() as made:
+        await told.hear(made, xid(79))
+    (event,) = told.events
+    assert event["note"] == (
+        "Xid 79 on GPU 3 (GPU has fallen off the bus) while this pod held it; drain the node and restart it; if it"
+        " comes back, ask the vendor of the node"
+    )
+    assert (event["type"], event["reason"], event["reportingController"]) == (
+        "Warning",
+        "GpuXid",
+        "pod-gpu-metrics-operator",
+    )
+    assert event["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "train-0",
+        "namespace": "ml",
+        "uid": "u1",
+    }
+    assert event["metadata"]["namespace"] == "ml"
+    assert event["eventTime"] == "2026-11-22T11:59:00.000000Z"
+
+
+# The event, and the pod that bears the holder's name now.
+NOT_TOLD: dict[str, tuple[DeviceEvent, Object | None]] = {
+    "the pod is gone": (xid(), None),
+    "another pod of its name came after": (xid(ago=60), pod(ago=50, uid="u2")),
+    "it began in the second of the XID": (xid(ago=60), pod(ago=60)),
+    "a pod of its name is on another node": (xid(), pod(node="b")),
+    "its kubelet does not know it yet": (xid(), {**pod(), "status": {}}),
+    "nobody can say who held it": (xid(holders=None), pod()),
+    "nobody held it": (xid(holders=()), pod()),
+    "it is no XID": (xid(None, kind="lost"), pod()),
+    "it is an NVSwitch's": (xid(12028, kind="sxid"), pod()),
+    "it is older than an hour": (xid(ago=AGAIN_SECONDS), pod(ago=9000)),
+    "the node's clock is of tomorrow": (xid(ago=-86_400), pod()),
+    "a name that is a path": (xid(79, "../../nodes"), pod()),
+    "a name that is a selector": (xid(79, "train-0,metadata.namespace=ml"), pod()),
+    "a namespace that is a path": (xid(namespace="ml/pods/train-0?x="), pod()),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TOLD)
+async def test_nobody_is_told_of_what_another_had(told: Told, case: str) -> None:
+    event, there = NOT_TOLD[case]
+    if there:
+        told.api.put(there)
+    async with told.operator() as made:
+        await told.hear(made, event)
+        told.api.put(pod("other"))
+        await told.hear(made, xid(48, "other"))
+    assert [event["regarding"]["name"] for event in told.events] == ["other"]
+
+
+async def test_each_pod_that_shared_the_gpu_is_told_once(told: Told) -> None:
+    for name in ("a", "b"):
+        told.api.put(pod(name, uid=name))
+    event = xid(79, "a", "b")
+    again = tuple(Owner(namespace="ml", pod="a", container=name) for name in ("one", "two"))
+    async with told.operator() as made:
+        await told.hear(made, event, xid(13, holders=again))
+        await told.hear(made, event)
+    assert sorted((event["regarding"]["name"], event["note"][:6]) for event in told.events) == [
+        ("a", "Xid 13"),
+        ("a", "Xid 79"),
+        ("b", "Xid 79"),
+    ]
+
+
+async def test_a_device_an_xid_and_a_pod_are_told_once_an_hour(told: Told) -> None:
+    told.api.put(pod(ago=9000))
+    async with told.operator() as made:
+        await told.hear(made, xid(ago=60))
+        await told.hear(made, xid(ago=30), xid(ago=60))
+        assert len(told.events) == 1
+        await told.hear(made, xid(ago=30, gpu=4), xid(31, ago=30))
+        assert len(told.events) == 3
+        told.now += AGAIN_SECONDS
+        await told.hear(made, xid(ago=-AGAIN_SECONDS))
+    assert len(told.events) == 3, "the API server has it still"
+
+
+async def test_what_the_api_server_has_forgotten_is_told_anew(told: Told) -> None:
+    told.api.put(pod(ago=9000))
+    async with told.operator() as made:
+        await told.hear(made, xid())
+        path = f"/apis/events.k8s.io/v1/namespaces/ml/events/{told.events[0]['metadata']['name']}"
+        await forget(told, path)
+        await told.hear(made, xid(ago=30))
+        assert not told.events
+        told.now += AGAIN_SECONDS
+        await told.hear(made, xid(ago=-AGAIN_SECONDS))
+    assert [("series" in event, event["eventTime"]) for event in told.events] == [
+        (False, "2026-11-22T13:00:00.000000Z")
+    ]
+
+
+async def forget(told: Told, path: str) -> None:
+    async with aiohttp.ClientSession() as session, session.delete(told.api.url + path) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def test_another_leader_tells_nothing_again(told: Told) -> None:
+    told.api.put(pod())
+    async with told.operator() as made:
+        await told.hear(made, xid(ago=60))
+    before = told.events
+    async with told.operator() as made:
+        # the first row is told already, the second is within the hour of it
+        await told.hear(made, xid(ago=30), xid(ago=60))
+        assert told.events == before
+        await told.hear(made, xid(48, ago=20))
+    assert len(told.events) == 2
+
+
+async def test_a_namespace_is_told_so_much_whoever_leads(told: Told) -> None:
+    names = [f"pod-{number}" for number in range(2 * MOST_IN_NAMESPACE)]
+    for name in names:
+        told.api.put(pod(name, uid=name, ago=9000))
+    told.api.put(pod("other", namespace="vision", ago=9000))
+    for some in (names[: MOST_IN_NAMESPACE // 2], names, names):
+        async with told.operator() as made:
+            await told.hear(made, *(xid(79, name) for name in some))
+    assert len(told.events) == MOST_IN_NAMESPACE
+    async with told.operator() as made:
+        await told.hear(made, xid(79, "other", namespace="vision"))
+        assert len(told.events) == MOST_IN_NAMESPACE + 1
+        told.now += AGAIN_SECONDS
+        await told.hear(made, xid(79, names[15], ago=60 - AGAIN_SECONDS))
+    assert len(told.events) == MOST_IN_NAMESPACE + 2
+
+
+async def test_events_of_others_take_no_place(told: Told) -> None:
+    told.api.put(pod())
+    async with told.operator() as made:
+        await told.hear(made, xid())
+        (event,) = told.events
+        for number in range(MOST_IN_NAMESPACE):
+            about = {**event["metadata"], "name": f"other.{number}"}
+            told.api.put({**event, "metadata": about, "reportingController": "somebody-else"})
+    told.api.put(pod("another", uid="u2"))
+    async with told.operator() as made:
+        await told.hear(made, xid(79, "another"))
+    assert {event["regarding"]["name"] for event in told.events} == {"train-0", "another"}
+
+
+async def test_a_right_that_is_missing_is_told_once_and_costs_little(told: Told) -> None:
+    told.api.put(pod())
+    told.api.put(pod("other", namespace="vision", uid="u2"))
+    events: Object = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list", "create", "patch"]}
+    told.api.users = {"token-a": "operator-a"}
+    pods = ("", {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})
+    told.api.rules = [pods, ("vision", events)]
+    async with told.operator() as made:
+        await told.hear(made, xid())
+        (trouble,) = made.troubles(OWNER)
+        assert trouble.reason == "Forbidden"
+        assert "events on pods of the namespace ml are not written" in trouble.message
+        assert trouble.remedy
+        assert told.changed == [OWNER]
+        asked = len(told.api.asked)
+        for _ in range(100):
+            await told.hear(made, xid())
+        assert len(told.api.asked) == asked
+        await told.hear(made, xid(79, "other", namespace="vision"))
+        assert [event["regarding"]["name"] for event in told.events] == ["other"]
+        assert made.troubles(OWNER), "of one namespace says nothing of another"
+        told.api.rules = [pods, ("", events)]
+        told.now += 31
+        await told.hear(made, xid())
+        assert len(told.events) == 2
+        assert made.troubles(OWNER) == []
+        assert told.changed == [OWNER, OWNER]
+
+
+async def test_a_busy_api_server_is_asked_again_later(told: Told) -> None:
+    told.api.put(pod())
+    fault = told.api.faults.add("busy", resource="events", seconds=60)
+    async with told.operator() as made:
+        await told.hear(made, xid())
+        assert not told.events
+        given = told.api.faults.given
+        assert made.troubles(OWNER) == [], "it passes by itself"
+        fault.times = 0
+        told.now += 29
+        await told.hear(made, xid())
+        assert told.api.faults.given == given
+        assert not told.events
+        told.now += 2
+        await told.hear(made, xid())
+    assert len(told.events) == 1
+
+
+async def test_a_flood_is_bounded(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    told.api.put(pod())
+    async with told.operator() as made:
+        flood = answered(xid())
+        for number in range(1000):
+            many = [NodeEvent(**{**_fields(flood[0]), "code": 1 + number * 100 + each}) for each in range(100)]
+            made.hear(OWNER, "a", many)
+        assert made.waiting.qsize() == module.MOST_WAITING
+        await made.waiting.join()
+    assert len(told.events) == MOST_IN_NAMESPACE
+
+
+def _fields(event: NodeEvent) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in NodeEvent.__dataclass_fields__}
+
+
+async def test_an_odd_gpu_and_an_unknown_xid_are_told_in_bounds(told: Told) -> None:
+    told.api.put(pod("p" * 253, uid="u1"))
+    async with told.operator() as made:
+        await told.hear(made, xid(9999, "p" * 253, index="\x1b[31m\n" + "3" * 500))
+    (event,) = told.events
+    assert event["note"].startswith("Xid 9999 on GPU [31m 333")
+    assert event["note"].isprintable()
+    assert len(event["note"]) < 400
+    assert len(event["metadata"]["name"]) <= 253
+
+
+HOSTILE: dict[str, Callable[[Object], Any]] = {
+    "no array": lambda row: {"events": [row]},
+    "another node's": lambda row: [{**row, "node_name": "b"}],
+    "a moment without a zone": lambda row: [{**row, "at": "2026-11-22T12:00:00"}],
+    "a moment that is none": lambda row: [{**row, "at": 5}],
+    "a code that is text": lambda row: [{**row, "code": "79"}],
+    "a code that is huge": lambda row: [{**row, "code": 10**30}],
+    "holders that are none": lambda row: [{**row, "holders": {"a": 1}}],
+    "a holder without a pod": lambda row: [{**row, "holders": [{"namespace": "ml"}]}],
+    "too many holders": lambda row: [{**row, "holders": row["holders"] * 65}],
+    "a field that is missing": lambda row: [{name: value for name, value in row.items() if name != "device_uuid"}],
+    "a field that is too long": lambda row: [{**row, "device_id": "3" * 513}],
+    "a row that is too long": lambda row: [{**row, "text": "x" * MOST_ROW_CHARS}],
+    "too many": lambda row: [row] * 101,
+    "no objects": lambda _: [79],
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_an_answer_that_is_none_is_refused(case: str) -> None:
+    content = HOSTILE[case](rows("a", (xid(),))[0])
+    with pytest.raises(Malformed) as refused:
+        at_once(read_events(json.dumps(content).encode(), "a"))
+    assert len(str(refused.value.trouble)) < 600
+
+
+async def test_an_exporter_is_asked_for_events_where_they_are_wanted(serve: Serve) -> None:
+    heads: list[str] = []
+    heard: list[tuple[str, int | None]] = []
+
+    async def respond(writer: asyncio.StreamWriter, head: str) -> None:
+        heads.append(head.split()[1])
+        events = json.dumps(rows("a", (xid(),))).encode()
+        writer.write(whole(events if heads[-1] == "/events" else body("a")))
+
+    def hear(_: object, node: str, events: Sequence[NodeEvent]) -> None:
+        heard.extend((node, event.code) for event in events)
+
+    async with looking({"a": await serve(respond)}, on_events=hear) as (looks, _):
+        await until(lambda: len(heads) > 3)
+        assert {*heads} == {"/debug/mapping"}
+        looks.follow(OWNER, [made_pod("a")], has_events=True)
+        await until(lambda: bool(heard))
+        assert heard[0] == ("a", 79)
+        assert looks.troubles(OWNER) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "expected"),
+    [("404 Not Found", b"{}", []), ("200 OK", b"[1]", ["garbage"]), ("500 Oops", b"{}", ["http_status"])],
+)
+async def test_a_log_that_is_off_is_no_trouble(serve: Serve, status: str, content: bytes, expected: list[str]) -> None:
+    asked = 0
+
+    async def respond(writer: asyncio.StreamWriter, head: str) -> None:
+        nonlocal asked
+        is_events = head.split()[1] == "/events"
+        asked += is_events
+        writer.write(whole(content, status=status) if is_events else whole(body("a")))
+
+    async with looking({"a": await serve(respond)}) as (looks, _):
+        looks.follow(OWNER, [made_pod("a")], has_events=True)
+        await until(lambda: asked > 3)
+        found: dict[str, NodeTrouble] = by_node(looks)
+        assert [each.reason for each in found.values()] == expected

@@ -1,0 +1,141 @@
+"""`demo --fail`: a GPU falls off the bus, and every part of the simulated node shows it as a real one does."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.simulator import driver_files
+from exporter.simulator.failure import ENDS_STEP, RETAKEN_STEP, GpuFailure
+from exporter.simulator.kernel_log import DEVICE, SimulatedKernelLog
+from exporter.simulator.parts import Container, Pod, SimulatedGpu
+from exporter.simulator.pods_api import allocated
+from exporter.simulator.world import ids_of
+from exporter.sources.kernel_log.lines import EventReader, read_record
+from tests.simulator.test_node import Time
+from tests.support.simulated import World
+
+AFTER = 60.0
+
+
+class Dying:
+    """A world whose failure is due after AFTER seconds of a clock that stands, and the kernel's log of it."""
+
+    def __init__(self, folder: Path, **gpus: Any) -> None:
+        self.time = Time()
+        self.world = World(seed=2, clock=self.time, **gpus)
+        self.log = SimulatedKernelLog((folder,))
+        self.log.open()
+        self.failure = GpuFailure(self.world, self.log, after_seconds=AFTER)
+        self.pipe = os.open(folder / DEVICE, os.O_RDONLY | os.O_NONBLOCK)
+
+    def die(self, pid: int | None = None) -> SimulatedGpu:
+        """The GPU that dies when it is time; `pid` is of each process on a GPU."""
+        self.time.sleep(AFTER)
+        processes = [(pod.uid, device) for pod in self.world.pods for device in pod.devices]
+        self.failure.look(dict.fromkeys(processes, pid) if pid else {})
+        (lost,) = (gpu for gpu in self.world.gpus if gpu.is_lost)
+        return lost
+
+    def live(self, steps: int) -> None:
+        for _ in range(steps):
+            self.failure.live()
+
+    def read(self) -> str:
+        return os.read(self.pipe, 65536).decode()
+
+
+@pytest.fixture
+def dying(tmp_path: Path) -> Callable[..., Dying]:
+    return lambda **gpus: Dying(tmp_path, **gpus)
+
+
+def holders(world: World, gpu: SimulatedGpu) -> list[Pod]:
+    return [pod for pod in world.pods if not pod.has_ended and not ids_of(gpu).isdisjoint(pod.devices)]
+
+
+def words_of(container: Container) -> list[tuple[str, str, str]]:
+    """What the kubelet says of a container's devices that device plugins gave it."""
+    return [word for resource, of in allocated(container) for word in of if not resource.startswith("claim:")]
+
+
+KINDS = (
+    {"gpus": 4},
+    {"gpus": 2, "shared": 2},
+    {"gpus": 2, "mig": 2},
+    {"gpus": 2, "claims": 2},
+    {"gpus": 2, "units": 2},
+    {"gpus": 8, "shared": 2, "mig": 1, "claims": 3, "units": 1},
+)
+
+
+@pytest.mark.parametrize("gpus", KINDS, ids=str)
+def test_a_gpu_that_somebody_holds_is_lost_and_well_again_later(
+    gpus: dict[str, int], dying: Callable[..., Dying]
+) -> None:
+    node = dying(**gpus)
+    node.failure.look({})
+    assert not any(gpu.is_lost for gpu in node.world.gpus)  # it is not due
+    lost = node.die()
+    held = holders(node.world, lost)
+    assert held
+    assert lost.uuid == node.failure.gpu
+    assert [pod.name for pod in held] == [pod.name for pod in node.failure.holders]
+    assert lost.offers == ()
+    assert lost.uuid not in dict(node.world.free())
+    of_plugins = {one for pod in held for container in pod.containers for one in words_of(container)}
+    assert of_plugins == {
+        (device_id, "Unhealthy" if device_id in ids_of(lost) else "Healthy", "")
+        for pod in held
+        for container in pod.containers
+        for _, device_id in container.devices
+    }
+    node.live(ENDS_STEP)
+    assert holders(node.world, lost) == []
+    assert {pod.phase for pod in node.world.pods if pod.name in {one.name for one in held}} == {"Failed"}
+    node.live(RETAKEN_STEP - ENDS_STEP)
+    (well,) = (gpu for gpu in node.world.gpus if gpu.uuid == lost.uuid)
+    assert not well.is_lost
+    after = holders(node.world, well)
+    assert after
+    assert {pod.name for pod in after}.isdisjoint(pod.name for pod in held)
+
+
+def test_the_pod_s_controller_makes_another_on_another_gpu(dying: Callable[..., Dying]) -> None:
+    node = dying(gpus=8)
+    lost = node.die()
+    (failed,) = holders(node.world, lost)
+    node.live(ENDS_STEP)
+    new = node.world.pods[-1]
+    assert (new.namespace, new.owner) == (failed.namespace, failed.owner)
+    assert new.name != failed.name
+    assert len(new.devices) == len(failed.devices)
+    assert lost.uuid not in new.devices
+    assert all(container.ailing == () for container in new.containers)
+
+
+def test_the_kernel_s_log_has_what_the_driver_writes(dying: Callable[..., Dying], tmp_path: Path) -> None:
+    node = dying(gpus=20)
+    lost = node.die(4711)
+    reader = EventReader()
+    records = [read_record(line.encode()) for line in node.read().splitlines()]
+    events = [event for record in records if record and (event := reader.read(record))]
+    assert [(event.code, event.pid) for event in events] == [(79, 4711), (154, 4711)]
+    assert {event.address for event in events} == {"0000:19:00.0"}
+    assert reader.uuids == {"0000:19:00.0": lost.uuid}
+    container = Container(name="main", devices=node.world.gpus[19].slots)
+    pod = node.world.make.pod("ml", "render", (container,))
+    node.world.pods = (pod,)  # on the bus of a second domain
+    node.world.crash(pod, 31)
+    node.log.write_xids(node.world.machine, {})
+    (line,) = node.read().splitlines()
+    crashed = next(gpu for gpu in node.world.gpus if gpu.uuid in pod.devices)
+    (address,) = re.findall(r"PCI:([0-9a-f:]+)\)", line)
+    driver_files.write(tmp_path, node.world.gpus)
+    assert crashed.uuid in (tmp_path / f"proc/driver/nvidia/gpus/{address}.0/information").read_text()
+    node.log.write_xids(node.world.machine, {})
+    with pytest.raises(BlockingIOError):
+        node.read()
