@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
 from types import TracebackType
-from typing import Self, TextIO, TypeVar
+from typing import Any, Self, TextIO, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
@@ -32,6 +32,7 @@ _BAR = 24
 _MOST_CHARS_OF_NOTE = 2000
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _BY = f"{', '.join(KINDS)} or label:NAME"
+_FORMATS = "How it is written; html is one page with charts, csv the groups alone."
 FORMATS = ("table", "csv", "json", "html")
 T = TypeVar("T")
 
@@ -68,79 +69,27 @@ class Progress:
             self._stream.flush()
 
 
+def _takes(flag: str, what: str, says: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(flag, metavar=what, help=says, show_default="default" in more, **more)
+
+
 @click.command()
-@click.option(
-    "--prometheus",
-    required=True,
-    metavar="URL",
-    help="The server, such as http://localhost:9090; also Thanos, Mimir, VictoriaMetrics.",
-)
+@_takes("--prometheus", "URL", "The server, such as http://localhost:9090; also Thanos, Mimir, ….", required=True)
 @click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
-@click.option("--since", metavar="DURATION", help="The span: so long, until now, such as 12h or 4w.  [default: 7d]")
+@_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
 @click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
 @click.option("--to", "end", metavar="TIME", help="Where it ends.  [default: now]")
-@click.option("--month", metavar="YYYY-MM", help="The span: a calendar month, such as 2026-10, by --time-zone.")
-@click.option(
-    "--time-zone",
-    default="UTC",
-    show_default=True,
-    metavar="ZONE",
-    help="Whose clocks --month and times without a zone go by, such as Europe/Berlin.",
-)
-@click.option(
-    "--compare",
-    is_flag=True,
-    help="Say what changed since the span before, of the same length; of a month, the month before.",
-)
-@click.option(
-    "--by",
-    default="namespace",
-    show_default=True,
-    metavar="WHAT",
-    help=f"{_BY}, a label of pods.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help='Only so many groups, those that held most; a line "others" has the rest.',
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="How it is written; html is one page with charts, csv the groups alone.",
-)
-@click.option(
-    "--price-per-gpu-hour",
-    "gpu_prices",
-    multiple=True,
-    metavar="[MODEL=]PRICE",
-    help="Of all models, or of one; * in its name is anything. Repeatable.",
-)
-@click.option("--price-per-kwh", metavar="PRICE", help="Added for the energy.")
-@click.option(
-    "--match",
-    multiple=True,
-    metavar="LABEL=VALUE",
-    help="Only series with this label (also !=, =~, !~). Repeatable.",
-)
-@click.option(
-    "--cluster-label",
-    default=CLUSTER_LABEL,
-    show_default=True,
-    metavar="LABEL",
-    help="The label that tells clusters apart, where a server has several.",
-)
-@click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="For each query; one that takes longer is asked again about less time.",
-)
+@_takes("--month", "YYYY-MM", "The span: a calendar month, such as 2026-10, by --time-zone.")
+@_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
+@click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
+@_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
+@_takes("--top", "N", "Only the N groups that held most; one line has the others.", type=click.IntRange(min=1))
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
+@_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of all models, or of one; * is anything. Repeatable.", multiple=True)
+@_takes("--price-per-kwh", "PRICE", "Added for the energy.")
+@_takes("--match", "LABEL=VALUE", "Only series with this label (also !=, =~, !~). Repeatable.", multiple=True)
+@_takes("--cluster-label", "LABEL", "What tells clusters apart, if a server has several.", default=CLUSTER_LABEL)
+@_takes("--timeout", "DURATION", "For each query; one that takes longer is asked about less time.", default="60s")
 def report(
     *,
     prometheus: str,
@@ -154,7 +103,7 @@ def report(
     by: str,
     top: int | None,
     form: str,
-    gpu_prices: Sequence[str],
+    price_per_gpu_hour: Sequence[str],
     price_per_kwh: str | None,
     match: Sequence[str],
     cluster_label: str,
@@ -182,7 +131,7 @@ def report(
     )
     try:
         span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
-        prices = read_prices(gpu_prices, price_per_kwh)
+        prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     http = read_http_file(http_config, FLAG)

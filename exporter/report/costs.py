@@ -10,6 +10,9 @@ from decimal import Decimal, InvalidOperation, localcontext
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from exporter.report.rows import Amounts
 
 SECONDS_OF_HOUR = 3600.0
 JOULES_OF_KWH = 3.6e6
@@ -18,6 +21,22 @@ _MOST_CHARS = 40
 _BILLION = 10**9
 _NONE: Mapping[str, Decimal] = MappingProxyType({})
 Cost = Fraction | None
+
+
+class Costs(NamedTuple):
+    """Of what was held and of the energy; of the idle hours in it; of hours that nobody held, which are no part of it.
+
+    None: a price is missing.
+    """
+
+    held: Cost = Fraction(0)
+    idle: Cost = Fraction(0)
+    free: Cost = Fraction(0)
+
+    def plus(self, other: Self) -> "Costs":
+        """The sum of each; unknown where one of them is."""
+        pairs = zip(self, other, strict=True)
+        return Costs(*(None if one is None or more is None else one + more for one, more in pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +69,14 @@ class Prices:
         best = max(fits, key=lambda pattern: (pattern.casefold() == name, len(pattern)))
         return self.of_models[best]
 
+    def of(self, model: str, amounts: Amounts) -> Costs:
+        """What amounts of a model's GPUs cost."""
+        energy = quantity(amounts.joules, JOULES_OF_KWH) * Fraction(self.of_kwh or 0)
+        if not self.are_of_gpus:
+            return Costs(None if self.of_kwh is None else energy, None, None)
+        hours = (amounts.held, amounts.idle, amounts.free)
+        return Costs(energy).plus(Costs(*(self.of_hours(seconds, model) for seconds in hours)))
+
     def of_hours(self, seconds: float, model: str) -> Cost:
         """What GPU-seconds of a model cost; None where it has no price, though there are some."""
         price = self.of_model(model)
@@ -57,19 +84,10 @@ class Prices:
             return None if seconds else Fraction(0)
         return quantity(seconds, SECONDS_OF_HOUR) * Fraction(price)
 
-    def of_energy(self, joules: float) -> Fraction:
-        """What energy costs; 0 where it has no price."""
-        return quantity(joules, JOULES_OF_KWH) * Fraction(self.of_kwh or 0)
-
 
 def quantity(amount: float, of_one: float) -> Fraction:
     """Seconds as hours, or joules as kWh, in billionths: what a price is multiplied with."""
     return Fraction(round(amount / of_one * _BILLION), _BILLION)
-
-
-def add(one: Cost, other: Cost) -> Cost:
-    """The sum; unknown where one of them is."""
-    return None if one is None or other is None else one + other
 
 
 def apportioned(costs: Iterable[Cost], places: int) -> Sequence[Decimal | None]:

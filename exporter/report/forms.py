@@ -45,38 +45,38 @@ def _money(heading: str, means: str, cost: Callable[[Line], Cost]) -> Column:
 
 
 def _change(line: Line) -> str:
-    before = line.before.held_hours if line.before else 0.0
-    is_new, is_gone = not before, not line.held_hours
+    before = line.before.hours.held if line.before else 0.0
+    is_new, is_gone = not before, not line.hours.held
     word = "" if is_new == is_gone else " (new)" if is_new else " (gone)"
-    return change(line.held_hours - before) + word
+    return change(line.hours.held - before) + word
 
 
 def _changes_of_cost(lines: Sequence[Line]) -> Sequence[str]:
-    now = apportioned((line.cost for line in lines), _CENTS)
+    now = apportioned((line.costs.held for line in lines), _CENTS)
     before = apportioned(map(_cost_before, lines), _CENTS)
     pairs = zip(now, before, strict=True)
     return ["-" if one is None or was is None else f"{one - was:+,.2f}" for one, was in pairs]
 
 
 def _cost_before(line: Line) -> Cost:
-    return line.before.cost if line.before else Fraction(0)
+    return line.before.costs.held if line.before else Fraction(0)
 
 
 _HELD = _each(
     "GPU-hours",
     "GPU-hours held; a share and a MIG instance count as the part of a GPU that they are",
-    lambda line: number(line.held_hours),
+    lambda line: number(line.hours.held),
 )
 _CHANGE = _each("change", "GPU-hours held, less those in the span before", _change)
-_USED = _each("used", "GPU-hours used: those held times the activity", lambda line: number(line.used_hours))
+_USED = _each("used", "GPU-hours used: those held times the activity", lambda line: number(line.hours.used))
 _PART = _each("used %", "used, of what was held while its use was known", lambda line: percent(line.used_ratio))
-_IDLE = _each("idle", "GPU-hours held while the device did nothing", lambda line: number(line.idle_hours))
-_FREE = _each("free", "GPU-hours that nobody held", lambda line: number(line.free_hours))
-_KWH = _each("kWh", "energy", lambda line: number(line.kwh))
-_COST = _money("cost", "of what was held and of the energy, by the prices given", lambda line: line.cost)
+_IDLE = _each("idle", "GPU-hours held while the device did nothing", lambda line: number(line.hours.idle))
+_FREE = _each("free", "GPU-hours that nobody held", lambda line: number(line.hours.free))
+_KWH = _each("kWh", "energy", lambda line: number(line.hours.joules))
+_COST = _money("cost", "of what was held and of the energy, by the prices given", lambda line: line.costs.held)
 _COST_CHANGE = Column("cost change", "cost, less that in the span before", _changes_of_cost)
-_IDLE_COST = _money("idle cost", "of the idle hours, which is a part of the cost", lambda line: line.idle_cost)
-_FREE_COST = _money("free cost", "of what nobody held, which is no part of the cost", lambda line: line.free_cost)
+_IDLE_COST = _money("idle cost", "of the idle hours, which is a part of the cost", lambda line: line.costs.idle)
+_FREE_COST = _money("free cost", "of what nobody held, which is no part of the cost", lambda line: line.costs.free)
 _UNUSED = _each("not used", "GPU-hours held and not used", lambda line: number(line.unused_hours))
 # idle and not used, told apart
 WORDS = (
@@ -122,10 +122,10 @@ def of_all_there_was(report: Report) -> str:
     if not report.capacity_hours or report.held_of_capacity is None:
         return ""
     part, of_all = percent(report.held_of_capacity), number(report.capacity_hours)
-    (free_cost,) = apportioned((report.total.free_cost,), _CENTS)
+    (free_cost,) = apportioned((report.total.costs.free,), _CENTS)
     cost = "" if free_cost is None else f", at a cost of {money(free_cost)}"
     return (
-        f"{part} of the {of_all} GPU-hours that there were was held; {number(report.total.free_hours)} were free{cost}."
+        f"{part} of the {of_all} GPU-hours that there were was held; {number(report.total.hours.free)} were free{cost}."
     )
 
 
@@ -213,10 +213,10 @@ def render_json(report: Report) -> str:
 
 def _hours(line: Line) -> Record:
     return {
-        "gpu_hours_held": line.held_hours,
-        "gpu_hours_used": line.used_hours,
-        "gpu_hours_idle": line.idle_hours,
-        "energy_kwh": line.kwh,
+        "gpu_hours_held": line.hours.held,
+        "gpu_hours_used": line.hours.used,
+        "gpu_hours_idle": line.hours.idle,
+        "energy_kwh": line.hours.joules,
     }
 
 
@@ -225,13 +225,13 @@ def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
     records = [{**_hours(line)} for line in lines]
     has_free = report.capacity_hours is not None
     of_lines: dict[str, Sequence[float | Decimal | None]] = {
-        "cost": apportioned((line.cost for line in lines), _DIGITS),
-        "idle_cost": apportioned((line.idle_cost for line in lines), _DIGITS),
-        "gpu_hours_free": [line.free_hours if has_free else None for line in lines],
-        "free_cost": apportioned((line.free_cost if has_free else None for line in lines), _DIGITS),
+        "cost": apportioned((line.costs.held for line in lines), _DIGITS),
+        "idle_cost": apportioned((line.costs.idle for line in lines), _DIGITS),
+        "gpu_hours_free": [line.hours.free if has_free else None for line in lines],
+        "free_cost": apportioned((line.costs.free if has_free else None for line in lines), _DIGITS),
     }
     if report.span_before:
-        of_lines["gpu_hours_held_before"] = [line.before.held_hours if line.before else None for line in lines]
+        of_lines["gpu_hours_held_before"] = [line.before.hours.held if line.before else None for line in lines]
         of_lines["cost_before"] = apportioned(map(_cost_before, lines), _DIGITS)
     for name, values in of_lines.items():
         for record, value in zip(records, values, strict=True):

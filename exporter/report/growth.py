@@ -250,10 +250,7 @@ class Growth:
         return unclear
 
     def replay(
-        self,
-        families: Sequence[Sequence[CountedSeries]],
-        since_seconds: float,
-        scraped: Sequence[CountedSeries] = (),
+        self, families: Sequence[Sequence[CountedSeries]], since_seconds: float, scraped: Sequence[CountedSeries] = ()
     ) -> None:
         """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time.
 

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
 from itertools import islice
 
 from exporter.report.costs import apportioned
@@ -37,34 +38,7 @@ _TICKS = 4
 _NICE = (1, 2, 2.5, 5, 10)
 _MS_OF_SECOND = 1000
 _LEAST = 1e-9  # of GPUs, and of GPU-hours: nothing that has a length
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1c2733;--dim:#5b6b7b;--paper:#fff;--line:#d8dfe6;--held:#a9c7e8;--used:#1f5fa8;
---warn:#fff6e0}
-@media (prefers-color-scheme:dark){:root{--ink:#e3e9ef;--dim:#9aa8b6;--paper:#14191f;--line:#333d48;--held:#35587f;
---used:#7db8f5;--warn:#33290f}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:60rem;padding:1.5rem;font:15px/1.5 system-ui,sans-serif;color:var(--ink);
-background:var(--paper)}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
-p{margin:.3rem 0}.dim,caption,th{color:var(--dim)}
-dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:1.2rem 0}
-dl div{flex:1 1 7rem;border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}
-dt{color:var(--dim);font-size:.85rem}dd{margin:0;font-size:1.35rem;font-variant-numeric:tabular-nums}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%}
-th,td{padding:.35rem .6rem;text-align:right;border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums;
-white-space:nowrap}
-th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
-th{font-weight:600}tbody th{color:var(--ink);font-weight:400}
-tfoot td,tfoot th{font-weight:700;color:var(--ink);border-bottom:0}
-svg{display:block;width:100%;min-width:34rem;height:auto;margin:.4rem 0}
-svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .name{text-anchor:end}
-svg line{stroke:var(--line)}.held{fill:var(--held)}.used{fill:var(--used)}
-.key{display:inline-block;width:.8rem;height:.8rem;border-radius:.15rem;margin:0 .35rem 0 .9rem;vertical-align:-.05rem}
-.key.held{background:var(--held);margin-left:0}.key.used{background:var(--used)}
-.notes{background:var(--warn);border-radius:.5rem;padding:.8rem 1rem .8rem 2rem}.notes li{margin:.3rem 0}
-@media print{body{max-width:none;padding:0}h2{break-after:avoid}tr,svg{break-inside:avoid}}
-"""
+_STYLE = (files("exporter.report") / "page.css").read_text()
 _KEY = '<p class="dim"><span class="key held"></span>held<span class="key used"></span>used</p>'
 
 
@@ -107,11 +81,15 @@ def _section(heading: str, chart: str, key: str) -> Sequence[str]:
 
 def _tiles(report: Report) -> str:
     total = report.total
-    tiles = [("GPU-hours held", number(total.held_hours)), ("of them used", percent(total.used_ratio))]
+    tiles = [("GPU-hours held", number(total.hours.held)), ("of them used", percent(total.used_ratio))]
     if report.capacity_hours:
         tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
-    tiles += [("GPU-hours idle", number(total.idle_hours)), ("kWh", number(total.kwh))]
-    costs = (("cost", total.cost, True), ("idle cost", total.idle_cost, False), ("free cost", total.free_cost, False))
+    tiles += [("GPU-hours idle", number(total.hours.idle)), ("kWh", number(total.hours.joules))]
+    costs = (
+        ("cost", total.costs.held, True),
+        ("idle cost", total.costs.idle, False),
+        ("free cost", total.costs.free, False),
+    )
     for name, cost, is_always_shown in costs:
         if report.prices.are_given and (is_always_shown or cost is not None):
             tiles.append((name, money(apportioned((cost,), 2)[0])))
@@ -137,7 +115,7 @@ def _row(name: str, cells: Sequence[str]) -> str:
 
 def bars_of_groups(report: Report) -> str:
     """A bar for each group that held anything, most first; those beyond twenty are one."""
-    held = [line for line in report.groups if max(line.held_hours, line.used_hours) > _LEAST]
+    held = [line for line in report.groups if max(line.hours.held, line.hours.used) > _LEAST]
     rows = [(name_of(line.name, str(report.by)), line) for line in held[:MOST_BARS]]
     if len(held) > MOST_BARS:
         rest = Amounts()
@@ -146,19 +124,19 @@ def bars_of_groups(report: Report) -> str:
         rows.append((f"{len(held) - MOST_BARS} others", Line(name=None, amounts=rest)))
     if not rows:
         return ""
-    most = max(max(line.held_hours, line.used_hours) for _, line in rows)
+    most = max(max(line.hours.held, line.hours.used) for _, line in rows)
     scale = (_WIDTH - _NAMES - _NUMBERS) / most
     parts = []
     for place, (name, line) in enumerate(rows):
         top = place * _ROW
         text_at = top + _BAR - 3
-        hours, used = (escape(number(value)) for value in (line.held_hours, line.used_hours))
-        end = _NAMES + max(line.held_hours, line.used_hours) * scale
+        hours, used = (escape(number(value)) for value in (line.hours.held, line.hours.used))
+        end = _NAMES + max(line.hours.held, line.hours.used) * scale
         parts += [
             f"<g><title>{escape(name)}: {hours} GPU-hours held, {used} used</title>",
             f'<text class="name" x="{_NAMES - 8}" y="{text_at}">{escape(fit(name, _MOST_NAME).strip())}</text>',
-            _rect("held", _NAMES, top, line.held_hours * scale, _BAR),
-            _rect("used", _NAMES, top, line.used_hours * scale, _BAR),
+            _rect("held", _NAMES, top, line.hours.held * scale, _BAR),
+            _rect("used", _NAMES, top, line.hours.used * scale, _BAR),
             f'<text x="{end + 6:.1f}" y="{text_at}">{hours}</text></g>',
         ]
     return _svg(len(rows) * _ROW, f"GPU-hours by {report.by}", parts)

@@ -3,17 +3,17 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import NamedTuple
 
 from exporter.errors import Trouble
-from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Cost, Prices, add
+from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Costs, Prices
 from exporter.report.groups import GroupBy, GroupNames, is_recorded, workload_of_name
 from exporter.report.notes import notes_of
 from exporter.report.rows import Amounts, RowKey, SpanFacts
 from exporter.report.span import Span
 
 MOST_WASTEFUL = 10
+_NO_COSTS = Costs()
 _MOST_OF_ALL = 1.02  # of capacity, which is looked at twelve times in a piece of the span
 
 
@@ -46,38 +46,21 @@ class Charge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What a group had. `name` is None for what belongs to no group; costs are None where a price is missing.
+    """What a group had. `name` is None for what belongs to no group.
 
-    `cost` is of what was held and of the energy, `idle_cost` of the idle hours in it. `free_cost` is of hours that
-    nobody held, and is no part of it. `before` is the same group in the span before, where two are compared.
+    `before` is the same group in the span before, where two are compared.
     """
 
     name: str | None
     amounts: Amounts
-    cost: Cost = None
-    idle_cost: Cost = None
-    free_cost: Cost = None
+    costs: Costs = _NO_COSTS
     before: "Line | None" = None
 
     @property
-    def held_hours(self) -> float:
-        """GPU-hours that were held."""
-        return self.amounts.held / SECONDS_OF_HOUR
-
-    @property
-    def used_hours(self) -> float:
-        """GPU-hours that were used."""
-        return self.amounts.used / SECONDS_OF_HOUR
-
-    @property
-    def idle_hours(self) -> float:
-        """GPU-hours that were held while the device did nothing."""
-        return self.amounts.idle / SECONDS_OF_HOUR
-
-    @property
-    def free_hours(self) -> float:
-        """GPU-hours that nobody held."""
-        return self.amounts.free / SECONDS_OF_HOUR
+    def hours(self) -> Amounts:
+        """The same in GPU-hours, and in kWh as `joules`."""
+        hours = Amounts(*(amount / SECONDS_OF_HOUR for amount in self.amounts))
+        return hours._replace(joules=self.amounts.joules / JOULES_OF_KWH)
 
     @property
     def unused_hours(self) -> float:
@@ -88,11 +71,6 @@ class Line:
     def used_ratio(self) -> float | None:
         """Used, of what was held while its use was known; None for nothing. On a shared GPU it may be above 1."""
         return self.amounts.used / self.amounts.observed if self.amounts.observed else None
-
-    @property
-    def kwh(self) -> float:
-        """The energy."""
-        return self.amounts.joules / JOULES_OF_KWH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +97,9 @@ class Report:
     @property
     def held_of_capacity(self) -> float | None:
         """0 to 1; None where capacity is unknown, or less than what was held: then the notes name the cause."""
-        if not self.capacity_hours or self.total.held_hours > self.capacity_hours * _MOST_OF_ALL:
+        if not self.capacity_hours or self.total.hours.held > self.capacity_hours * _MOST_OF_ALL:
             return None
-        return min(1.0, self.total.held_hours / self.capacity_hours)
+        return min(1.0, self.total.hours.held / self.capacity_hours)
 
 
 class _Row(NamedTuple):
@@ -155,7 +133,7 @@ def make_report(
         by=by,
         prices=prices,
         groups=shown,
-        total=_sum(groups, None) if groups else Line(name=None, amounts=Amounts()),
+        total=_sum(groups, None),
         wasteful=wasteful[:MOST_WASTEFUL],
         moments=collected.moments,
         capacity_hours=capacity / SECONDS_OF_HOUR if capacity else None,
@@ -245,7 +223,8 @@ def _charges(rows: Iterable[_Row], name_of: Callable[[_Row], str | None]) -> Seq
 def _lines(charges: Iterable[Charge], prices: Prices) -> Sequence[Line]:
     of_names = defaultdict[str | None, list[Line]](list)
     for charge in charges:
-        of_names[charge.name].append(_priced(charge, prices))
+        costs = prices.of(charge.model, charge.amounts)
+        of_names[charge.name].append(Line(name=charge.name, amounts=charge.amounts, costs=costs))
     return sorted((_sum(lines, name) for name, lines in of_names.items()), key=_order)
 
 
@@ -254,40 +233,21 @@ def _order(line: Line) -> tuple[bool, float, float, float, str]:
     return line.name is None, -line.amounts.held, -line.amounts.joules, -held_before, line.name or ""
 
 
-def _priced(charge: Charge, prices: Prices) -> Line:
-    line = Line(name=charge.name, amounts=charge.amounts)
-    if not prices.are_given:
-        return line
-    energy = prices.of_energy(charge.amounts.joules)
-    if not prices.are_of_gpus:
-        return replace(line, cost=energy)
-    held, idle, free = (
-        prices.of_hours(seconds, charge.model)
-        for seconds in (charge.amounts.held, charge.amounts.idle, charge.amounts.free)
-    )
-    return replace(line, cost=add(held, energy), idle_cost=idle, free_cost=free)
-
-
-def _sum(lines: Sequence[Line], name: str | None) -> Line:
+def _sum(lines: Iterable[Line], name: str | None) -> Line:
     """The lines as one, with the sum of what each had before."""
-    amounts = Amounts()
-    cost: Cost = Fraction(0)
-    idle_cost: Cost = Fraction(0)
-    free_cost: Cost = Fraction(0)
+    amounts, costs = Amounts(), Costs()
+    earlier = []
     for line in lines:
-        amounts = amounts.plus(line.amounts)
-        cost, idle_cost = add(cost, line.cost), add(idle_cost, line.idle_cost)
-        free_cost = add(free_cost, line.free_cost)
-    earlier = [line.before for line in lines if line.before]
-    before = _sum(earlier, name) if earlier else None
-    return Line(name=name, amounts=amounts, cost=cost, idle_cost=idle_cost, free_cost=free_cost, before=before)
+        amounts, costs = amounts.plus(line.amounts), costs.plus(line.costs)
+        earlier += [line.before] if line.before else []
+    return Line(name=name, amounts=amounts, costs=costs, before=_sum(earlier, name) if earlier else None)
 
 
 def _compared(groups: Sequence[Line], earlier: Sequence[Line] | None) -> Sequence[Line]:
     """Each group with what it had before: nothing, if it is new. Those that are gone have nothing now."""
     if earlier is None:
         return groups
-    nothing = Line(name=None, amounts=Amounts(), cost=Fraction(0), idle_cost=Fraction(0), free_cost=Fraction(0))
+    nothing = Line(name=None, amounts=Amounts())
     before = {line.name: line for line in earlier}
     now = {line.name: line for line in groups}
     names = dict.fromkeys((*now, *before))

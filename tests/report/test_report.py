@@ -32,10 +32,10 @@ from tests.report.made import A100, H100, HOUR, KWH, ROWS, SPAN, collected, made
 def test_groups_by(by: str, held: Mapping[str | None, float]) -> None:
     """Most first, and at the end what belongs to none."""
     report = made(read_by(by))
-    assert {line.name: line.held_hours for line in report.groups} == held
+    assert {line.name: line.hours.held for line in report.groups} == held
     assert [line.name for line in report.groups] == list(held)
-    assert report.total.held_hours == 34
-    assert report.total.kwh == pytest.approx(7.75)
+    assert report.total.hours.held == 34
+    assert report.total.hours.joules == pytest.approx(7.75)
 
 
 @pytest.mark.parametrize("text", ["", "team", "label:", "namespaces", "label"])
@@ -77,11 +77,11 @@ def test_those_that_hold_most_and_use_least_stand_by_what_they_did_not_use() -> 
 )
 def test_costs(prices: list[str], of_kwh: str | None, costs: Mapping[str | None, float | None]) -> None:
     report = made(prices=read_prices(prices, of_kwh))
-    assert {line.name: line.cost for line in report.groups} == pytest.approx(costs)
+    assert {line.name: line.costs.held for line in report.groups} == pytest.approx(costs)
     unpriced = any("there is no price" in note.message for note in report.notes)
     assert unpriced is (len(prices) == 1 and A100 in prices[0])
     if None not in costs.values():
-        assert report.total.cost == pytest.approx(sum(cost or 0 for cost in costs.values()))
+        assert report.total.costs.held == pytest.approx(sum(cost or 0 for cost in costs.values()))
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_groups_add_up_to_the_total(given_rows: list[tuple[str, str, str, Amount
         assert sum(line.amounts[field] for line in report.groups) == pytest.approx(total)
         assert sum(given[3][field] for given in given_rows) == pytest.approx(total)
     if rows:
-        assert sum(line.cost or 0 for line in report.groups) == report.total.cost
+        assert sum(line.costs.held or 0 for line in report.groups) == report.total.costs.held
         for places in (2, 6):
-            (of_total,) = apportioned([report.total.cost], places)
-            parts = apportioned((line.cost for line in report.groups), places)
+            (of_total,) = apportioned([report.total.costs.held], places)
+            parts = apportioned((line.costs.held for line in report.groups), places)
             assert sum(part or Decimal(0) for part in parts) == of_total
 
 
@@ -244,7 +244,7 @@ def test_a_top_of_groups_and_the_others_add_up_to_the_same_total() -> None:
     )
     assert [line.name for line in of_top.groups] == ["n8", "n7", "n6", "(6 others)", None]
     assert of_top.total == of_all.total
-    assert sum(line.cost or 0 for line in of_top.groups) == of_all.total.cost
+    assert sum(line.costs.held or 0 for line in of_top.groups) == of_all.total.costs.held
     assert made(rows=rows[:3]).others == 0
 
 
@@ -252,15 +252,15 @@ def test_a_top_of_groups_and_the_others_add_up_to_the_same_total() -> None:
 def test_what_was_free_is_priced_by_model_and_belongs_to_nobody_or_to_its_gpus() -> None:
     prices = Prices(of_models={H100: Decimal(4), A100: Decimal(2)})
     by_namespace, by_model = (made(read_by(by), prices) for by in ("namespace", "model"))
-    assert {line.name: line.free_hours for line in by_namespace.groups} == {"vision": 0, "books": 0, None: 38}
-    assert {line.name: (line.free_hours, float(line.free_cost or 0)) for line in by_model.groups if line.name} == {
+    assert {line.name: line.hours.free for line in by_namespace.groups} == {"vision": 0, "books": 0, None: 38}
+    assert {line.name: (line.hours.free, float(line.costs.free or 0)) for line in by_model.groups if line.name} == {
         H100: (28, 112),
         A100: (10, 20),
     }
     for report in (by_namespace, by_model):
-        assert report.total.cost is not None
-        assert report.total.free_cost is not None
-        assert report.total.cost + report.total.free_cost == 48 * 4 + 24 * 2
+        assert report.total.costs.held is not None
+        assert report.total.costs.free is not None
+        assert report.total.costs.held + report.total.costs.free == 48 * 4 + 24 * 2
 
 
 # issue 20, line 1
@@ -268,13 +268,13 @@ def test_a_span_is_compared_with_the_one_before_row_by_row() -> None:
     earlier = [row("books", "p", Amounts(4 * HOUR)), row("gone", "p", Amounts(3 * HOUR))]
     report = make_report(collected(), GroupBy("namespace"), Prices(of_any=Decimal(2)), before=collected(earlier))
     changes = {
-        line.name: (line.held_hours, line.before.held_hours, float(line.before.cost or 0))
+        line.name: (line.hours.held, line.before.hours.held, float(line.before.costs.held or 0))
         for line in report.groups
         if line.before
     }
     assert changes == {"vision": (24, 0, 0), "books": (10, 4, 8), "gone": (0, 3, 6), None: (0, 0, 0)}
     assert report.total.before is not None
-    assert (report.total.before.held_hours, report.total.before.cost) == (7, Fraction(14))
+    assert (report.total.before.hours.held, report.total.before.costs.held) == (7, Fraction(14))
     table = render_table(report, None)
     assert "+24.00 (new)" in table
     assert "-3.00 (gone)" in table
@@ -306,7 +306,7 @@ def test_a_workload_that_was_recorded_names_those_of_its_name_that_were_not() ->
         row("b", "web-7d9c5b8f4d-q4q4q", Amounts(HOUR)),
     ]
     report = made(GroupBy("workload"), rows=rows)
-    assert {line.name: line.held_hours for line in report.groups if line.name} == {
+    assert {line.name: line.hours.held for line in report.groups if line.name} == {
         "a/Rollout/web": 2,
         "b/Deployment/web": 1,
     }
@@ -321,7 +321,7 @@ def test_nodes_of_one_name_in_two_clusters_are_two_and_neither_is_over_100_perce
         capacity={("x/n", H100): 24 * HOUR, ("y/n", A100): 24 * HOUR}, seen_ms={"x/n": SPAN.ms, "y/n": SPAN.ms}
     )
     by = {name: made(read_by(name), rows=clusters, facts=known) for name in ("node", "cluster", "namespace", "pod")}  # type: ignore[arg-type]
-    held = {name: {line.name: (line.held_hours, line.free_hours) for line in made.groups} for name, made in by.items()}
+    held = {name: {line.name: (line.hours.held, line.hours.free) for line in made.groups} for name, made in by.items()}
     assert held["node"] == {"y/n": (24, 0), "x/n": (20, 4)}
     assert held["cluster"] == {"y": (24, 0), "x": (20, 4)}
     assert held["namespace"] == {"a": (44, 0), None: (0, 4)}
