@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TextIO, TypeVar
+from typing import Self, TextIO, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
@@ -18,6 +18,7 @@ from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
 from exporter.report.costs import read_prices
+from exporter.report.focus import render_focus
 from exporter.report.formatting import clean, fit
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import KINDS, read_by
@@ -30,10 +31,11 @@ from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgres
 
 _BAR = 24
 _MOST_CHARS_OF_NOTE = 2000
+_CURRENCY = re.compile(r"[A-Z]{3}")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _BY = f"{', '.join(KINDS)} or label:NAME"
-_FORMATS = "How it is written; html is one page with charts, csv the groups alone."
-FORMATS = ("table", "csv", "json", "html")
+_FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
+FORMATS = ("table", "csv", "json", "html", "focus")
 T = TypeVar("T")
 
 
@@ -69,12 +71,16 @@ class Progress:
             self._stream.flush()
 
 
-def _takes(flag: str, what: str, says: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(flag, metavar=what, help=says, show_default="default" in more, **more)
+def _takes(
+    flag: str, what: str, says: str, default: str | None = None, *, multiple: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(flag, metavar=what, help=says, default=default, show_default=bool(default), multiple=multiple)
 
 
 @click.command()
-@_takes("--prometheus", "URL", "The server, such as http://localhost:9090; also Thanos, Mimir, ….", required=True)
+@click.option(
+    "--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos, Mimir, …."
+)
 @click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
 @_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
 @click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
@@ -83,10 +89,11 @@ def _takes(flag: str, what: str, says: str, **more: Any) -> Callable[[Callable[.
 @_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
 @click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
 @_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
-@_takes("--top", "N", "Only the N groups that held most; one line has the others.", type=click.IntRange(min=1))
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only those N that held most, and the others as one.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
 @_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of all models, or of one; * is anything. Repeatable.", multiple=True)
 @_takes("--price-per-kwh", "PRICE", "Added for the energy.")
+@_takes("--currency", "CODE", "What prices are in, such as EUR (ISO 4217); --format focus needs it.")
 @_takes("--match", "LABEL=VALUE", "Only series with this label (also !=, =~, !~). Repeatable.", multiple=True)
 @_takes("--cluster-label", "LABEL", "What tells clusters apart, if a server has several.", default=CLUSTER_LABEL)
 @_takes("--timeout", "DURATION", "For each query; one that takes longer is asked about less time.", default="60s")
@@ -105,6 +112,7 @@ def report(
     form: str,
     price_per_gpu_hour: Sequence[str],
     price_per_kwh: str | None,
+    currency: str | None,
     match: Sequence[str],
     cluster_label: str,
     timeout: str,
@@ -134,6 +142,12 @@ def report(
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    if currency and not _CURRENCY.fullmatch(currency):
+        raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
+    if form == "focus" and not (currency and prices.are_given):
+        raise ConfigError(
+            "--format focus: its rows are charges; give --price-per-gpu-hour, and --currency, such as EUR"
+        )
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
@@ -145,7 +159,7 @@ def report(
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
     if not collected.grown:
         raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
-    _write(make_report(collected, grouped, prices, top=top, before=before[0] if before else None), form)
+    _write(make_report(collected, grouped, prices, top=top, before=before[0] if before else None), form, currency or "")
 
 
 async def _collect(
@@ -170,10 +184,10 @@ def _label_name(text: str) -> str:
     return text
 
 
-def _write(made: Report, form: str) -> None:
+def _write(made: Report, form: str, currency: str) -> None:
     match form:
-        case "csv":
-            text = render_csv(made)
+        case "csv" | "focus":
+            text = render_csv(made) if form == "csv" else render_focus(made, currency)
             for note in made.notes:  # there is no place for them in a file of rows
                 print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
         case "json":
