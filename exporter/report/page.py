@@ -58,15 +58,13 @@ def render_page(report: Report) -> str:
         f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}{before}</p>',
         _tiles(report),
         *_section(f"GPU-hours by {by}", bars_of_groups(report), _KEY),
-        '<div class="wide">',
-        _table(str(report.by), report.groups, columns_of_groups(report), report.total),
-        "</div>",
+        _wide("Groups", _table(str(report.by), report.groups, columns_of_groups(report), report.total)),
         f'<p class="dim">{escape(of_all_there_was(report))}</p>',
         *_section("GPUs at a time", columns_of_time(report.moments), _KEY),
     ]
     if report.wasteful:
         table = _table("workload", report.wasteful, columns_of_wasteful(report))
-        parts += ["<h2>Workloads that hold most and use least</h2>", f'<div class="wide">{table}</div>']
+        parts += ["<h2>Workloads that hold most and use least</h2>", _wide("Workloads", table)]
         parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in WORDS]
     if report.notes:
         notes = "".join(f"<li>{escape(clean(str(note), MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
@@ -76,7 +74,12 @@ def render_page(report: Report) -> str:
 
 
 def _section(heading: str, chart: str, key: str) -> Sequence[str]:
-    return (f"<h2>{heading}</h2>", key, f'<div class="wide">{chart}</div>') if chart else (f"<h2>{heading}</h2>",)
+    return (f"<h2>{heading}</h2>", key, _wide(f"Chart: {heading}", chart)) if chart else (f"<h2>{heading}</h2>",)
+
+
+def _wide(name: str, content: str) -> str:
+    """What may be wider than a phone: it scrolls by itself, by keys as well."""
+    return f'<div class="wide" role="region" aria-label="{name}" tabindex="0">{content}</div>'
 
 
 def _tiles(report: Report) -> str:
